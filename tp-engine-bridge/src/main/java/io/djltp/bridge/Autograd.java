@@ -1,0 +1,80 @@
+package io.djltp.bridge;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.pytorch.engine.PtNDArray;
+import ai.djl.pytorch.jni.JniUtils;
+
+/** What a rank needs of libtorch's autograd and DJL does not offer to code outside its engine. */
+public final class Autograd {
+
+    private Autograd() {}
+
+    /**
+     * Computes the gradients of all leaves that an array depends on, in the calling thread, and
+     * frees the graph.
+     *
+     * @param target the array to start from
+     * @param gradient the gradient with respect to {@code target}, of the same shape
+     */
+    public static void backward(NDArray target, NDArray gradient) {
+        JniUtils.backward((PtNDArray) target, (PtNDArray) gradient, false, false);
+    }
+
+    /**
+     * Returns the gradient of a leaf without a copy. The caller closes the array; that leaves the
+     * gradient where it is.
+     *
+     * @param leaf an array with {@link NDArray#setRequiresGradient(boolean)} set
+     * @return the gradient, or {@code null} if no backward pass has reached the leaf
+     */
+    public static NDArray gradient(NDArray leaf) {
+        return JniUtils.getGradient((PtNDArray) leaf);
+    }
+
+    /**
+     * Sets a leaf's gradient to zero, if it has one.
+     *
+     * @param leaf the leaf
+     */
+    public static void zeroGradient(NDArray leaf) {
+        JniUtils.zeroGrad((PtNDArray) leaf);
+    }
+
+    /**
+     * Switches the recording of the autograd graph on or off in the calling thread until closed. A
+     * fresh Java thread starts with recording on.
+     *
+     * @param recording whether operations are recorded
+     * @return the scope that restores what was set before
+     */
+    public static GradMode gradMode(boolean recording) {
+        return new GradMode(recording);
+    }
+
+    /**
+     * Sets how many threads an operation of the calling thread may use. The setting of libtorch is
+     * per thread: each rank sets its own.
+     *
+     * @param threads the number of threads, at least 1
+     */
+    public static void setThreads(int threads) {
+        JniUtils.setNumThreads(threads);
+    }
+
+    /** The scope of a {@link #gradMode} setting. */
+    public static final class GradMode implements AutoCloseable {
+
+        private final boolean before;
+
+        private GradMode(boolean recording) {
+            before = JniUtils.isGradMode();
+            JniUtils.setGradMode(recording);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void close() {
+            JniUtils.setGradMode(before);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+package io.djltp.bridge;
+
+import org.bytedeco.javacpp.PointerScope;
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorBase;
+import org.bytedeco.pytorch.TensorTensorHook;
+
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Consumer;
+
+/**
+ * A gradient hook that changes the gradient: in place where the memory is known to be its own and
+ * is contiguous, in a copy otherwise.
+ *
+ * <p>The object must live as long as any graph that it is registered in: libtorch does not keep it
+ * alive.
+ */
+@SuppressWarnings("try") // a scope is used by being open
+final class GradientHook extends TensorTensorHook {
+
+    private final Consumer<Tensor> change;
+    private final boolean ownsGradient;
+    private final AtomicReference<Throwable> failure;
+    private Tensor result; // kept until libtorch has taken its own reference
+
+    /**
+     * Creates a hook.
+     *
+     * @param change changes a contiguous gradient in place
+     * @param ownsGradient whether the gradient is fresh memory that nothing else reads
+     * @param failure where the first exception is kept: libtorch passes on nothing but its message
+     */
+    GradientHook(
+            Consumer<Tensor> change, boolean ownsGradient, AtomicReference<Throwable> failure) {
+        this.change = change;
+        this.ownsGradient = ownsGradient;
+        this.failure = failure;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public TensorBase call(TensorBase gradient) {
+        try (PointerScope scope = new PointerScope()) {
+            Tensor tensor = new Tensor(gradient);
+            if (tensor.is_contiguous() && ownsGradient) {
+                change.accept(tensor);
+                return gradient;
+            }
+            Tensor copy = tensor.is_contiguous() ? tensor.clone() : tensor.contiguous();
+            change.accept(copy);
+            release();
+            result = new Tensor(copy).retainReference();
+            return result;
+        } catch (Throwable t) {
+            failure.compareAndSet(null, t);
+            throw t;
+        }
+    }
+
+    /** Frees the last gradient that was handed over. */
+    void release() {
+        if (result != null) {
+            result.close();
+            result = null;
+        }
+    }
+}

@@ -1,0 +1,2 @@
+/** Contains the collective operations between ranks and their backends. */
+package io.djltp.collective;
