@@ -1,8 +1,11 @@
 package io.djltp.bridge;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
 import ai.djl.pytorch.engine.PtNDArray;
 import ai.djl.pytorch.jni.JniUtils;
+
+import org.bytedeco.javacpp.PointerScope;
 
 /** What a rank needs of libtorch's autograd and DJL does not offer to code outside its engine. */
 public final class Autograd {
@@ -41,6 +44,40 @@ public final class Autograd {
     }
 
     /**
+     * Adds one value to one element of each row, in place and unseen by autograd.
+     *
+     * @param target the rows, [rows, columns]
+     * @param column the column of each row's element, int64 [rows]
+     * @param value what is added to it, [rows]
+     */
+    @SuppressWarnings("try") // a scope is used by being open
+    public static void addAt(NDArray target, NDArray column, NDArray value) {
+        try (PointerScope scope = new PointerScope()) {
+            TensorView.of(target)
+                    .tensor()
+                    .detach()
+                    .scatter_add_(
+                            1,
+                            TensorView.of(column).tensor().unsqueeze(1),
+                            TensorView.of(value).tensor().unsqueeze(1));
+        }
+    }
+
+    /**
+     * Returns a view of an array that is attached to another manager and is no part of a graph.
+     *
+     * @param array the array
+     * @param manager the manager of the view
+     * @return the view
+     */
+    @SuppressWarnings("try") // a scope is used by being open
+    public static NDArray detach(NDArray array, NDManager manager) {
+        try (PointerScope scope = new PointerScope()) {
+            return TensorView.toArray(TensorView.of(array).tensor().detach(), manager);
+        }
+    }
+
+    /**
      * Switches the recording of the autograd graph on or off in the calling thread until closed. A
      * fresh Java thread starts with recording on.
      *
@@ -58,6 +95,7 @@ public final class Autograd {
      * @param threads the number of threads, at least 1
      */
     public static void setThreads(int threads) {
+        LibTorch.load(); // may be the first call of all
         JniUtils.setNumThreads(threads);
     }
 
@@ -67,6 +105,7 @@ public final class Autograd {
         private final boolean before;
 
         private GradMode(boolean recording) {
+            LibTorch.load(); // may be the first call of all
             before = JniUtils.isGradMode();
             JniUtils.setGradMode(recording);
         }

@@ -2,6 +2,7 @@ package io.djltp.collective;
 
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
@@ -42,17 +43,45 @@ final class LocalRendezvous {
      * @return the calls of all ranks; they stay as they are until {@link #leave}
      */
     LocalCall[] meet(int rank, LocalCall call) {
-        await(rank, call, true);
-        return calls;
+        lock.lock();
+        try {
+            throwFailure(rank);
+            calls[rank] = call;
+            here[rank] = true;
+            if (++arrived < calls.length) {
+                awaitOthers(rank);
+            } else if (checkAgreement()) {
+                endMeeting();
+            } else {
+                throwFailure(rank);
+            }
+            return calls;
+        } finally {
+            lock.unlock();
+        }
     }
 
     /**
-     * Waits until every rank has done its part.
+     * Waits until every rank has done its part, which takes no longer than the work itself. A
+     * failure is thrown only then.
      *
      * @param rank the rank that is done
      */
     void leave(int rank) {
-        await(rank, calls[rank], false);
+        lock.lock();
+        try {
+            long present = meeting;
+            if (++arrived == calls.length) {
+                endMeeting();
+            }
+            // whatever happens: until then, the others read this rank's tensors
+            while (present == meeting) {
+                met.awaitUninterruptibly();
+            }
+            throwFailure(rank);
+        } finally {
+            lock.unlock();
+        }
     }
 
     void fail(CollectiveException cause) {
@@ -67,33 +96,19 @@ final class LocalRendezvous {
         }
     }
 
-    private void await(int rank, LocalCall call, boolean meeting) {
-        lock.lock();
-        try {
-            throwFailure(rank);
-            calls[rank] = call;
-            here[rank] = true;
-            if (++arrived == calls.length) {
-                if (meeting) {
-                    checkAgreement();
-                }
-                arrived = 0;
-                java.util.Arrays.fill(here, false);
-                this.meeting++;
-                met.signalAll();
-            } else {
-                awaitOthers(rank);
-            }
-            throwFailure(rank);
-        } finally {
-            lock.unlock();
-        }
+    private void endMeeting() {
+        arrived = 0;
+        Arrays.fill(here, false);
+        meeting++;
+        met.signalAll();
     }
 
     private void awaitOthers(int rank) {
         long present = meeting;
         long left = timeoutNanos;
-        while (present == meeting && failure == null) {
+        // a failure after the meeting is for later: the others count on this rank now
+        while (present == meeting) {
+            throwFailure(rank);
             if (left <= 0) {
                 fail(new CollectiveException(describeTimeout(rank)));
             } else {
@@ -118,7 +133,7 @@ final class LocalRendezvous {
         }
     }
 
-    private void checkAgreement() {
+    private boolean checkAgreement() {
         for (LocalCall call : calls) {
             if (!call.agreesWith(calls[0])) {
                 StringBuilder text = new StringBuilder("the ranks called different operations:");
@@ -127,9 +142,10 @@ final class LocalRendezvous {
                     text.append(calls[i]);
                 }
                 fail(new CollectiveException(text.toString()));
-                return;
+                return false;
             }
         }
+        return true;
     }
 
     private String describeTimeout(int rank) {

@@ -1,0 +1,102 @@
+package io.djltp.loss;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.training.evaluator.AbstractAccuracy;
+import ai.djl.util.Pair;
+
+import io.djltp.bridge.Autograd;
+import io.djltp.collective.ReduceOp;
+import io.djltp.mesh.ParallelContext;
+
+/**
+ * Accuracy and top-k accuracy of logits that are cut over the ranks by class, without gathering
+ * them: a row is right if fewer than k classes of all ranks come before its label. Among equal
+ * logits the class with the lower number comes first, as in DJL's {@code Accuracy}.
+ *
+ * <ul>
+ *   <li>labels: [x1, ..., xn], class numbers over all ranks
+ *   <li>predictions: [x1, ..., xn, classes/p] on each of the p ranks; whole logits are taken too
+ * </ul>
+ *
+ * <p>Two all-reduces of one value a row each.
+ */
+@SuppressWarnings("try") // a scope is used by being open
+public class VocabParallelAccuracy extends AbstractAccuracy {
+
+    private final int k;
+
+    /** Creates an accuracy named "Accuracy". */
+    public VocabParallelAccuracy() {
+        this("Accuracy", 1);
+    }
+
+    /**
+     * Creates a top-k accuracy named "Top_k_Accuracy", with k as a number.
+     *
+     * @param k how many classes may be tried
+     */
+    public VocabParallelAccuracy(int k) {
+        this("Top_" + k + "_Accuracy", k);
+    }
+
+    /**
+     * Creates a top-k accuracy.
+     *
+     * @param name the name
+     * @param k how many classes may be tried, 1 or more
+     */
+    public VocabParallelAccuracy(String name, int k) {
+        super(name);
+        if (k < 1) {
+            throw new IllegalArgumentException("The k of a top-k accuracy must be 1 or more: " + k);
+        }
+        this.k = k;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected Pair<Long, NDArray> accuracyHelper(NDList labels, NDList predictions) {
+        NDArray right =
+                predictions instanceof ShardedPredictions
+                        ? ((ShardedPredictions) predictions).evaluateOnRanks(labels, this::right)
+                        : right(labels, predictions);
+        return new Pair<>(right.size(), right);
+    }
+
+    /** Returns for each row whether it is right; on a rank, over all ranks. */
+    private NDArray right(NDList labels, NDList predictions) {
+        NDArray logits = predictions.singletonOrThrow();
+        ParallelContext context = ParallelContext.current();
+        NDManager manager = logits.getManager();
+        try (NDManager scope = manager.newSubManager();
+                Autograd.GradMode mode = Autograd.gradMode(false)) {
+            NDArray detached = Autograd.detach(logits, scope);
+            if (context != null && context.getLayout(logits) != null) {
+                context.setLayout(detached, context.getLayout(logits));
+            }
+            VocabShard shard =
+                    new VocabShard(
+                            scope, context, detached, labels.singletonOrThrow(), Long.MIN_VALUE);
+            NDArray label = shard.reduce(shard.ownedLogit(), ReduceOp.SUM).expandDims(1);
+            NDArray wide = shard.logits.toType(DataType.FLOAT32, false);
+            // "not at most" counts NaN too: such a row is never right
+            NDArray before = wide.lte(label).logicalNot().sum(new int[] {1});
+            NDArray classes =
+                    scope.arange(
+                            shard.start,
+                            shard.start + wide.getShape().get(1),
+                            1,
+                            DataType.INT64,
+                            wide.getDevice());
+            NDArray lower = classes.expandDims(0).lt(shard.labels.expandDims(1));
+            NDArray ties = wide.eq(label).logicalAnd(lower).sum(new int[] {1});
+            NDArray rank = before.add(ties).toType(DataType.INT64, false);
+            NDArray right = shard.reduce(rank, ReduceOp.SUM).lt(k);
+            right.attach(manager);
+            return right;
+        }
+    }
+}

@@ -1,0 +1,138 @@
+package io.djltp.loss;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDArrays;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.training.loss.Loss;
+
+import io.djltp.bridge.Autograd;
+import io.djltp.bridge.TensorView;
+import io.djltp.collective.ReduceOp;
+import io.djltp.mesh.ParallelContext;
+
+/**
+ * Softmax cross entropy of logits that are cut over the ranks by class: the mean over the rows of
+ * \(-\log \mathrm{softmax}(z)_{label}\), with no rank ever seeing the logits of another.
+ *
+ * <ul>
+ *   <li>labels: [x1, ..., xn], class numbers over all ranks, the same on all ranks
+ *   <li>predictions: [x1, ..., xn, classes/p], the output of a {@link
+ *       io.djltp.nn.ColumnParallelLinear} without {@code optGatherOutput}
+ *   <li>loss: a scalar in float32, the same on all ranks
+ * </ul>
+ *
+ * <p>Two all-reduces of one value a row each: the maximum over the ranks of the logarithm of their
+ * sums of exponentials, then the sums of the exponentials and the logit of the label together. The
+ * gradient, softmax minus one-hot, is made from the same softmax and needs no communication. Logits
+ * in 16 bits are computed in 32, and their gradient comes back in 16.
+ *
+ * <p>On whole logits, as under DJL's own trainer or with one rank, it is DJL's {@code
+ * SoftmaxCrossEntropyLoss} with sparse labels.
+ *
+ * <p>After Megatron-LM's vocabulary parallel cross entropy (Shoeybi et al., 2019, <a
+ * href="https://arxiv.org/abs/1909.08053">arXiv:1909.08053</a>).
+ */
+@SuppressWarnings("try") // a scope is used by being open
+public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
+
+    /** The label of rows that do not count when nothing else is said, as in PyTorch. */
+    public static final long DEFAULT_IGNORE_INDEX = -100;
+
+    private final long ignoreIndex;
+
+    /** Creates a loss named "VocabParallelCrossEntropyLoss". */
+    public VocabParallelCrossEntropyLoss() {
+        this("VocabParallelCrossEntropyLoss", DEFAULT_IGNORE_INDEX);
+    }
+
+    /**
+     * Creates a loss.
+     *
+     * @param name the name
+     * @param ignoreIndex the label of rows that do not count: they have no loss and no gradient,
+     *     and the mean is over the others
+     */
+    public VocabParallelCrossEntropyLoss(String name, long ignoreIndex) {
+        super(name);
+        this.ignoreIndex = ignoreIndex;
+    }
+
+    /**
+     * {@inheritDoc}
+     *
+     * @throws IllegalArgumentException if the logits are not known to be a slice, or a label is not
+     *     a class
+     */
+    @Override
+    public NDArray evaluate(NDList labels, NDList predictions) {
+        NDArray logits = predictions.singletonOrThrow();
+        boolean backward = TensorView.of(logits).requiresGradient();
+        ParallelContext context = ParallelContext.current();
+        if (backward && context == null) {
+            return evaluateWhole(labels.singletonOrThrow(), logits);
+        }
+        try (NDManager scope = logits.getManager().newSubManager();
+                Autograd.GradMode mode = Autograd.gradMode(false)) {
+            NDArray detached = Autograd.detach(logits, scope);
+            if (context != null && context.getLayout(logits) != null) {
+                context.setLayout(detached, context.getLayout(logits));
+            }
+            VocabShard shard =
+                    new VocabShard(
+                            scope, context, detached, labels.singletonOrThrow(), ignoreIndex);
+            NDArray value = compute(shard, backward, logits, context);
+            value.attach(logits.getManager());
+            return value;
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public float getWeight(NDList labels) {
+        try (NDArray valid = labels.singletonOrThrow().neq(ignoreIndex);
+                NDArray count = valid.countNonzero()) {
+            return count.getLong();
+        }
+    }
+
+    private NDArray compute(
+            VocabShard shard, boolean backward, NDArray logits, ParallelContext context) {
+        NDArray wide = shard.logits.toType(DataType.FLOAT32, false);
+        NDArray softmax = wide.softmax(1); // of this rank's classes among themselves
+        // from the largest probability, which is never tiny, back to the sum it was divided by
+        NDArray largest = softmax.max(new int[] {1});
+        NDArray localSum = wide.max(new int[] {1}).sub(largest.log()); // log-sum-exp, [rows]
+        NDArray top = shard.reduce(localSum.duplicate(), ReduceOp.MAX);
+        NDArray sums = NDArrays.stack(new NDList(localSum.sub(top).exp(), shard.ownedLogit()));
+        shard.reduce(sums, ReduceOp.SUM); // [2, rows]
+        NDArray sum = sums.get(0).log().add(top);
+        NDArray count = shard.valid.sum().maximum(1);
+        NDArray value = sum.sub(sums.get(1)).mul(shard.valid).sum().div(count);
+        if (!backward) {
+            return value;
+        }
+        NDArray rowWeight = shard.valid.div(count);
+        softmax.muli(localSum.sub(sum).exp().mul(rowWeight).expandDims(1)); // of all classes
+        Autograd.addAt(softmax, shard.column, rowWeight.mul(shard.owned).neg());
+        NDArray gradient = softmax.toType(logits.getDataType(), false).reshape(logits.getShape());
+        try (Autograd.GradMode mode = Autograd.gradMode(true)) {
+            return context.getGradientKeeper().scalar(logits, value, gradient);
+        }
+    }
+
+    /** The same on whole logits in operations that autograd knows: for DJL's own trainer. */
+    private NDArray evaluateWhole(NDArray labels, NDArray logits) {
+        int last = logits.getShape().dimension() - 1;
+        long classes = logits.getShape().get(last);
+        NDArray ids = labels.flatten().toType(DataType.INT64, true);
+        NDArray valid = ids.neq(ignoreIndex);
+        NDArray counted = valid.toType(DataType.INT64, false);
+        NDArray logProbabilities =
+                logits.reshape(-1, classes).toType(DataType.FLOAT32, false).logSoftmax(1);
+        NDArray picked = logProbabilities.gather(ids.mul(counted).expandDims(1), 1).flatten();
+        NDArray weight = valid.toType(DataType.FLOAT32, false);
+        return picked.mul(weight).sum().neg().div(weight.sum().maximum(1));
+    }
+}

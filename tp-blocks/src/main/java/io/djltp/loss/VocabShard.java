@@ -1,0 +1,140 @@
+package io.djltp.loss;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+
+import io.djltp.collective.Communicator;
+import io.djltp.collective.ReduceOp;
+import io.djltp.collective.ShardRange;
+import io.djltp.mesh.ParallelContext;
+import io.djltp.mesh.ShardedLayout;
+
+/**
+ * A rank's slice of the logits with the labels of its rows, and where the classes of the labels lie
+ * in it. Everything here has one element a row; the logits themselves are only looked at.
+ */
+final class VocabShard {
+
+    private final Communicator group;
+    final NDArray logits; // [rows, classes of this rank]
+    final NDArray labels; // [rows], int64, over all classes
+    final NDArray valid; // [rows], float32: 0 where the label is to be ignored
+    final NDArray owned; // [rows], float32: 1 where the label's class is on this rank
+    final NDArray column; // [rows], int64: the label's class on this rank, where owned
+    final long start;
+    final long classes;
+
+    /**
+     * Lays labels over logits.
+     *
+     * @param manager the manager of what is made here
+     * @param context the rank, or {@code null} outside of ranks
+     * @param logits the logits, [x1, ..., xn, classes of this rank]
+     * @param labels the labels, [x1, ..., xn], of any numeric type
+     * @param ignoreIndex the label of rows that do not count
+     */
+    VocabShard(
+            NDManager manager,
+            ParallelContext context,
+            NDArray logits,
+            NDArray labels,
+            long ignoreIndex) {
+        group = context == null ? null : context.getTensorGroup();
+        Shape shape = logits.getShape();
+        long columns = shape.get(shape.dimension() - 1);
+        if (size() > 1) {
+            ShardedLayout layout = context.getLayout(logits);
+            if (layout == null) {
+                throw new IllegalArgumentException(
+                        "The logits "
+                                + shape
+                                + " of rank "
+                                + group.getRank()
+                                + " are not known to be a slice of the classes. A vocabulary"
+                                + " parallel loss needs the output of a ColumnParallelLinear"
+                                + " without optGatherOutput; for gathered logits use DJL's"
+                                + " SoftmaxCrossEntropyLoss.");
+            }
+            ShardRange range = ShardRange.balanced(layout.total(), group.getRank(), size());
+            if (range.length() != columns) {
+                throw new IllegalArgumentException(
+                        "The logits "
+                                + shape
+                                + " of rank "
+                                + group.getRank()
+                                + " should have "
+                                + range.length()
+                                + " of "
+                                + layout.total()
+                                + " classes");
+            }
+            start = range.start();
+            classes = layout.total();
+        } else {
+            start = 0;
+            classes = columns;
+        }
+        this.logits = attached(logits.reshape(-1, columns), manager);
+        this.labels = attached(labels.flatten().toType(DataType.INT64, true), manager);
+        if (this.labels.size() != this.logits.getShape().get(0)) {
+            throw new IllegalArgumentException(
+                    "The labels "
+                            + labels.getShape()
+                            + " do not fit the logits "
+                            + shape
+                            + ": one label for each row of logits is needed");
+        }
+        NDArray counts = this.labels.neq(ignoreIndex);
+        checkRange(counts, ignoreIndex);
+        valid = counts.toType(DataType.FLOAT32, false);
+        NDArray local = this.labels.sub(start);
+        NDArray here = local.gte(0).logicalAnd(local.lt(columns)).logicalAnd(counts);
+        owned = here.toType(DataType.FLOAT32, false);
+        column = local.mul(here.toType(DataType.INT64, false)); // 0 where not owned
+    }
+
+    private static NDArray attached(NDArray array, NDManager manager) {
+        array.attach(manager);
+        return array;
+    }
+
+    private void checkRange(NDArray counts, long ignoreIndex) {
+        NDArray checked = labels.mul(counts.toType(DataType.INT64, false)); // 0 where ignored
+        if (labels.size() > 0) {
+            long lowest = checked.min().getLong();
+            long highest = checked.max().getLong();
+            if (lowest < 0 || highest >= classes) {
+                throw new IllegalArgumentException(
+                        "A label is "
+                                + (lowest < 0 ? lowest : highest)
+                                + ", but the labels of "
+                                + classes
+                                + " classes are 0 to "
+                                + (classes - 1)
+                                + " (or "
+                                + ignoreIndex
+                                + " for a row that does not count)");
+            }
+        }
+    }
+
+    int size() {
+        return group == null ? 1 : group.getSize();
+    }
+
+    /** Returns the logit of each row's label on the rank that owns it and zero on the others. */
+    NDArray ownedLogit() {
+        NDArray picked = logits.gather(column.expandDims(1), 1).flatten();
+        return picked.toType(DataType.FLOAT32, false).mul(owned);
+    }
+
+    /** Reduces an array over the ranks, in place. */
+    NDArray reduce(NDArray array, ReduceOp op) {
+        if (size() > 1) {
+            group.allReduce(array, op);
+        }
+        return array;
+    }
+}

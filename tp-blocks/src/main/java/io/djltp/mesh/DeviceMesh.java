@@ -1,0 +1,49 @@
+package io.djltp.mesh;
+
+import ai.djl.Device;
+
+import io.djltp.collective.Communicator;
+import io.djltp.collective.LocalCommunicator;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * Which ranks compute together: every rank has a place in a tensor-parallel group, over which the
+ * layers are cut, and in a data-parallel group, over which the batch is cut.
+ *
+ * <p>In {@link ParallelMode#MIXED} mode both are the group of all ranks.
+ */
+final class DeviceMesh {
+
+    private final ParallelConfig config;
+
+    DeviceMesh(ParallelConfig config) {
+        this.config = config;
+    }
+
+    /** Creates the contexts of all ranks, with communicators that reach each other. */
+    List<ParallelContext> connect() {
+        int size = config.getRanks();
+        List<Communicator> all = LocalCommunicator.create(size, config.getTimeout());
+        List<ParallelContext> contexts = new ArrayList<>(size);
+        for (int rank = 0; rank < size; rank++) {
+            Communicator world = all.get(rank);
+            boolean tensor = config.getMode() != ParallelMode.DATA;
+            boolean data = config.getMode() != ParallelMode.TENSOR;
+            Device device = config.getDevices().get(rank);
+            contexts.add(
+                    new ParallelContext(
+                            config.getMode(),
+                            world,
+                            tensor ? world : alone(),
+                            data ? world : alone(),
+                            device));
+        }
+        return contexts;
+    }
+
+    private Communicator alone() {
+        return LocalCommunicator.create(1, config.getTimeout()).get(0);
+    }
+}

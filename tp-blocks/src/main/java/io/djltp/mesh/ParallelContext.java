@@ -1,0 +1,215 @@
+package io.djltp.mesh;
+
+import ai.djl.Device;
+import ai.djl.ndarray.NDArray;
+
+import io.djltp.bridge.GradientKeeper;
+import io.djltp.bridge.RegionMappings;
+import io.djltp.collective.CollectiveCounts;
+import io.djltp.collective.Communicator;
+
+import java.util.IdentityHashMap;
+import java.util.Map;
+
+/**
+ * What a rank knows about itself: its number, its device, the groups that it computes in, and how
+ * the arrays of the present forward pass are laid out over the ranks.
+ *
+ * <p>DJL's {@link Device} cannot tell two ranks on one CPU apart; the context is where the rank's
+ * identity lives. Blocks get it from their parameter store, losses from {@link #current()}.
+ */
+public final class ParallelContext implements AutoCloseable {
+
+    private static final ThreadLocal<ParallelContext> CURRENT = new ThreadLocal<>();
+
+    private final ParallelMode mode;
+    private final Communicator world;
+    private final Communicator tensorGroup;
+    private final Communicator dataGroup;
+    private final Device device;
+    private final RegionMappings mappings;
+    private final GradientKeeper gradientKeeper = new GradientKeeper();
+    private final Map<NDArray, ShardedLayout> layouts = new IdentityHashMap<>();
+
+    private long globalBatch;
+    private boolean batchSharded;
+
+    ParallelContext(
+            ParallelMode mode,
+            Communicator world,
+            Communicator tensorGroup,
+            Communicator dataGroup,
+            Device device) {
+        this.mode = mode;
+        this.world = world;
+        this.tensorGroup = tensorGroup;
+        this.dataGroup = dataGroup;
+        this.device = device;
+        mappings = new RegionMappings(tensorGroup);
+    }
+
+    /**
+     * Returns the context of the rank whose thread this is.
+     *
+     * @return the context, or {@code null} outside the threads of ranks
+     */
+    public static ParallelContext current() {
+        return CURRENT.get();
+    }
+
+    static void setCurrent(ParallelContext context) {
+        CURRENT.set(context);
+    }
+
+    /**
+     * Returns how the ranks share the work.
+     *
+     * @return the mode
+     */
+    public ParallelMode getMode() {
+        return mode;
+    }
+
+    /**
+     * Returns this rank's number.
+     *
+     * @return the rank, from 0
+     */
+    public int getRank() {
+        return world.getRank();
+    }
+
+    /**
+     * Returns the number of ranks.
+     *
+     * @return the number of ranks
+     */
+    public int getSize() {
+        return world.getSize();
+    }
+
+    /**
+     * Returns the device on which this rank computes.
+     *
+     * @return the device
+     */
+    public Device getDevice() {
+        return device;
+    }
+
+    /**
+     * Returns the group over which tensor-parallel layers are cut.
+     *
+     * @return this rank's end of the group
+     */
+    public Communicator getTensorGroup() {
+        return tensorGroup;
+    }
+
+    /**
+     * Returns the group over which the batch is cut.
+     *
+     * @return this rank's end of the group
+     */
+    public Communicator getDataGroup() {
+        return dataGroup;
+    }
+
+    /**
+     * Returns the autograd mappings in and out of tensor-parallel regions.
+     *
+     * @return the mappings
+     */
+    public RegionMappings getMappings() {
+        return mappings;
+    }
+
+    /**
+     * Returns where losses leave gradients that they have computed with their value.
+     *
+     * @return the keeper
+     */
+    public GradientKeeper getGradientKeeper() {
+        return gradientKeeper;
+    }
+
+    /**
+     * Returns how many collective operations this rank has taken part in.
+     *
+     * @return a snapshot of the counts
+     */
+    public CollectiveCounts getCounts() {
+        return world.getCounts();
+    }
+
+    /**
+     * Begins a forward pass.
+     *
+     * @param batch the number of rows of the batch over all ranks
+     * @param sharded whether this rank has only its part of them
+     */
+    public void beginForward(long batch, boolean sharded) {
+        globalBatch = batch;
+        batchSharded = sharded;
+        layouts.clear();
+    }
+
+    /**
+     * Returns the number of rows of the present batch over all ranks.
+     *
+     * @return the number of rows
+     */
+    public long getGlobalBatch() {
+        return globalBatch;
+    }
+
+    /**
+     * Returns whether this rank's activations are still those of its part of the batch.
+     *
+     * @return whether the batch is cut over the ranks
+     */
+    public boolean isBatchSharded() {
+        return batchSharded;
+    }
+
+    /** Notes that the activations of all ranks have been gathered. */
+    public void setBatchGathered() {
+        batchSharded = false;
+    }
+
+    /**
+     * Notes that an array is this rank's slice of a larger one.
+     *
+     * @param array the slice
+     * @param layout how the whole is cut
+     */
+    public void setLayout(NDArray array, ShardedLayout layout) {
+        layouts.put(array, layout);
+    }
+
+    /**
+     * Returns how the whole is cut that an array is a slice of.
+     *
+     * @param array the array, the very object that a layer returned
+     * @return the layout, or {@code null} if the array is not known to be a slice
+     */
+    public ShardedLayout getLayout(NDArray array) {
+        return layouts.get(array);
+    }
+
+    /** Ends the groups of this rank. */
+    void abort(Throwable cause) {
+        world.abort(cause);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void close() {
+        layouts.clear();
+        gradientKeeper.close();
+        mappings.close();
+        world.close();
+        tensorGroup.close();
+        dataGroup.close();
+    }
+}

@@ -1,0 +1,201 @@
+package io.djltp.mesh;
+
+import io.djltp.bridge.Autograd;
+import io.djltp.bridge.LibTorch;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicReference;
+
+/**
+ * The ranks of this JVM: one long-lived thread each, with its context.
+ *
+ * <p>A task runs on all ranks at once. If one of them throws, the groups are aborted, so that no
+ * other rank waits for it; when all have stopped, the caller gets the first exception as the cause
+ * of a {@link RankFailedException}, and the pool is of no use afterwards.
+ */
+public final class RankPool implements AutoCloseable {
+
+    private static final Logger logger = LoggerFactory.getLogger(RankPool.class);
+
+    /** How long ranks that were aborted or closed may take to finish what they are computing. */
+    private static final Duration GRACE = Duration.ofSeconds(30);
+
+    private final List<ParallelContext> contexts;
+    private final List<ExecutorService> threads = new ArrayList<>();
+    private final AtomicReference<RankFailedException> failure = new AtomicReference<>();
+    private boolean closed;
+
+    /**
+     * Starts the ranks.
+     *
+     * @param config how many, on which devices
+     */
+    public RankPool(ParallelConfig config) {
+        LibTorch.load();
+        contexts = new DeviceMesh(config).connect();
+        for (ParallelContext context : contexts) {
+            ExecutorService thread =
+                    Executors.newSingleThreadExecutor(
+                            task -> {
+                                Thread t = new Thread(task, "tp-rank-" + context.getRank());
+                                t.setDaemon(true);
+                                return t;
+                            });
+            threads.add(thread);
+            thread.execute(
+                    () -> {
+                        ParallelContext.setCurrent(context);
+                        Autograd.setThreads(config.getThreadsPerRank());
+                    });
+        }
+    }
+
+    /**
+     * A part of a job that every rank computes.
+     *
+     * @param <T> the type of a rank's result
+     */
+    @FunctionalInterface
+    public interface RankTask<T> {
+
+        /**
+         * Computes one rank's part.
+         *
+         * @param context the rank
+         * @return the rank's result
+         * @throws Exception if the rank fails, which ends the job
+         */
+        T run(ParallelContext context) throws Exception;
+    }
+
+    /**
+     * Returns the number of ranks.
+     *
+     * @return the number of ranks
+     */
+    public int size() {
+        return contexts.size();
+    }
+
+    /**
+     * Returns the context of a rank. To be used by its thread, or while no task runs.
+     *
+     * @param rank the rank
+     * @return the context
+     */
+    public ParallelContext getContext(int rank) {
+        return contexts.get(rank);
+    }
+
+    /**
+     * Runs a task on all ranks and waits for all of them.
+     *
+     * @param task the task
+     * @param <T> the type of a rank's result
+     * @return the results, in the order of the ranks
+     * @throws RankFailedException if a rank fails, now or before
+     */
+    public synchronized <T> List<T> run(RankTask<T> task) {
+        checkUsable();
+        List<Future<T>> futures = new ArrayList<>(size());
+        for (int i = 0; i < size(); i++) {
+            ParallelContext context = contexts.get(i);
+            futures.add(threads.get(i).submit(() -> runOn(context, task)));
+        }
+        List<T> results = new ArrayList<>(size());
+        for (Future<T> future : futures) {
+            results.add(await(future));
+        }
+        if (failure.get() != null) {
+            throw failure.get();
+        }
+        return results;
+    }
+
+    /** Stops the ranks. A task that is running is aborted. */
+    @Override
+    public void close() {
+        synchronized (threads) {
+            if (closed) {
+                return;
+            }
+            closed = true;
+        }
+        threads.forEach(ExecutorService::shutdown);
+        contexts.get(0).abort(new IllegalStateException("the ranks were closed"));
+        boolean stopped = true;
+        for (ExecutorService thread : threads) {
+            try {
+                stopped &= thread.awaitTermination(GRACE.toMillis(), TimeUnit.MILLISECONDS);
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+                stopped = false;
+            }
+        }
+        if (stopped) {
+            contexts.forEach(ParallelContext::close);
+        } else {
+            // what a running rank uses is not freed under it
+            logger.warn("A rank does not stop; what it holds is not freed.");
+        }
+    }
+
+    private void checkUsable() {
+        if (failure.get() != null) {
+            RankFailedException first = failure.get();
+            throw new RankFailedException(first.getRank(), first.getCause());
+        }
+        if (closed) {
+            throw new IllegalStateException("The ranks have been closed");
+        }
+    }
+
+    private <T> T runOn(ParallelContext context, RankTask<T> task) {
+        try {
+            return task.run(context);
+        } catch (Throwable t) {
+            // of an exception in a gradient hook libtorch passes on nothing but the message
+            Throwable first = context.getMappings().takeFailure();
+            Throwable cause = first == null ? t : first;
+            failure.compareAndSet(null, new RankFailedException(context.getRank(), cause));
+            context.abort(cause);
+            return null;
+        }
+    }
+
+    /** Waits for a rank: as long as it takes, or for the grace once another rank has failed. */
+    private <T> T await(Future<T> future) {
+        long graceEnds = 0;
+        while (true) {
+            try {
+                return future.get(100, TimeUnit.MILLISECONDS);
+            } catch (TimeoutException e) {
+                if (failure.get() != null) {
+                    long now = System.nanoTime();
+                    graceEnds = graceEnds == 0 ? now + GRACE.toNanos() : graceEnds;
+                    if (now - graceEnds > 0) {
+                        future.cancel(true);
+                        throw failure.get();
+                    }
+                }
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+                contexts.get(0).abort(e);
+                throw new IllegalStateException("Interrupted while the ranks were running", e);
+            } catch (ExecutionException e) {
+                throw new IllegalStateException(e.getCause()); // runOn catches everything
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+package io.djltp.nn;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Parameter;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.ParameterStore;
+import ai.djl.util.PairList;
+
+import io.djltp.mesh.ParallelContext;
+import io.djltp.mesh.ParallelMode;
+import io.djltp.sharding.RankParameterStore;
+import io.djltp.sharding.ShardedBlock;
+import io.djltp.sharding.WeightSource;
+
+import java.io.DataOutputStream;
+import java.io.IOException;
+
+/**
+ * What column- and row-parallel layers share: they are DJL's {@link Linear} in everything but the
+ * forward pass of a rank, and in particular in what they save.
+ */
+abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
+
+    private final boolean batchShardedInput;
+    private WeightSource weightSource;
+
+    AbstractParallelLinear(Linear.Builder builder, boolean batchShardedInput) {
+        super(builder);
+        this.batchShardedInput = batchShardedInput;
+    }
+
+    /**
+     * Computes the rank's part.
+     *
+     * @param context the rank, one of several
+     * @param input the input, whole over the batch
+     * @param gathered whether {@code input} was just gathered from all ranks
+     * @param weight the rank's shard of the weight
+     * @param bias the rank's shard or replica of the bias, or {@code null}
+     * @return the output
+     */
+    abstract NDArray forwardRank(
+            ParallelContext context, NDArray input, boolean gathered, NDArray weight, NDArray bias);
+
+    /**
+     * Returns the length that the last axis of a rank's input must have.
+     *
+     * @param context the rank
+     * @return the length
+     */
+    abstract long inputFeatures(ParallelContext context);
+
+    /**
+     * Returns whether each rank's gradient of the input is a summand, not the whole.
+     *
+     * @return whether the gradient is partial
+     */
+    abstract boolean hasPartialInputGradient();
+
+    /** {@inheritDoc} */
+    @Override
+    protected NDList forwardInternal(
+            ParameterStore parameterStore,
+            NDList inputs,
+            boolean training,
+            PairList<String, Object> params) {
+        NDArray input = inputs.singletonOrThrow();
+        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        NDArray weight = parameterStore.getValue(weight(), input.getDevice(), training);
+        NDArray bias = parameterStore.getValue(bias(), input.getDevice(), training);
+        if (context == null || context.getTensorGroup().getSize() == 1) {
+            checkInput(input, weight().getShape().get(1));
+            return linear(input, weight, bias);
+        }
+        checkInput(input, inputFeatures(context));
+        boolean gather = checkBatch(context, input);
+        if (gather) {
+            long batch = context.getGlobalBatch();
+            input =
+                    context.getMappings()
+                            .gatherFromSequenceRegion(input, batch, hasPartialInputGradient());
+            context.setBatchGathered();
+        }
+        return new NDList(forwardRank(context, input, gather, weight, bias));
+    }
+
+    /** Returns the weight: [output features, input features] over all ranks. */
+    Parameter weight() {
+        return getDirectParameters().get("weight");
+    }
+
+    /** Returns the bias: [output features] over all ranks, or {@code null}. */
+    Parameter bias() {
+        return getDirectParameters().get("bias");
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public boolean isBatchShardedInput() {
+        return batchShardedInput;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void setWeightSource(WeightSource source) {
+        weightSource = source;
+    }
+
+    /**
+     * {@inheritDoc}
+     *
+     * <p>Writes what an ordinary {@link Linear} writes. While ranks hold the shards, they are
+     * gathered one parameter after another.
+     */
+    @Override
+    public void saveParameters(DataOutputStream os) throws IOException {
+        if (weightSource == null) {
+            super.saveParameters(os);
+            return;
+        }
+        os.write(version);
+        saveMetadata(os);
+        for (Parameter parameter : getDirectParameters().values()) {
+            weightSource.gather(parameter);
+            try {
+                parameter.save(os);
+            } finally {
+                weightSource.release(parameter);
+            }
+        }
+    }
+
+    private void checkInput(NDArray input, long features) {
+        Shape shape = input.getShape();
+        if (shape.dimension() == 0 || shape.get(shape.dimension() - 1) != features) {
+            throw new IllegalArgumentException(
+                    getClass().getSimpleName()
+                            + " with a weight of "
+                            + weight().getShape()
+                            + " over all ranks needs an input whose last axis has length "
+                            + features
+                            + " on this rank, but the input is "
+                            + shape);
+        }
+    }
+
+    /**
+     * Returns whether the batch has to be gathered, and refuses a layer that should but does not.
+     */
+    private boolean checkBatch(ParallelContext context, NDArray input) {
+        if (context.getMode() != ParallelMode.MIXED) {
+            return false;
+        }
+        if (batchShardedInput) {
+            return true;
+        }
+        if (context.isBatchSharded()) {
+            throw new IllegalStateException(
+                    getClass().getSimpleName()
+                            + " gets the part "
+                            + input.getShape()
+                            + " of a batch of "
+                            + context.getGlobalBatch()
+                            + " in MIXED mode, but is cut over the ranks: build the first"
+                            + " tensor-parallel layer with optBatchShardedInput(true)");
+        }
+        return false;
+    }
+}

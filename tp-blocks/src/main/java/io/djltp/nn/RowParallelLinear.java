@@ -1,0 +1,167 @@
+package io.djltp.nn;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.nn.Parameter;
+import ai.djl.nn.core.Linear;
+import ai.djl.util.Preconditions;
+
+import io.djltp.collective.ShardRange;
+import io.djltp.mesh.ParallelContext;
+import io.djltp.sharding.ShardingStrategy;
+
+/**
+ * A {@link Linear} layer whose input features are cut over the ranks: axis 1 of the weight.
+ *
+ * <pre>
+ *                    +-----+-----+
+ *   [ x_0 | x_1 ]  @ | W_0 | W_1 |   =   x_0 W_0^T + x_1 W_1^T + b
+ *                    +-----+-----+       rank 0      rank 1      once
+ * </pre>
+ *
+ * <p>Shapes, on a rank that owns {@code input_dim/p} of the input features (balanced ranges, so
+ * that {@code input_dim} need not be divisible by the number of ranks {@code p}):
+ *
+ * <ul>
+ *   <li>input X: [x1, x2, ..., xn, input_dim/p], this rank's slice of the last axis, such as a
+ *       {@link ColumnParallelLinear} leaves it; with {@code optInputIsParallel(false)} the whole
+ *       [x1, x2, ..., xn, input_dim], of which the layer takes the slice
+ *   <li>weight W: [units, input_dim/p] of the logical [units, input_dim]
+ *   <li>bias b: [units], the same on all ranks, added once, after the reduction
+ *   <li>output Y: [x1, x2, ..., xn, units], the same on all ranks
+ * </ul>
+ *
+ * <p>The ranks' products are summands: an activation does not commute with this cut and must come
+ * after the layer. Collectives: one all-reduce of the output forward, none backward; with {@code
+ * optInputIsParallel(false)} one all-gather of the input's gradient backward.
+ *
+ * <p>Under an ordinary parameter store, such as that of DJL's own trainer or of a predictor, it is
+ * the unsharded layer, and it saves and loads what an ordinary {@link Linear} does.
+ *
+ * <p>The layer is that of Megatron-LM (Shoeybi et al., 2019, <a
+ * href="https://arxiv.org/abs/1909.08053">arXiv:1909.08053</a>), there row parallel after the
+ * transposed weight; MAX calls the cut of the weight {@code columnwise}.
+ */
+public class RowParallelLinear extends AbstractParallelLinear {
+
+    private final boolean inputIsParallel;
+
+    /**
+     * Creates a layer.
+     *
+     * @param builder the builder
+     */
+    protected RowParallelLinear(Builder builder) {
+        super(builder, builder.batchShardedInput);
+        inputIsParallel = builder.inputIsParallel;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public ShardingStrategy getShardingStrategy(Parameter parameter) {
+        return parameter == bias() ? ShardingStrategy.replicate() : ShardingStrategy.columnwise();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    long inputFeatures(ParallelContext context) {
+        long features = weight().getShape().get(1);
+        if (!inputIsParallel) {
+            return features;
+        }
+        int rank = context.getTensorGroup().getRank();
+        return ShardRange.balanced(features, rank, context.getTensorGroup().getSize()).length();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    boolean hasPartialInputGradient() {
+        return false;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    NDArray forwardRank(
+            ParallelContext context,
+            NDArray input,
+            boolean gathered,
+            NDArray weight,
+            NDArray bias) {
+        NDArray x = inputIsParallel ? input : context.getMappings().scatterToRegion(input);
+        NDArray y = linear(x, weight).singletonOrThrow(); // [.., in/p] @ [in/p, units]
+        y = context.getMappings().reduceFromRegion(y, true);
+        return bias == null ? y : y.addi(bias);
+    }
+
+    /**
+     * Creates a builder to build a {@code RowParallelLinear}.
+     *
+     * @return a new builder
+     */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /** The builder to construct a {@link RowParallelLinear}. */
+    public static class Builder extends Linear.Builder {
+
+        private boolean inputIsParallel = true;
+        private boolean batchShardedInput;
+
+        /** Creates a builder. */
+        protected Builder() {}
+
+        /** {@inheritDoc} */
+        @Override
+        public Builder setUnits(long units) {
+            super.setUnits(units);
+            return this;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public Builder optBias(boolean bias) {
+            super.optBias(bias);
+            return this;
+        }
+
+        /**
+         * Sets whether the input is this rank's slice of the features already. Default: true.
+         *
+         * @param inputIsParallel whether the input is cut over the ranks
+         * @return this builder
+         */
+        public Builder optInputIsParallel(boolean inputIsParallel) {
+            this.inputIsParallel = inputIsParallel;
+            return this;
+        }
+
+        /**
+         * Sets whether the input, whole over the features, is cut over the batch in MIXED mode: the
+         * layer is the first of the tensor-parallel head. Needs {@code optInputIsParallel(false)}.
+         * Default: false.
+         *
+         * @param batchShardedInput whether the input is cut over the batch
+         * @return this builder
+         */
+        public Builder optBatchShardedInput(boolean batchShardedInput) {
+            this.batchShardedInput = batchShardedInput;
+            return this;
+        }
+
+        /**
+         * Builds the layer.
+         *
+         * @return the layer
+         */
+        @Override
+        public RowParallelLinear build() {
+            Preconditions.checkArgument(
+                    units > 0, "The units of a layer must be 1 or more, not " + units);
+            Preconditions.checkArgument(
+                    !(batchShardedInput && inputIsParallel),
+                    "An input that is cut over the batch is whole over the features: set"
+                            + " optInputIsParallel(false)");
+            return new RowParallelLinear(this);
+        }
+    }
+}

@@ -1,0 +1,2 @@
+/** Contains the tensor-parallel layers. */
+package io.djltp.nn;

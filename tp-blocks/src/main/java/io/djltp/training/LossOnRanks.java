@@ -1,0 +1,75 @@
+package io.djltp.training;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.training.loss.Loss;
+
+import io.djltp.collective.ReduceOp;
+import io.djltp.loss.ShardedLoss;
+import io.djltp.mesh.ParallelContext;
+import io.djltp.mesh.ParallelMode;
+
+/**
+ * The user's loss as a rank computes it: of its part of the batch, or of its slice of the classes.
+ */
+final class LossOnRanks {
+
+    private final Loss loss;
+    private final ParallelMode mode;
+
+    LossOnRanks(Loss loss, ParallelMode mode) {
+        this.loss = loss;
+        this.mode = mode;
+    }
+
+    /** Returns whether the batch that a rank's loss sees is cut. */
+    boolean isBatchCut() {
+        return mode == ParallelMode.DATA;
+    }
+
+    /**
+     * Computes the loss of a rank's part and leaves it there, with what it counts for.
+     *
+     * @param context the rank
+     * @param part the rank's output
+     * @param labels the labels of the whole batch
+     * @param manager the manager of what is kept of the forward pass
+     * @return the loss of the whole batch, the same on all ranks
+     */
+    NDArray evaluate(ParallelContext context, RankOutput part, NDList labels, NDManager manager) {
+        if (part.isSharded() && !(loss instanceof ShardedLoss)) {
+            throw new IllegalArgumentException(
+                    loss.getName()
+                            + " cannot be computed on "
+                            + part.arrays.head().getShape()
+                            + ", one rank's slice of the classes. Use"
+                            + " VocabParallelCrossEntropyLoss, or build the last"
+                            + " ColumnParallelLinear with optGatherOutput(true).");
+        }
+        try (NDManager scope = manager.newSubManager(context.getDevice())) {
+            NDList own = BatchPart.of(labels, context, isBatchCut(), scope);
+            part.loss = loss.evaluate(own, part.arrays);
+            part.loss.attach(manager);
+            boolean reduce = isBatchCut() && context.getDataGroup().getSize() > 1;
+            return reduce ? reduce(context, part, own, manager) : part.loss;
+        }
+    }
+
+    /** The mean over the batch is the mean of the ranks' means, each for as many rows as it has. */
+    private NDArray reduce(
+            ParallelContext context, RankOutput part, NDList labels, NDManager manager) {
+        float weight =
+                loss instanceof ShardedLoss
+                        ? ((ShardedLoss) loss).getWeight(labels)
+                        : labels.head().getShape().get(0);
+        float[] total;
+        try (NDArray sums = manager.create(new float[] {weight * part.loss.getFloat(), weight})) {
+            context.getDataGroup().allReduce(sums, ReduceOp.SUM);
+            total = sums.toFloatArray();
+        }
+        float rows = Math.max(1, total[1]);
+        part.share = weight / rows;
+        return manager.create(total[0] / rows);
+    }
+}

@@ -1,0 +1,48 @@
+package io.djltp.training;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.training.GradientCollector;
+
+import io.djltp.bridge.Autograd;
+
+/** Runs the backward passes of all ranks. */
+final class ParallelGradientCollector implements GradientCollector {
+
+    private final ParallelTrainer trainer;
+    private final Autograd.GradMode mode = Autograd.gradMode(true);
+
+    ParallelGradientCollector(ParallelTrainer trainer) {
+        this.trainer = trainer;
+    }
+
+    /**
+     * {@inheritDoc}
+     *
+     * @param target a loss of {@code trainer.getLoss()}, or a scalar computed from such losses
+     */
+    @Override
+    public void backward(NDArray target) {
+        try (NDArray one = target.onesLike()) {
+            Autograd.backward(target, one);
+        } catch (ai.djl.engine.EngineException e) {
+            throw new IllegalArgumentException(
+                    "Only a loss of trainer.getLoss().evaluate(labels, predictions), or what is"
+                            + " computed from it, can be differentiated: the predictions that the"
+                            + " trainer returns are no part of a graph",
+                    e);
+        }
+        trainer.backwardOnRanks();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void zeroGradients() {
+        trainer.zeroGradients();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void close() {
+        mode.close();
+    }
+}

@@ -1,0 +1,177 @@
+package io.djltp.training;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDArrays;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+
+import io.djltp.bridge.Autograd;
+import io.djltp.loss.ShardedPredictions;
+import io.djltp.mesh.RankPool;
+
+import java.util.List;
+import java.util.function.BiFunction;
+
+/**
+ * The output of a forward pass on all ranks. To DJL it is the list of the output arrays of the
+ * whole batch, none of them part of a graph; arrays that are cut over the ranks by class are
+ * stand-ins. The graphs stay with the ranks, and so does the loss.
+ */
+final class ParallelOutput extends NDList implements ShardedPredictions {
+
+    private static final long serialVersionUID = 1L;
+
+    private final transient RankPool ranks;
+    private final transient NDManager manager;
+    private final transient LossOnRanks lossOnRanks;
+    private final transient List<RankOutput> parts;
+    private transient NDList lossLabels;
+    private transient NDArray loss;
+    private boolean consumed;
+
+    /**
+     * Creates the output.
+     *
+     * @param ranks the ranks
+     * @param manager the manager of what is kept of the forward pass
+     * @param lossOnRanks the loss
+     * @param parts the output of each rank
+     */
+    ParallelOutput(
+            RankPool ranks, NDManager manager, LossOnRanks lossOnRanks, List<RankOutput> parts) {
+        this.ranks = ranks;
+        this.manager = manager;
+        this.lossOnRanks = lossOnRanks;
+        this.parts = parts;
+        RankOutput first = parts.get(0);
+        for (int i = 0; i < first.arrays.size(); i++) {
+            add(wholeArray(first, i));
+        }
+    }
+
+    private NDArray wholeArray(RankOutput first, int index) {
+        NDArray array = first.arrays.get(index);
+        if (first.getLayout(index) != null) {
+            Shape shape = array.getShape();
+            Shape leading = shape.slice(0, shape.dimension() - 1);
+            return ShardedArray.of(array, leading.add(first.getLayout(index).total()));
+        }
+        return concatenated(
+                parts.stream().map(part -> part.arrays.get(index)).toArray(NDArray[]::new));
+    }
+
+    /** Puts the ranks' rows together where the batch was cut; else all have the same. */
+    private NDArray concatenated(NDArray[] arrays) {
+        NDList detached = new NDList();
+        for (NDArray array : arrays) {
+            detached.add(Autograd.detach(array, manager));
+            if (!lossOnRanks.isBatchCut() || arrays.length == 1) {
+                return detached.head();
+            }
+        }
+        NDArray whole = NDArrays.concat(detached);
+        detached.forEach(NDArray::close);
+        return whole;
+    }
+
+    /**
+     * Returns the loss of the whole batch: a leaf of the coordinator's graph, so that {@code
+     * backward} of anything computed from it finds out what the ranks' losses are multiplied with.
+     *
+     * @param labels the labels of the whole batch
+     * @return the loss
+     */
+    NDArray getLoss(NDList labels) {
+        if (loss == null || !sameArrays(labels, lossLabels)) {
+            NDArray[] reported = new NDArray[1];
+            ranks.run(
+                    context -> {
+                        RankOutput part = parts.get(context.getRank());
+                        part.restoreLayouts(context);
+                        NDArray value = lossOnRanks.evaluate(context, part, labels, manager);
+                        if (context.getRank() == 0) {
+                            reported[0] = value;
+                        }
+                        return null;
+                    });
+            setLoss(labels, reported[0]);
+        }
+        return loss;
+    }
+
+    void setLoss(NDList labels, NDArray reported) {
+        loss = Autograd.detach(reported, manager);
+        loss.setRequiresGradient(true);
+        lossLabels = new NDList(labels);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public NDArray evaluateOnRanks(NDList labels, BiFunction<NDList, NDList, NDArray> evaluator) {
+        List<NDArray> results =
+                ranks.run(
+                        context -> {
+                            RankOutput part = parts.get(context.getRank());
+                            part.restoreLayouts(context);
+                            try (NDManager scope = manager.newSubManager(context.getDevice())) {
+                                NDList own =
+                                        BatchPart.of(
+                                                labels, context, lossOnRanks.isBatchCut(), scope);
+                                return evaluator.apply(own, part.arrays);
+                            }
+                        });
+        NDArray whole = concatenated(results.toArray(new NDArray[0]));
+        results.forEach(NDArray::close);
+        return whole;
+    }
+
+    /**
+     * Runs the ranks' backward passes if a backward pass of the coordinator has reached the loss.
+     *
+     * @return whether it has
+     */
+    boolean backward() {
+        if (loss == null || consumed) {
+            return false;
+        }
+        float above;
+        try (NDArray gradient = Autograd.gradient(loss)) {
+            if (gradient == null) {
+                return false;
+            }
+            above = gradient.getFloat();
+        }
+        consumed = true;
+        ranks.run(
+                context -> {
+                    RankOutput part = parts.get(context.getRank());
+                    NDArray rankLoss = part.loss;
+                    try (NDArray seed = rankLoss.onesLike();
+                            NDArray scaled = seed.mul(above * part.share)) {
+                        Autograd.backward(rankLoss, scaled);
+                    } finally {
+                        context.getGradientKeeper().clearTaken();
+                    }
+                    return null;
+                });
+        return true;
+    }
+
+    /** Returns whether a backward pass can still come. */
+    boolean isPending() {
+        return !consumed && manager.isOpen();
+    }
+
+    private static boolean sameArrays(NDList a, NDList b) {
+        if (a.size() != b.size()) {
+            return false;
+        }
+        for (int i = 0; i < a.size(); i++) {
+            if (a.get(i) != b.get(i)) {
+                return false;
+            }
+        }
+        return true;
+    }
+}

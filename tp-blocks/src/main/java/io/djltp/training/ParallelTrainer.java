@@ -1,0 +1,315 @@
+package io.djltp.training;
+
+import ai.djl.Model;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Parameter;
+import ai.djl.training.GradientCollector;
+import ai.djl.training.Trainer;
+import ai.djl.training.TrainingConfig;
+import ai.djl.training.initializer.Initializer;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.util.Pair;
+
+import io.djltp.bridge.Autograd;
+import io.djltp.collective.CollectiveCounts;
+import io.djltp.collective.ReduceOp;
+import io.djltp.mesh.ParallelConfig;
+import io.djltp.mesh.ParallelContext;
+import io.djltp.mesh.ParallelMode;
+import io.djltp.mesh.RankPool;
+import io.djltp.sharding.RankParameterStore;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.Predicate;
+
+/**
+ * A {@link Trainer} whose step is computed by several ranks. It drops into {@code EasyTrain.fit}
+ * and into training loops of the user's own:
+ *
+ * <pre>{@code
+ * ParallelConfig ranks =
+ *         ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(4).build();
+ * try (Trainer trainer = new ParallelTrainer(model, trainingConfig, ranks)) {
+ *     trainer.initialize(new Shape(batchSize, features));
+ *     EasyTrain.fit(trainer, epochs, trainingSet, validationSet);
+ * }
+ * model.save(path, "model"); // plain DJL parameters
+ * }</pre>
+ *
+ * <p>DJL sees one device and the whole batch. Every call fans out to the ranks and waits for all of
+ * them; each rank computes its loss and its gradients in its own thread, and updates its shards and
+ * replicas with optimizer state of its own. A training step has the result of the same step of
+ * DJL's trainer on one device, whatever the mode and the number of ranks.
+ *
+ * <p>Listeners, metrics, evaluators and losses are DJL's; logits that are cut over the ranks need
+ * {@link io.djltp.loss.VocabParallelCrossEntropyLoss} and {@link
+ * io.djltp.loss.VocabParallelAccuracy}. Optimizers are those that DJL supports on PyTorch: SGD with
+ * and without momentum, Adam, AdamW. Parameters that were frozen stay frozen.
+ *
+ * <p>While the trainer is open, the model's parameters that are cut hold no values, but {@code
+ * model.save} gathers them; {@link #close()} puts the trained weights into the model.
+ */
+public class ParallelTrainer extends Trainer {
+
+    private static final Logger logger = LoggerFactory.getLogger(ParallelTrainer.class);
+
+    private final ParallelConfig parallelConfig;
+    private final Optimizer optimizer;
+    private final ParallelForward forwardPass;
+    private final RankPool ranks;
+    private final ParallelParameters parameters;
+    private final List<ParallelOutput> pending = new ArrayList<>();
+    private boolean initialized;
+    private boolean hasGradients;
+    private boolean closed;
+
+    /**
+     * Creates a trainer and starts its ranks.
+     *
+     * @param model the model to train; its block describes the whole network
+     * @param trainingConfig DJL's training configuration; its devices are not used
+     * @param parallelConfig the ranks
+     */
+    public ParallelTrainer(
+            Model model, TrainingConfig trainingConfig, ParallelConfig parallelConfig) {
+        super(checked(model, trainingConfig), wrap(trainingConfig, parallelConfig));
+        this.parallelConfig = parallelConfig;
+        optimizer = trainingConfig.getOptimizer();
+        ranks = new RankPool(parallelConfig);
+        parameters =
+                new ParallelParameters(model.getBlock(), model.getNDManager(), getManager(), ranks);
+        forwardPass =
+                new ParallelForward(
+                        model.getBlock(),
+                        parameters,
+                        ranks,
+                        parallelConfig.getMode(),
+                        new LossOnRanks(
+                                trainingConfig.getLossFunction(), parallelConfig.getMode()));
+    }
+
+    private static Model checked(Model model, TrainingConfig config) {
+        if (model.getBlock() == null) {
+            throw new IllegalStateException(
+                    "You must set a block for the model before creating a new trainer");
+        }
+        for (Pair<Initializer, Predicate<Parameter>> pair : config.getInitializers()) {
+            if (pair.getKey() != null && pair.getValue() != null) {
+                model.getBlock().setInitializer(pair.getKey(), pair.getValue());
+            }
+        }
+        return model;
+    }
+
+    private static TrainingConfig wrap(TrainingConfig config, ParallelConfig parallelConfig) {
+        return new ParallelTrainingConfig(config, parallelConfig.getDevices().get(0));
+    }
+
+    /**
+     * {@inheritDoc}
+     *
+     * <p>The values are those that DJL's trainer would give the unsharded model with the same seed,
+     * bit for bit. A parameter that has values, as after {@code model.load}, keeps them.
+     *
+     * @param shapes the shapes of the inputs of the whole batch
+     * @throws IllegalArgumentException if a parameter cannot be cut over the ranks
+     */
+    @Override
+    public void initialize(Shape... shapes) {
+        parameters.initialize(getModel().getDataType(), shapes);
+        if (parallelConfig.getMode() == ParallelMode.MIXED
+                && ranks.size() > 1
+                && !parameters.hasBatchGather()) {
+            throw new IllegalArgumentException(
+                    "MIXED mode needs a layer where the data-parallel body ends and the"
+                            + " tensor-parallel head begins: build it with"
+                            + " optBatchShardedInput(true)");
+        }
+        initialized = true;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public GradientCollector newGradientCollector() {
+        return new ParallelGradientCollector(this);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public NDList forward(NDList input) {
+        return forward(input, null, true);
+    }
+
+    /**
+     * {@inheritDoc}
+     *
+     * <p>The ranks compute their loss in the same go.
+     */
+    @Override
+    public NDList forward(NDList data, NDList labels) {
+        return forward(data, labels, true);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public NDList evaluate(NDList input) {
+        return forward(input, null, false);
+    }
+
+    private NDList forward(NDList data, NDList labels, boolean training) {
+        long begin = System.nanoTime();
+        if (!initialized) {
+            initialize(data.getShapes());
+        }
+        BatchPart.check(parallelConfig.getMode(), data, ranks.size());
+        NDManager manager = data.head().getManager().newSubManager();
+        pending.removeIf(output -> !output.isPending());
+        ParallelOutput output = forwardPass.run(manager, data, labels, training);
+        if (training) {
+            pending.add(output);
+            addMetric("forward", begin);
+        }
+        return output;
+    }
+
+    /** Runs the backward passes of all outputs that the coordinator's backward pass has reached. */
+    void backwardOnRanks() {
+        boolean reached = false;
+        for (ParallelOutput output : pending) {
+            reached |= output.backward();
+        }
+        pending.removeIf(output -> !output.isPending());
+        if (!reached) {
+            throw new IllegalArgumentException(
+                    "backward() needs a loss that trainer.getLoss().evaluate(labels, predictions)"
+                            + " has computed from predictions of trainer.forward(...), and that was"
+                            + " not differentiated before");
+        }
+        hasGradients = true;
+    }
+
+    void zeroGradients() {
+        ranks.run(
+                context -> {
+                    RankParameterStore store = parameters.getStore(context);
+                    for (Parameter parameter : parameters.getTrained()) {
+                        Autograd.zeroGradient(store.getValue(parameter, null, true));
+                    }
+                    return null;
+                });
+    }
+
+    /**
+     * Updates all parameters once: sums the gradients of data-parallel parameters over the ranks,
+     * and lets every rank update its shards and replicas.
+     *
+     * @throws IllegalStateException if no gradients were computed since the last step
+     */
+    @Override
+    public void step() {
+        if (!hasGradients) {
+            throw new IllegalStateException(
+                    "There are no gradients: call backward(loss) of trainer.newGradientCollector()"
+                            + " before step()");
+        }
+        long begin = System.nanoTime();
+        List<Parameter> trained = parameters.getTrained();
+        ranks.run(
+                context -> {
+                    RankParameterStore store = parameters.getStore(context);
+                    for (Parameter parameter : trained) {
+                        update(context, store, parameter);
+                    }
+                    context.getGradientKeeper().close(); // of losses that were never used
+                    return null;
+                });
+        pending.clear();
+        hasGradients = false;
+        addMetric("step", begin);
+    }
+
+    private void update(ParallelContext context, RankParameterStore store, Parameter parameter) {
+        NDArray value = store.getValue(parameter, context.getDevice(), true);
+        try (NDArray gradient = value.getGradient()) {
+            if (parameters.isDataParallel(parameter) && context.getDataGroup().getSize() > 1) {
+                context.getDataGroup().allReduce(gradient, ReduceOp.SUM);
+            }
+            optimizer.update(stateKey(parameter, context.getRank()), value, gradient);
+        }
+    }
+
+    /** DJL's optimizers keep state and step counts by key: ranks on one device must not share. */
+    private static String stateKey(Parameter parameter, int rank) {
+        return rank == 0 ? parameter.getId() : parameter.getId() + "@rank" + rank;
+    }
+
+    /**
+     * Returns the ranks, to run something on all of them.
+     *
+     * @return the ranks
+     */
+    public RankPool getRanks() {
+        return ranks;
+    }
+
+    /**
+     * Returns a rank's parameters. To be used by the rank, or while no step is running.
+     *
+     * @param rank the rank
+     * @return the rank's store
+     */
+    public RankParameterStore getParameterStore(int rank) {
+        return parameters.getStores().get(rank);
+    }
+
+    /**
+     * Returns how many collective operations rank 0 has taken part in.
+     *
+     * @return a snapshot of the counts
+     */
+    public CollectiveCounts getCollectiveCounts() {
+        return ranks.getContext(0).getCounts();
+    }
+
+    /**
+     * {@inheritDoc}
+     *
+     * <p>The model then holds the trained weights, whole. Weights of a job that failed are handed
+     * back as the ranks left them.
+     */
+    @Override
+    public void close() {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        try {
+            // before the listeners: one of them may save the model
+            if (initialized && getManager().isOpen()) {
+                parameters.handBack();
+            }
+        } finally {
+            ranks.close();
+            freeOptimizerState();
+            super.close();
+        }
+    }
+
+    private void freeOptimizerState() {
+        List<String> keys = new ArrayList<>();
+        for (Parameter parameter : getModel().getBlock().getParameters().values()) {
+            for (int rank = 0; rank < ranks.size(); rank++) {
+                keys.add(stateKey(parameter, rank));
+            }
+        }
+        new OptimizerState(optimizer).free(keys);
+        logger.debug("The parallel trainer of {} is closed", getModel().getName());
+    }
+}

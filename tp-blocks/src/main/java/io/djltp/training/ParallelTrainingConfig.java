@@ -1,0 +1,74 @@
+package io.djltp.training;
+
+import ai.djl.Device;
+import ai.djl.nn.Parameter;
+import ai.djl.training.TrainingConfig;
+import ai.djl.training.evaluator.Evaluator;
+import ai.djl.training.initializer.Initializer;
+import ai.djl.training.listener.TrainingListener;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.util.PairList;
+
+import java.util.List;
+import java.util.concurrent.ExecutorService;
+import java.util.function.Predicate;
+
+/**
+ * The user's training configuration as DJL's {@code Trainer} gets to see it: one device, so that
+ * {@code EasyTrain} does not split the batch, and the loss that the ranks compute.
+ */
+final class ParallelTrainingConfig implements TrainingConfig {
+
+    private final TrainingConfig config;
+    private final Device device;
+    private final RankLoss loss;
+
+    ParallelTrainingConfig(TrainingConfig config, Device device) {
+        this.config = config;
+        this.device = device;
+        loss = new RankLoss(config.getLossFunction());
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Device[] getDevices() {
+        return new Device[] {device};
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public PairList<Initializer, Predicate<Parameter>> getInitializers() {
+        return config.getInitializers();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Optimizer getOptimizer() {
+        return config.getOptimizer();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Loss getLossFunction() {
+        return loss;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public ExecutorService getExecutorService() {
+        return config.getExecutorService();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public List<Evaluator> getEvaluators() {
+        return config.getEvaluators();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public List<TrainingListener> getTrainingListeners() {
+        return config.getTrainingListeners();
+    }
+}

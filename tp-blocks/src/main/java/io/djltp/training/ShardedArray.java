@@ -1,0 +1,86 @@
+package io.djltp.training;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.Shape;
+
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
+
+/**
+ * Stands for an array whose slices lie on the ranks: it has a shape, a type and a device, and
+ * refuses to be computed with, because a result on one slice would be wrong without a sign of it.
+ */
+final class ShardedArray implements InvocationHandler {
+
+    private final NDArray slice;
+    private final Shape shape;
+
+    private ShardedArray(NDArray slice, Shape shape) {
+        this.slice = slice;
+        this.shape = shape;
+    }
+
+    /**
+     * Creates a stand-in.
+     *
+     * @param slice one of the slices
+     * @param shape the shape of the whole
+     * @return the stand-in
+     */
+    static NDArray of(NDArray slice, Shape shape) {
+        return (NDArray)
+                Proxy.newProxyInstance(
+                        NDArray.class.getClassLoader(),
+                        new Class<?>[] {NDArray.class},
+                        new ShardedArray(slice, shape));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Object invoke(Object proxy, Method method, Object[] args) throws Throwable {
+        switch (method.getName()) {
+            case "getShape":
+                return shape;
+            case "size":
+                return args == null ? shape.size() : shape.get((Integer) args[0]);
+            case "equals":
+                return proxy == args[0];
+            case "hashCode":
+                return System.identityHashCode(proxy);
+            case "toString":
+                return "ND: " + shape + " " + slice.getDataType() + " (cut over the ranks)";
+            case "getDataType":
+            case "getDevice":
+            case "getManager":
+            case "getName":
+            case "getUid":
+                return ask(method, args);
+            case "attach":
+            case "detach":
+            case "tempAttach":
+            case "returnResource":
+            case "setName":
+            case "close":
+                return null; // the slices belong to the ranks' output
+            default:
+                throw new UnsupportedOperationException(
+                        "The predictions "
+                                + shape
+                                + " are cut over the ranks by class and cannot be used in "
+                                + method.getName()
+                                + "(). Use VocabParallelCrossEntropyLoss and"
+                                + " VocabParallelAccuracy, or build the last ColumnParallelLinear"
+                                + " with optGatherOutput(true).");
+        }
+    }
+
+    private Object ask(Method method, Object[] args) throws Throwable {
+        try {
+            return method.invoke(slice, args);
+        } catch (InvocationTargetException e) {
+            throw e.getCause();
+        }
+    }
+}

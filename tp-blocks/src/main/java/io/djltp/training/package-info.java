@@ -1,0 +1,2 @@
+/** Contains the parallel trainer. */
+package io.djltp.training;

@@ -1,0 +1,2 @@
+/** Contains the tests of the parallel trainer. */
+package io.djltp.training;

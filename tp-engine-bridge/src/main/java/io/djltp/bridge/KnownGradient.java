@@ -1,0 +1,49 @@
+package io.djltp.bridge;
+
+import org.bytedeco.javacpp.PointerScope;
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorBase;
+import org.bytedeco.pytorch.TensorTensorHook;
+
+/** A gradient hook that answers with a gradient computed before, times what comes from above. */
+@SuppressWarnings("try") // a scope is used by being open
+final class KnownGradient extends TensorTensorHook {
+
+    private final Tensor gradient;
+    private boolean taken;
+
+    KnownGradient(Tensor gradient) {
+        this.gradient = new Tensor(gradient); // a reference of its own: the array may be closed
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public TensorBase call(TensorBase above) {
+        if (taken) {
+            throw new IllegalStateException("A second backward pass through the same loss");
+        }
+        taken = true;
+        try (PointerScope scope = new PointerScope()) {
+            Tensor scale = new Tensor(above); // one element, expanded to the shape of the input
+            while (scale.dim() > 0) {
+                scale = scale.select(0, 0);
+            }
+            if (scale.is_cuda() || scale.item_double() != 1) {
+                gradient.mul_(scale);
+            }
+        }
+        return gradient;
+    }
+
+    boolean releaseIfTaken() {
+        if (taken) {
+            release();
+        }
+        return taken;
+    }
+
+    void release() {
+        gradient.close();
+        close();
+    }
+}
