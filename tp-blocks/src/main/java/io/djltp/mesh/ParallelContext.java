@@ -172,9 +172,13 @@ public final class ParallelContext implements AutoCloseable {
         return batchSharded;
     }
 
-    /** Notes that the activations of all ranks have been gathered. */
-    public void setBatchGathered() {
-        batchSharded = false;
+    /**
+     * Notes that the activations of all ranks have been gathered, or scattered again.
+     *
+     * @param sharded whether the batch is cut over the ranks from here on
+     */
+    public void setBatchSharded(boolean sharded) {
+        batchSharded = sharded;
     }
 
     /**

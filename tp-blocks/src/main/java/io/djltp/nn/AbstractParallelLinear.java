@@ -81,7 +81,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
             input =
                     context.getMappings()
                             .gatherFromSequenceRegion(input, batch, hasPartialInputGradient());
-            context.setBatchGathered();
+            context.setBatchSharded(false);
         }
         return new NDList(forwardRank(context, input, gather, weight, bias));
     }
@@ -100,6 +100,12 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
     @Override
     public boolean isBatchShardedInput() {
         return batchShardedInput;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public boolean isBatchShardedOutput() {
+        return false;
     }
 
     /** {@inheritDoc} */

@@ -7,6 +7,7 @@ import ai.djl.util.Preconditions;
 
 import io.djltp.collective.ShardRange;
 import io.djltp.mesh.ParallelContext;
+import io.djltp.mesh.ParallelMode;
 import io.djltp.sharding.ShardingStrategy;
 
 /**
@@ -27,12 +28,14 @@ import io.djltp.sharding.ShardingStrategy;
  *       [x1, x2, ..., xn, input_dim], of which the layer takes the slice
  *   <li>weight W: [units, input_dim/p] of the logical [units, input_dim]
  *   <li>bias b: [units], the same on all ranks, added once, after the reduction
- *   <li>output Y: [x1, x2, ..., xn, units], the same on all ranks
+ *   <li>output Y: [x1, x2, ..., xn, units], the same on all ranks; with {@code
+ *       optBatchShardedOutput} in MIXED mode this rank's part of axis 0
  * </ul>
  *
  * <p>The ranks' products are summands: an activation does not commute with this cut and must come
  * after the layer. Collectives: one all-reduce of the output forward, none backward; with {@code
- * optInputIsParallel(false)} one all-gather of the input's gradient backward.
+ * optInputIsParallel(false)} one all-gather of the input's gradient backward; with a batch-sharded
+ * output one reduce-scatter forward and one all-gather backward.
  *
  * <p>Under an ordinary parameter store, such as that of DJL's own trainer or of a predictor, it is
  * the unsharded layer, and it saves and loads what an ordinary {@link Linear} does.
@@ -44,6 +47,7 @@ import io.djltp.sharding.ShardingStrategy;
 public class RowParallelLinear extends AbstractParallelLinear {
 
     private final boolean inputIsParallel;
+    private final boolean batchShardedOutput;
 
     /**
      * Creates a layer.
@@ -53,6 +57,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
     protected RowParallelLinear(Builder builder) {
         super(builder, builder.batchShardedInput);
         inputIsParallel = builder.inputIsParallel;
+        batchShardedOutput = builder.batchShardedOutput;
     }
 
     /** {@inheritDoc} */
@@ -74,6 +79,12 @@ public class RowParallelLinear extends AbstractParallelLinear {
 
     /** {@inheritDoc} */
     @Override
+    public boolean isBatchShardedOutput() {
+        return batchShardedOutput;
+    }
+
+    /** {@inheritDoc} */
+    @Override
     boolean hasPartialInputGradient() {
         return false;
     }
@@ -88,7 +99,12 @@ public class RowParallelLinear extends AbstractParallelLinear {
             NDArray bias) {
         NDArray x = inputIsParallel ? input : context.getMappings().scatterToRegion(input);
         NDArray y = linear(x, weight).singletonOrThrow(); // [.., in/p] @ [in/p, units]
-        y = context.getMappings().reduceFromRegion(y, true);
+        if (batchShardedOutput && context.getMode() == ParallelMode.MIXED) {
+            y = context.getMappings().reduceScatterToSequenceRegion(y);
+            context.setBatchSharded(true);
+        } else {
+            y = context.getMappings().reduceFromRegion(y, true);
+        }
         return bias == null ? y : y.addi(bias);
     }
 
@@ -106,6 +122,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
 
         private boolean inputIsParallel = true;
         private boolean batchShardedInput;
+        private boolean batchShardedOutput;
 
         /** Creates a builder. */
         protected Builder() {}
@@ -145,6 +162,18 @@ public class RowParallelLinear extends AbstractParallelLinear {
          */
         public Builder optBatchShardedInput(boolean batchShardedInput) {
             this.batchShardedInput = batchShardedInput;
+            return this;
+        }
+
+        /**
+         * Sets whether the output is cut over the batch in MIXED mode: what follows the layer is
+         * data parallel again. In the other modes this has no effect. Default: false.
+         *
+         * @param batchShardedOutput whether the output is cut over the batch
+         * @return this builder
+         */
+        public Builder optBatchShardedOutput(boolean batchShardedOutput) {
+            this.batchShardedOutput = batchShardedOutput;
             return this;
         }
 

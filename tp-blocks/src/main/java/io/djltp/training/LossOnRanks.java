@@ -8,7 +8,6 @@ import ai.djl.training.loss.Loss;
 import io.djltp.collective.ReduceOp;
 import io.djltp.loss.ShardedLoss;
 import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.ParallelMode;
 
 /**
  * The user's loss as a rank computes it: of its part of the batch, or of its slice of the classes.
@@ -16,16 +15,9 @@ import io.djltp.mesh.ParallelMode;
 final class LossOnRanks {
 
     private final Loss loss;
-    private final ParallelMode mode;
 
-    LossOnRanks(Loss loss, ParallelMode mode) {
+    LossOnRanks(Loss loss) {
         this.loss = loss;
-        this.mode = mode;
-    }
-
-    /** Returns whether the batch that a rank's loss sees is cut. */
-    boolean isBatchCut() {
-        return mode == ParallelMode.DATA;
     }
 
     /**
@@ -48,11 +40,10 @@ final class LossOnRanks {
                             + " ColumnParallelLinear with optGatherOutput(true).");
         }
         try (NDManager scope = manager.newSubManager(context.getDevice())) {
-            NDList own = BatchPart.of(labels, context, isBatchCut(), scope);
+            NDList own = BatchPart.of(labels, context, part.batchCut, scope);
             part.loss = loss.evaluate(own, part.arrays);
             part.loss.attach(manager);
-            boolean reduce = isBatchCut() && context.getDataGroup().getSize() > 1;
-            return reduce ? reduce(context, part, own, manager) : part.loss;
+            return part.batchCut ? reduce(context, part, own, manager) : part.loss;
         }
     }
 

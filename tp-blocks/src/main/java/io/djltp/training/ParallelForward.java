@@ -72,13 +72,9 @@ final class ParallelForward {
             if (labels == null) {
                 output = block.forward(store, input, training);
             } else {
-                boolean cutLabels = lossOnRanks.isBatchCut();
+                boolean cutLabels = mode == ParallelMode.DATA && cut;
                 NDList own = BatchPart.of(labels, context, cutLabels, scope);
                 output = block.forward(store, input, own, null);
-            }
-            if (mode == ParallelMode.MIXED && context.isBatchSharded()) {
-                throw new IllegalStateException(
-                        "In MIXED mode no layer with optBatchShardedInput(true) was reached");
             }
             for (NDArray array : output) {
                 array.attach(manager);

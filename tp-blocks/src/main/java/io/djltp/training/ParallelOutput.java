@@ -66,7 +66,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         NDList detached = new NDList();
         for (NDArray array : arrays) {
             detached.add(Autograd.detach(array, manager));
-            if (!lossOnRanks.isBatchCut() || arrays.length == 1) {
+            if (!parts.get(0).batchCut) {
                 return detached.head();
             }
         }
@@ -115,9 +115,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                             RankOutput part = parts.get(context.getRank());
                             part.restoreLayouts(context);
                             try (NDManager scope = manager.newSubManager(context.getDevice())) {
-                                NDList own =
-                                        BatchPart.of(
-                                                labels, context, lossOnRanks.isBatchCut(), scope);
+                                NDList own = BatchPart.of(labels, context, part.batchCut, scope);
                                 return evaluator.apply(own, part.arrays);
                             }
                         });

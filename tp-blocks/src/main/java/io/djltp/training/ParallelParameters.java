@@ -8,6 +8,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
+import ai.djl.nn.norm.Dropout;
 import ai.djl.training.initializer.Initializer;
 import ai.djl.util.Pair;
 
@@ -89,6 +90,8 @@ final class ParallelParameters implements WeightSource {
         if (parent instanceof ShardedBlock) {
             ShardedBlock shardedBlock = (ShardedBlock) parent;
             gathered[0] |= shardedBlock.isBatchShardedInput();
+            // what follows, and a bias that is added to the rank's rows, is data parallel again
+            gathered[0] &= !shardedBlock.isBatchShardedOutput();
             if (size() > 1) {
                 shardedBlocks.add(shardedBlock);
                 for (Parameter parameter : parent.getDirectParameters().values()) {
@@ -100,8 +103,20 @@ final class ParallelParameters implements WeightSource {
             }
         }
         ParallelMode mode = contexts.get(0).getMode();
+        if (parent instanceof Dropout
+                && size() > 1
+                && (mode == ParallelMode.TENSOR || gathered[0])) {
+            throw new UnsupportedOperationException(
+                    "Dropout in a region that all ranks compute alike needs the same mask on all of"
+                            + " them, and libtorch's CPU generator is one for all threads. Use it"
+                            + " in the data-parallel body (DATA or MIXED mode), or remove it.");
+        }
         if (mode == ParallelMode.DATA || mode == ParallelMode.MIXED && !gathered[0]) {
-            dataParallel.addAll(parent.getDirectParameters().values());
+            for (Parameter parameter : parent.getDirectParameters().values()) {
+                if (!sharded.containsKey(parameter)) {
+                    dataParallel.add(parameter);
+                }
+            }
         }
         for (Block child : parent.getChildren().values()) {
             findSharded(child, gathered);

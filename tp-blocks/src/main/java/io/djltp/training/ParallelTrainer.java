@@ -91,8 +91,7 @@ public class ParallelTrainer extends Trainer {
                         parameters,
                         ranks,
                         parallelConfig.getMode(),
-                        new LossOnRanks(
-                                trainingConfig.getLossFunction(), parallelConfig.getMode()));
+                        new LossOnRanks(trainingConfig.getLossFunction()));
     }
 
     private static Model checked(Model model, TrainingConfig config) {

@@ -13,6 +13,7 @@ import java.util.List;
 final class RankOutput {
 
     final NDList arrays;
+    final boolean batchCut; // whether the rank has its rows only, or all
     private final List<ShardedLayout> layouts = new ArrayList<>(); // null where not cut
     NDArray loss; // of the rank's part of the batch
     NDArray reported; // the loss of the whole batch
@@ -20,6 +21,7 @@ final class RankOutput {
 
     RankOutput(NDList arrays, ParallelContext context) {
         this.arrays = arrays;
+        batchCut = context.isBatchSharded();
         for (NDArray array : arrays) {
             layouts.add(context.getLayout(array));
         }
