@@ -1,0 +1,26 @@
+package io.djltp.examples;
+
+/** Something that the user has to change; the message says what and how. */
+public final class BadInputException extends RuntimeException {
+
+    private static final long serialVersionUID = 1L;
+
+    /**
+     * Creates an exception.
+     *
+     * @param message what is wrong and what to do
+     */
+    public BadInputException(String message) {
+        super(message);
+    }
+
+    /**
+     * Creates an exception.
+     *
+     * @param message what is wrong and what to do
+     * @param cause the reason
+     */
+    public BadInputException(String message, Throwable cause) {
+        super(message, cause);
+    }
+}

@@ -1,0 +1,50 @@
+package io.djltp.examples;
+
+import com.google.gson.Gson;
+import com.google.gson.GsonBuilder;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+
+/** A file with one JSON object, for other programs to read. */
+public final class JsonFile {
+
+    private static final Gson GSON =
+            new GsonBuilder().setPrettyPrinting().serializeSpecialFloatingPointValues().create();
+
+    private JsonFile() {}
+
+    /**
+     * Checks that a file can be written, before the work that is to be written to it.
+     *
+     * @param file the file, or {@code null} if none is wanted
+     */
+    public static void check(Path file) {
+        if (file != null) {
+            Path folder = file.toAbsolutePath().getParent();
+            boolean writable =
+                    Files.exists(file) ? Files.isWritable(file) : Files.isWritable(folder);
+            if (Files.isDirectory(file) || !writable) {
+                throw new BadInputException(
+                        "--json "
+                                + file
+                                + " cannot be written: name a file in an existing folder with"
+                                + " write permission");
+            }
+        }
+    }
+
+    /**
+     * Writes an object.
+     *
+     * @param file the file, or {@code null} to do nothing
+     * @param object the object
+     * @throws IOException if the file cannot be written
+     */
+    public static void write(Path file, Object object) throws IOException {
+        if (file != null) {
+            Files.writeString(file, GSON.toJson(object) + "\n");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+package io.djltp.examples;
+
+import io.djltp.examples.lemma.LemmaCommand;
+import io.djltp.examples.train.TrainCommand;
+import io.djltp.examples.verify.VerifyCommand;
+
+import picocli.CommandLine;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.Spec;
+
+/** The {@code tp} command: tensor parallelism for DJL, to be tried out. */
+@Command(
+        name = "tp",
+        description = "Tensor parallelism for the Deep Java Library.",
+        subcommands = {TrainCommand.class, LemmaCommand.class, VerifyCommand.class},
+        mixinStandardHelpOptions = true,
+        version = "DJL Tensor Parallel 0.1.0-SNAPSHOT")
+public final class Tp implements Runnable {
+
+    @Spec private CommandSpec spec;
+
+    private Tp() {}
+
+    /**
+     * Runs the command and ends the process: with status 0, 1 after a failure, or 2 after bad
+     * input.
+     *
+     * @param args the arguments
+     */
+    public static void main(String[] args) {
+        // not through the runtime's shutdown alone: libtorch's threads need no orderly end
+        System.exit(execute(args));
+    }
+
+    /**
+     * Runs the command.
+     *
+     * @param args the arguments
+     * @return the exit status
+     */
+    public static int execute(String... args) {
+        return new CommandLine(new Tp())
+                .setCaseInsensitiveEnumValuesAllowed(true)
+                .setExecutionExceptionHandler(Tp::report)
+                .execute(args);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void run() {
+        throw new ParameterException(spec.commandLine(), "Choose a command");
+    }
+
+    /** Prints one line for bad input, and the whole trace of what should not have happened. */
+    private static int report(
+            Exception e, CommandLine command, CommandLine.ParseResult parseResult) {
+        if (e instanceof BadInputException) {
+            command.getErr().println("tp: " + e.getMessage());
+            return CommandLine.ExitCode.USAGE;
+        }
+        e.printStackTrace(command.getErr());
+        return CommandLine.ExitCode.SOFTWARE;
+    }
+}

@@ -1,0 +1,180 @@
+package io.djltp.examples.lemma;
+
+import java.util.Arrays;
+
+/**
+ * Turns a word into rows of an embedding table: one row for the whole word and one for each of its
+ * character n-grams, with a mark at both ends of the word, so that "ging" has {@code <g}, {@code
+ * gin}, {@code ng>} and so on. Rows are found by hashing, so there is no vocabulary to keep, and
+ * different n-grams may share a row. Row 0 belongs to no n-gram: it fills short words up.
+ */
+public final class CharNGrams {
+
+    private static final char BEGIN = '\u0002';
+    private static final char END = '\u0003';
+    private static final int PRIME = 0x01000193;
+    private static final int N_GRAM = 0x811c9dc5;
+    private static final int WHOLE_WORD = 0x2545f491;
+
+    private final int rows;
+    private final int minLength;
+    private final int maxLength;
+    private final int limit;
+
+    private CharNGrams(Builder builder) {
+        rows = builder.rows;
+        minLength = builder.minLength;
+        maxLength = builder.maxLength;
+        limit = builder.limit;
+    }
+
+    /**
+     * Creates a builder.
+     *
+     * @return the builder
+     */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /**
+     * Returns the number of rows of the embedding table, with row 0.
+     *
+     * @return the number of rows
+     */
+    public int rows() {
+        return rows;
+    }
+
+    /**
+     * Returns how many rows each word has, with those that are only filled up.
+     *
+     * @return the number of rows of a word
+     */
+    public int limit() {
+        return limit;
+    }
+
+    /**
+     * Returns the rows of a word.
+     *
+     * @param word the word
+     * @return as many rows as {@link #limit()} says, those from 1 on before the zeros
+     */
+    public int[] rowsOf(CharSequence word) {
+        int[] out = new int[limit];
+        fill(word, out, 0);
+        return out;
+    }
+
+    /**
+     * Writes the rows of a word into an array: the whole word, then the n-grams, the longest first.
+     * What exceeds the limit is left out; what is missing is filled up with zeros.
+     *
+     * @param word the word
+     * @param out the array
+     * @param from where to begin
+     * @return how many rows are not zero
+     */
+    public int fill(CharSequence word, int[] out, int from) {
+        int marked = word.length() + 2;
+        int end = from + limit;
+        int at = from;
+        int whole = WHOLE_WORD;
+        for (int i = 0; i < word.length(); i++) {
+            whole = (whole ^ word.charAt(i)) * PRIME;
+        }
+        out[at++] = row(whole);
+        for (int n = maxLength; n >= minLength; n--) {
+            for (int start = 0; start + n <= marked && at < end; start++) {
+                int hash = N_GRAM + n;
+                for (int i = start; i < start + n; i++) {
+                    hash = (hash ^ charAt(word, i)) * PRIME;
+                }
+                out[at++] = row(hash);
+            }
+        }
+        Arrays.fill(out, at, end, 0);
+        return at - from;
+    }
+
+    /** Returns a character of the word with its marks. */
+    private static char charAt(CharSequence word, int i) {
+        if (i == 0) {
+            return BEGIN;
+        }
+        return i > word.length() ? END : word.charAt(i - 1);
+    }
+
+    private int row(int hash) {
+        int mixed = (hash ^ hash >>> 16) * 0x85ebca6b;
+        mixed = (mixed ^ mixed >>> 13) * 0xc2b2ae35;
+        return 1 + Integer.remainderUnsigned(mixed ^ mixed >>> 16, rows - 1);
+    }
+
+    /** The Builder to construct a {@link CharNGrams}. */
+    public static final class Builder {
+
+        private int rows;
+        private int minLength = 2;
+        private int maxLength = 5;
+        private int limit = 64;
+
+        Builder() {}
+
+        /**
+         * Sets the number of rows of the embedding table, with row 0.
+         *
+         * @param rows the number of rows, at least 2
+         * @return this builder
+         */
+        public Builder setRows(int rows) {
+            this.rows = rows;
+            return this;
+        }
+
+        /**
+         * Sets the lengths of the n-grams, 2 to 5 if this is not called. The marks count.
+         *
+         * @param minLength the least length
+         * @param maxLength the greatest length
+         * @return this builder
+         */
+        public Builder optLengths(int minLength, int maxLength) {
+            this.minLength = minLength;
+            this.maxLength = maxLength;
+            return this;
+        }
+
+        /**
+         * Sets how many rows a word has at most, 64 if this is not called.
+         *
+         * @param limit the number of rows, at least 1
+         * @return this builder
+         */
+        public Builder optLimit(int limit) {
+            this.limit = limit;
+            return this;
+        }
+
+        /**
+         * Builds the {@link CharNGrams}.
+         *
+         * @return the n-grams
+         */
+        public CharNGrams build() {
+            if (rows < 2 || limit < 1 || minLength < 1 || maxLength < minLength) {
+                throw new IllegalArgumentException(
+                        "rows >= 2, limit >= 1 and 1 <= minLength <= maxLength are needed, not "
+                                + rows
+                                + ", "
+                                + limit
+                                + ", "
+                                + minLength
+                                + ", "
+                                + maxLength);
+            }
+            return new CharNGrams(this);
+        }
+    }
+}

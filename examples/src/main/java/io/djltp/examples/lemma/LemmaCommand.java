@@ -1,0 +1,62 @@
+package io.djltp.examples.lemma;
+
+import ai.djl.MalformedModelException;
+import ai.djl.inference.Predictor;
+import ai.djl.modality.Classifications;
+import ai.djl.translate.TranslateException;
+
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.Parameters;
+
+import java.io.IOException;
+import java.io.PrintStream;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Locale;
+import java.util.concurrent.Callable;
+
+/** Asks a trained lemmatiser, with an ordinary DJL predictor. */
+@Command(
+        name = "lemma",
+        description = "Prints the five best lemmas of words, with their probabilities.",
+        mixinStandardHelpOptions = true)
+public final class LemmaCommand implements Callable<Integer> {
+
+    private static final int BEST = 5;
+
+    @Parameters(arity = "1..*", paramLabel = "WORD", description = "The words.")
+    private List<String> words;
+
+    @Option(
+            names = "--model",
+            defaultValue = "out/lemma",
+            description = "Folder of the trained model (${DEFAULT-VALUE}).")
+    private Path folder;
+
+    private final PrintStream out = System.out;
+
+    /** {@inheritDoc} */
+    @Override
+    public Integer call() throws IOException, MalformedModelException, TranslateException {
+        try (SavedModel saved = SavedModel.load(folder);
+                Predictor<String, Classifications> predictor =
+                        saved.getModel()
+                                .newPredictor(
+                                        new LemmaTranslator(
+                                                saved.getNGrams(), saved.getLexicon(), BEST))) {
+            for (String word : words) {
+                out.println(word);
+                Classifications lemmas = predictor.predict(word);
+                for (Classifications.Classification lemma : lemmas.topK(BEST)) {
+                    out.printf(
+                            Locale.ROOT,
+                            "  %6.2f %%  %s%n",
+                            100 * lemma.getProbability(),
+                            lemma.getClassName());
+                }
+            }
+        }
+        return 0;
+    }
+}

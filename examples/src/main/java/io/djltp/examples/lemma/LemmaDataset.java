@@ -1,0 +1,288 @@
+package io.djltp.examples.lemma;
+
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.training.dataset.Batch;
+import ai.djl.training.dataset.Dataset;
+import ai.djl.translate.Batchifier;
+import ai.djl.util.Preconditions;
+import ai.djl.util.Progress;
+
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.NoSuchElementException;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.BooleanSupplier;
+
+/**
+ * The batches of a {@link HeldOutSplit}: those to train on, shuffled anew in each pass, or the
+ * held-out forms in their order.
+ *
+ * <p>A batch has
+ *
+ * <ul>
+ *   <li>data: one array of type int32 and shape (batch size, {@link CharNGrams#limit()}), the rows
+ *       of each word in the embedding table
+ *   <li>labels: one array of type int64 and shape (batch size), the classes; of a held-out form
+ *       with more than one right class, the first
+ *   <li>indices: the pairs of the corpus in training, the items of the split otherwise
+ * </ul>
+ *
+ * <p>In training every batch is full: what is left at the end of a pass is dropped.
+ */
+public final class LemmaDataset implements Dataset {
+
+    private final HeldOutSplit split;
+    private final CharNGrams nGrams;
+    private final int batchSize;
+    private final int passes;
+    private final long seed;
+    private final BooleanSupplier stop;
+
+    /** The pairs to train on, or null for the held-out forms. */
+    private final int[] training;
+
+    private final AtomicInteger nextPass;
+
+    private LemmaDataset(Builder builder) {
+        split = builder.split;
+        nGrams = builder.nGrams;
+        batchSize = builder.batchSize;
+        seed = builder.seed;
+        stop = builder.stop;
+        training = builder.usage == Usage.TRAIN ? split.trainingPairs() : null;
+        passes = training == null ? 1 : builder.passes;
+        nextPass = new AtomicInteger(builder.firstPass);
+    }
+
+    /**
+     * Creates a builder.
+     *
+     * @return the builder
+     */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /**
+     * Returns the number of batches in a pass over the data.
+     *
+     * @return the number of batches
+     */
+    public int batchesPerPass() {
+        return training == null
+                ? (split.size() + batchSize - 1) / batchSize
+                : training.length / batchSize;
+    }
+
+    /**
+     * Returns the next batches: one pass over the data, or as many as the builder was told. Each
+     * call goes on with the pass after that of the call before.
+     *
+     * @param manager the manager of the batches
+     * @return the batches
+     */
+    @Override
+    public Iterable<Batch> getData(NDManager manager) {
+        int firstPass = nextPass.getAndAdd(passes);
+        return () -> new Batches(manager, firstPass);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void prepare(Progress progress) {
+        // all is in memory already
+    }
+
+    private Batch batch(NDManager parent, Permutation order, int number, long progress) {
+        int from = number * batchSize;
+        int size = training == null ? Math.min(batchSize, split.size() - from) : batchSize;
+        int[] rows = new int[size * nGrams.limit()];
+        long[] labels = new long[size];
+        List<Integer> indices = new ArrayList<>(size);
+        for (int i = 0; i < size; i++) {
+            if (training == null) {
+                int item = from + i;
+                indices.add(item);
+                nGrams.fill(split.form(item), rows, i * nGrams.limit());
+                labels[i] = split.goldClasses(item)[0];
+            } else {
+                int pair = training[order.get(from + i)];
+                indices.add(pair);
+                nGrams.fill(split.corpus().form(pair), rows, i * nGrams.limit());
+                labels[i] = split.corpus().classOf(pair);
+            }
+        }
+        NDManager manager = parent.newSubManager();
+        return new Batch(
+                manager,
+                new NDList(manager.create(rows, new Shape(size, nGrams.limit()))),
+                new NDList(manager.create(labels)),
+                size,
+                Batchifier.STACK,
+                Batchifier.STACK,
+                progress,
+                (long) passes * batchesPerPass(),
+                indices);
+    }
+
+    /** Goes through some passes. */
+    private final class Batches implements Iterator<Batch> {
+
+        private final NDManager manager;
+        private final int firstPass;
+        private long done;
+        private int orderPass = -1;
+        private Permutation order;
+        private boolean stopped;
+
+        Batches(NDManager manager, int firstPass) {
+            this.manager = manager;
+            this.firstPass = firstPass;
+        }
+
+        @Override
+        public boolean hasNext() {
+            stopped = stopped || stop.getAsBoolean();
+            return !stopped && done < (long) passes * batchesPerPass();
+        }
+
+        @Override
+        public Batch next() {
+            if (stopped || done >= (long) passes * batchesPerPass()) {
+                throw new NoSuchElementException();
+            }
+            int pass = (int) (done / batchesPerPass());
+            if (training != null && pass != orderPass) {
+                order = new Permutation(training.length, Permutation.key(seed, firstPass + pass));
+                orderPass = pass;
+            }
+            int number = (int) (done % batchesPerPass());
+            return batch(manager, order, number, done++);
+        }
+    }
+
+    /** The Builder to construct a {@link LemmaDataset}. */
+    public static final class Builder {
+
+        private HeldOutSplit split;
+        private CharNGrams nGrams;
+        private int batchSize;
+        private Usage usage = Usage.TRAIN;
+        private int passes = 1;
+        private int firstPass;
+        private long seed;
+        private BooleanSupplier stop = () -> false;
+
+        Builder() {}
+
+        /**
+         * Sets the split.
+         *
+         * @param split the split
+         * @return this builder
+         */
+        public Builder setSplit(HeldOutSplit split) {
+            this.split = split;
+            return this;
+        }
+
+        /**
+         * Sets how words become rows of the embedding table.
+         *
+         * @param nGrams the n-grams
+         * @return this builder
+         */
+        public Builder setNGrams(CharNGrams nGrams) {
+            this.nGrams = nGrams;
+            return this;
+        }
+
+        /**
+         * Sets the batch size.
+         *
+         * @param batchSize the batch size
+         * @return this builder
+         */
+        public Builder setBatchSize(int batchSize) {
+            this.batchSize = batchSize;
+            return this;
+        }
+
+        /**
+         * Sets which side of the split this is: {@link Dataset.Usage#TRAIN}, which holds if this is
+         * not called, or anything else for the held-out forms.
+         *
+         * @param usage the usage
+         * @return this builder
+         */
+        public Builder optUsage(Usage usage) {
+            this.usage = usage;
+            return this;
+        }
+
+        /**
+         * Sets how many passes over the training pairs one call of {@link
+         * LemmaDataset#getData(NDManager)} makes, 1 if this is not called. What DJL calls an epoch
+         * is one such call.
+         *
+         * @param passes the number of passes
+         * @return this builder
+         */
+        public Builder optPasses(int passes) {
+            this.passes = passes;
+            return this;
+        }
+
+        /**
+         * Sets the number of the first pass, so that training that goes on where it stopped does
+         * not meet the same order again.
+         *
+         * @param firstPass the number, from 0
+         * @return this builder
+         */
+        public Builder optFirstPass(int firstPass) {
+            this.firstPass = firstPass;
+            return this;
+        }
+
+        /**
+         * Sets the seed of the order. The order of a pass depends on the seed and the number of the
+         * pass alone.
+         *
+         * @param seed the seed
+         * @return this builder
+         */
+        public Builder optSeed(long seed) {
+            this.seed = seed;
+            return this;
+        }
+
+        /**
+         * Sets what ends the data early: it is asked before each batch, and after a yes there are
+         * no more batches. Limits of time and of steps go here.
+         *
+         * @param stop returns true when there has been enough
+         * @return this builder
+         */
+        public Builder optStop(BooleanSupplier stop) {
+            this.stop = stop;
+            return this;
+        }
+
+        /**
+         * Builds the {@link LemmaDataset}.
+         *
+         * @return the dataset
+         */
+        public LemmaDataset build() {
+            Preconditions.checkArgument(split != null, "You must set the split");
+            Preconditions.checkArgument(nGrams != null, "You must set the n-grams");
+            Preconditions.checkArgument(batchSize > 0, "The batch size must be positive");
+            Preconditions.checkArgument(passes > 0, "There must be at least one pass");
+            return new LemmaDataset(this);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+package io.djltp.examples.lemma;
+
+import ai.djl.modality.nlp.embedding.TrainableWordEmbedding;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.nn.Block;
+import ai.djl.nn.LambdaBlock;
+import ai.djl.nn.ParallelBlock;
+import ai.djl.nn.Parameter;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.training.initializer.NormalInitializer;
+
+import java.util.List;
+
+/**
+ * The network of the lemmatiser, of ordinary DJL blocks: the embeddings of the n-grams of a word
+ * are added up, the sum is scaled to a fixed length, and a head turns it into one logit per lemma.
+ *
+ * <p>The head is any block from (batch, dim) to (batch, classes), such as {@link
+ * ai.djl.nn.core.Linear}.
+ */
+public final class LemmaNetwork {
+
+    /** The length of every feature vector. */
+    public static final float FEATURE_LENGTH = 16f;
+
+    private static final float EPSILON = 1e-6f;
+
+    private LemmaNetwork() {}
+
+    /**
+     * Creates the part below the head.
+     *
+     * <ul>
+     *   <li>input: int32 (batch, n-grams), as {@link CharNGrams} makes them
+     *   <li>output: float32 (batch, dim), each row of length {@link #FEATURE_LENGTH}
+     * </ul>
+     *
+     * @param rows the number of rows of the embedding table
+     * @param dim the number of features
+     * @return the block
+     */
+    public static SequentialBlock body(int rows, int dim) {
+        TrainableWordEmbedding embedding =
+                new TrainableWordEmbedding(
+                        TrainableWordEmbedding.builder()
+                                .optNumEmbeddings(rows)
+                                .setEmbeddingSize(dim));
+        embedding.setInitializer(new NormalInitializer(0.1f), Parameter.Type.WEIGHT);
+        return new SequentialBlock()
+                .add(
+                        new ParallelBlock(
+                                LemmaNetwork::sum,
+                                List.of(embedding, new LambdaBlock(LemmaNetwork::mask, "mask"))))
+                .add(new LambdaBlock(LemmaNetwork::normalize, "normalize"));
+    }
+
+    /**
+     * Puts a head on the body.
+     *
+     * @param rows the number of rows of the embedding table
+     * @param dim the number of features
+     * @param head the head
+     * @return the network
+     */
+    public static SequentialBlock create(int rows, int dim, Block head) {
+        return body(rows, dim).add(head);
+    }
+
+    /** Turns indices (batch, n-grams) into 1 where there is an n-gram and 0 where there is none. */
+    private static NDList mask(NDList inputs) {
+        NDArray indices = inputs.singletonOrThrow();
+        return new NDList(indices.neq(0).toType(DataType.FLOAT32, false).expandDims(1));
+    }
+
+    /** Adds the embeddings (batch, n-grams, dim) that the mask (batch, 1, n-grams) lets through. */
+    private static NDList sum(List<NDList> branches) {
+        NDArray embeddings = branches.get(0).singletonOrThrow();
+        NDArray mask = branches.get(1).singletonOrThrow();
+        return new NDList(mask.batchMatMul(embeddings).squeeze(1));
+    }
+
+    private static NDList normalize(NDList inputs) {
+        NDArray features = inputs.singletonOrThrow();
+        NDArray length = features.square().sum(new int[] {1}, true).add(EPSILON).sqrt();
+        return new NDList(features.div(length).mul(FEATURE_LENGTH));
+    }
+}

@@ -1,0 +1,153 @@
+package io.djltp.examples.lemma;
+
+import ai.djl.MalformedModelException;
+import ai.djl.Model;
+import ai.djl.nn.core.Linear;
+
+import io.djltp.examples.BadInputException;
+
+import java.io.BufferedReader;
+import java.io.BufferedWriter;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Properties;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+
+/**
+ * A trained lemmatiser in a folder: the parameters as DJL writes them, the lexicon, and the sizes
+ * of the network. The model in memory is of ordinary DJL blocks.
+ */
+public final class SavedModel implements AutoCloseable {
+
+    /** The name of the model, and the beginning of the names of its files. */
+    public static final String NAME = "lemma";
+
+    private static final String LEXICON = NAME + ".lexicon.tsv";
+    private static final String SIZES = NAME + ".properties";
+
+    private final Model model;
+    private final Lexicon lexicon;
+    private final CharNGrams nGrams;
+
+    private SavedModel(Model model, Lexicon lexicon, CharNGrams nGrams) {
+        this.model = model;
+        this.lexicon = lexicon;
+        this.nGrams = nGrams;
+    }
+
+    /**
+     * Writes a trained model. The files of a model that was there before are replaced when all new
+     * ones are complete.
+     *
+     * @param folder the folder
+     * @param model the trained model
+     * @param lexicon what its classes mean
+     * @param nGrams how its words become rows of the embedding table
+     * @param dim the number of features
+     * @throws IOException if the folder cannot be written
+     */
+    public static void save(Path folder, Model model, Lexicon lexicon, CharNGrams nGrams, int dim)
+            throws IOException {
+        Path part = Files.createTempDirectory(folder, ".part");
+        try {
+            model.save(part, NAME);
+            lexicon.save(part.resolve(LEXICON));
+            Properties sizes = new Properties();
+            sizes.setProperty("rows", Integer.toString(nGrams.rows()));
+            sizes.setProperty("limit", Integer.toString(nGrams.limit()));
+            sizes.setProperty("dim", Integer.toString(dim));
+            try (BufferedWriter writer = Files.newBufferedWriter(part.resolve(SIZES))) {
+                sizes.store(writer, null);
+            }
+            for (Path file : list(part)) {
+                Files.move(
+                        file,
+                        folder.resolve(file.getFileName()),
+                        StandardCopyOption.ATOMIC_MOVE,
+                        StandardCopyOption.REPLACE_EXISTING);
+            }
+        } finally {
+            for (Path file : list(part)) {
+                Files.delete(file);
+            }
+            Files.delete(part);
+        }
+    }
+
+    /**
+     * Loads a model into ordinary DJL blocks.
+     *
+     * @param folder the folder
+     * @return the model
+     * @throws IOException if a file cannot be read
+     * @throws MalformedModelException if a file is not what it should be
+     */
+    public static SavedModel load(Path folder) throws IOException, MalformedModelException {
+        if (!Files.exists(folder.resolve(SIZES))) {
+            throw new BadInputException(
+                    "There is no trained model in " + folder + ": run ./tp train first");
+        }
+        Properties sizes = new Properties();
+        try (BufferedReader reader = Files.newBufferedReader(folder.resolve(SIZES))) {
+            sizes.load(reader);
+        }
+        Lexicon lexicon = Lexicon.load(folder.resolve(LEXICON));
+        CharNGrams nGrams =
+                CharNGrams.builder()
+                        .setRows(Integer.parseInt(sizes.getProperty("rows")))
+                        .optLimit(Integer.parseInt(sizes.getProperty("limit")))
+                        .build();
+        Model model = Model.newInstance(NAME);
+        int dim = Integer.parseInt(sizes.getProperty("dim"));
+        Linear head = Linear.builder().setUnits(lexicon.size()).build();
+        model.setBlock(LemmaNetwork.create(nGrams.rows(), dim, head));
+        model.load(folder, NAME);
+        return new SavedModel(model, lexicon, nGrams);
+    }
+
+    private static List<Path> list(Path folder) throws IOException {
+        try (Stream<Path> files = Files.list(folder)) {
+            // the sizes last: they are what says that a model is there
+            return files.sorted(Comparator.comparing((Path file) -> file.endsWith(SIZES)))
+                    .collect(Collectors.toList());
+        }
+    }
+
+    /**
+     * Returns the model.
+     *
+     * @return the model
+     */
+    public Model getModel() {
+        return model;
+    }
+
+    /**
+     * Returns what the classes mean.
+     *
+     * @return the lexicon
+     */
+    public Lexicon getLexicon() {
+        return lexicon;
+    }
+
+    /**
+     * Returns how words become rows of the embedding table.
+     *
+     * @return the n-grams
+     */
+    public CharNGrams getNGrams() {
+        return nGrams;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void close() {
+        model.close();
+    }
+}

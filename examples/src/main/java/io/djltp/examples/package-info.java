@@ -1,0 +1,2 @@
+/** Contains the {@code tp} command. */
+package io.djltp.examples;

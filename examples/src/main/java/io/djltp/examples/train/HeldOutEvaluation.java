@@ -1,0 +1,94 @@
+package io.djltp.examples.train;
+
+import ai.djl.Model;
+import ai.djl.inference.Predictor;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.training.dataset.Batch;
+import ai.djl.translate.NoopTranslator;
+import ai.djl.translate.TranslateException;
+
+import io.djltp.examples.lemma.HeldOutSplit;
+import io.djltp.examples.lemma.LemmaDataset;
+
+import java.io.PrintStream;
+import java.util.Arrays;
+import java.util.Locale;
+
+/**
+ * The lemmas that a trained model gives to the held-out words, with an ordinary DJL predictor on
+ * the whole model.
+ */
+final class HeldOutEvaluation {
+
+    private static final int BEST = 5;
+    private static final int SHOWN = 30;
+
+    private final HeldOutSplit split;
+    private final long[][] best; // the five best classes of each word
+
+    /**
+     * Predicts the lemmas of all held-out words.
+     *
+     * @param model the trained model
+     * @param split the held-out words
+     * @param heldOut their batches, in order
+     */
+    HeldOutEvaluation(Model model, HeldOutSplit split, LemmaDataset heldOut)
+            throws TranslateException {
+        this.split = split;
+        best = new long[split.size()][];
+        int item = 0;
+        try (NDManager manager = NDManager.newBaseManager();
+                Predictor<NDList, NDList> predictor =
+                        model.newPredictor(new NoopTranslator(null))) {
+            for (Batch batch : heldOut.getData(manager)) {
+                NDArray logits = predictor.predict(batch.getData()).singletonOrThrow();
+                int k = (int) Math.min(BEST, logits.getShape().get(1));
+                NDArray classes = logits.topK(k, 1, true, true).get(1);
+                long[] flat = classes.toType(DataType.INT64, false).toLongArray();
+                for (int from = 0; from < flat.length; from += k) {
+                    best[item++] = Arrays.copyOfRange(flat, from, from + k);
+                }
+                logits.close();
+                batch.close();
+            }
+        }
+    }
+
+    /**
+     * Returns the share of words with a right lemma among the best.
+     *
+     * @param k how many of the best are looked at
+     * @return the share
+     */
+    double accuracy(int k) {
+        int right = 0;
+        for (int i = 0; i < best.length; i++) {
+            int rank = split.rank(i, best[i]);
+            right += rank >= 0 && rank < k ? 1 : 0;
+        }
+        return best.length == 0 ? Double.NaN : (double) right / best.length;
+    }
+
+    /** Prints some words, evenly taken from all, with the lemma that the model gives them. */
+    void printTable(PrintStream out) {
+        out.printf(Locale.ROOT, "%n%-28s %-24s %s%n", "held-out word", "predicted", "right lemma");
+        int step = Math.max(1, best.length / SHOWN);
+        for (int i = 0; i < best.length; i += step) {
+            boolean right = split.rank(i, best[i][0]) == 0;
+            out.printf(
+                    Locale.ROOT,
+                    "%-28s %-24s %s%n",
+                    split.form(i),
+                    label(best[i][0]),
+                    right ? "yes" : "no: " + label(split.goldClasses(i)[0]));
+        }
+    }
+
+    private String label(long classId) {
+        return split.corpus().lexicon().label((int) classId);
+    }
+}

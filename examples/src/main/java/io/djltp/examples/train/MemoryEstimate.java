@@ -1,0 +1,92 @@
+package io.djltp.examples.train;
+
+import io.djltp.examples.BadInputException;
+import io.djltp.examples.SystemMemory;
+import io.djltp.examples.train.TrainOptions.OptimizerName;
+import io.djltp.mesh.ParallelMode;
+
+import java.util.LinkedHashMap;
+import java.util.Locale;
+import java.util.Map;
+
+/**
+ * How much memory a training run will need on this machine, from the sizes of what it holds at its
+ * fullest moment, which is in the update of the optimizer or at the gradient of the logits.
+ */
+final class MemoryEstimate {
+
+    private static final double GIB = 1L << 30;
+
+    private final Map<String, Long> parts = new LinkedHashMap<>();
+
+    /**
+     * Estimates a run.
+     *
+     * @param options the options
+     * @param classes the number of classes
+     * @param tableRows the rows of the embedding table
+     * @param pairs the number of words and lemmas in memory
+     */
+    MemoryEstimate(TrainOptions options, long classes, long tableRows, long pairs) {
+        long copies = options.mode == ParallelMode.DATA ? options.ranks : 1;
+        long head = 4 * classes * (options.dim + 1) * copies;
+        long table = 4 * tableRows * options.dim * options.ranks;
+        long logits = 4 * classes * options.batch;
+        parts.put("weights", head + table);
+        parts.put("gradients", head + table);
+        parts.put("optimizer state", stateArrays(options.optimizer) * (head + table));
+        // DJL's optimizers clone the gradient, and Adam makes more arrays of its size
+        long update = updateArrays(options.optimizer) * Math.max(head, table);
+        // the logits, their softmax, and while it is scaled nothing more
+        parts.put("logits or update", Math.max(2 * logits, update));
+        parts.put("words and the virtual machine", 700_000_000 + 60 * pairs);
+    }
+
+    private static long stateArrays(OptimizerName optimizer) {
+        switch (optimizer) {
+            case SGD:
+                return 0;
+            case MOMENTUM:
+                return 1;
+            default:
+                return 2;
+        }
+    }
+
+    private static long updateArrays(OptimizerName optimizer) {
+        return optimizer == OptimizerName.SGD || optimizer == OptimizerName.MOMENTUM ? 1 : 4;
+    }
+
+    long total() {
+        return parts.values().stream().mapToLong(Long::longValue).sum();
+    }
+
+    /** Refuses the run if this machine has not enough memory for it. */
+    void check() {
+        SystemMemory.available()
+                .ifPresent(
+                        available -> {
+                            if (available < total()) {
+                                throw new BadInputException(
+                                        String.format(
+                                                Locale.ROOT,
+                                                "This run needs about %.1f GiB of memory (%s), and"
+                                                        + " %.1f GiB are available: use fewer"
+                                                        + " --languages, a smaller --dim or --batch,"
+                                                        + " or --optimizer sgd",
+                                                total() / GIB,
+                                                describe(),
+                                                available / GIB));
+                            }
+                        });
+    }
+
+    String describe() {
+        StringBuilder text = new StringBuilder();
+        parts.forEach(
+                (name, bytes) ->
+                        text.append(text.length() == 0 ? "" : ", ")
+                                .append(String.format(Locale.ROOT, "%s %.1f", name, bytes / GIB)));
+        return text.toString();
+    }
+}

@@ -1,0 +1,232 @@
+package io.djltp.examples.train;
+
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.EasyTrain;
+import ai.djl.training.Trainer;
+import ai.djl.training.dataset.Dataset;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+import ai.djl.translate.TranslateException;
+
+import io.djltp.examples.BadInputException;
+import io.djltp.examples.JsonFile;
+import io.djltp.examples.SystemMemory;
+import io.djltp.examples.lemma.CharNGrams;
+import io.djltp.examples.lemma.HeldOutSplit;
+import io.djltp.examples.lemma.Language;
+import io.djltp.examples.lemma.LemmaCorpus;
+import io.djltp.examples.lemma.LemmaDataset;
+import io.djltp.examples.lemma.LemmaNetwork;
+import io.djltp.examples.lemma.SavedModel;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.mesh.ParallelConfig;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.training.ParallelTrainer;
+
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Mixin;
+
+import java.io.IOException;
+import java.io.PrintStream;
+import java.util.Locale;
+import java.util.concurrent.Callable;
+import java.util.stream.Collectors;
+
+/** Trains the lemmatiser: inflected word form in, lemma out, each lemma a class. */
+@Command(
+        name = "train",
+        description =
+                "Trains a lemmatiser on real dictionaries: the inflected form of a word in, its"
+                        + " lemma out, each lemma a class. Shows what it learned on words that it"
+                        + " has never seen, and saves the model.",
+        mixinStandardHelpOptions = true)
+public final class TrainCommand implements Callable<Integer> {
+
+    private static final int HELD_OUT = 4000;
+    private static final long SPLIT_SEED = 20260101; // never changed: held-out words stay held out
+    private static final int EVALUATION_BATCH = 128;
+    private static final long DJL_FORMAT_LIMIT = Integer.MAX_VALUE - 100;
+
+    @Mixin private TrainOptions options;
+
+    private final PrintStream out = System.out;
+    private final TrainReport report = new TrainReport();
+
+    /** {@inheritDoc} */
+    @Override
+    public Integer call() throws IOException, TranslateException {
+        long begin = System.nanoTime();
+        options.check();
+        LemmaCorpus corpus = readCorpus();
+        HeldOutSplit split = HeldOutSplit.of(corpus, HELD_OUT, SPLIT_SEED);
+        CharNGrams nGrams = CharNGrams.builder().setRows(tableRows(corpus)).build();
+        checkSizes(corpus, nGrams);
+        try (Model model = Model.newInstance(SavedModel.NAME)) {
+            train(model, split, nGrams);
+            evaluate(model, split, nGrams);
+            SavedModel.save(options.out, model, corpus.lexicon(), nGrams, options.dim);
+        }
+        out.printf("%nThe model is saved in %s. Try: ./tp lemma WORD...%n", options.out);
+        report.totalSeconds = (System.nanoTime() - begin) / 1e9;
+        JsonFile.write(options.json, report);
+        return 0;
+    }
+
+    private LemmaCorpus readCorpus() throws IOException {
+        out.printf(
+                "Reading the %s dictionar%s ...%n",
+                options.languages.stream()
+                        .map(Language::displayName)
+                        .collect(Collectors.joining(", ")),
+                options.languages.size() == 1 ? "y" : "ies");
+        LemmaCorpus corpus = LemmaCorpus.read(options.languages);
+        out.printf(
+                Locale.ROOT,
+                "%,d pairs of word and lemma, %,d lemmas to choose from%n",
+                corpus.size(),
+                corpus.classes());
+        return corpus;
+    }
+
+    private static int tableRows(LemmaCorpus corpus) {
+        return corpus.classes() > 500_000 ? 1 << 18 : 1 << 17;
+    }
+
+    private void checkSizes(LemmaCorpus corpus, CharNGrams nGrams) {
+        if (options.ranks > corpus.classes()) {
+            throw new BadInputException(
+                    "--tp "
+                            + options.ranks
+                            + " leaves ranks without a class: there are "
+                            + corpus.classes());
+        }
+        long bytes = 4L * corpus.classes() * options.dim;
+        if (bytes > DJL_FORMAT_LIMIT) {
+            throw new BadInputException(
+                    String.format(
+                            Locale.ROOT,
+                            "The weight of the head has %,d bytes, and DJL's format can save"
+                                    + " %,d: use --dim %d or less",
+                            bytes,
+                            DJL_FORMAT_LIMIT,
+                            DJL_FORMAT_LIMIT / 4 / corpus.classes()));
+        }
+        MemoryEstimate memory =
+                new MemoryEstimate(options, corpus.classes(), nGrams.rows(), corpus.size());
+        memory.check();
+        out.printf("Memory in GiB, estimated: %s%n", memory.describe());
+    }
+
+    private void train(Model model, HeldOutSplit split, CharNGrams nGrams)
+            throws IOException, TranslateException {
+        ColumnParallelLinear head =
+                ColumnParallelLinear.builder()
+                        .setUnits(split.corpus().classes())
+                        .optBatchShardedInput(true)
+                        .build();
+        model.setBlock(LemmaNetwork.create(nGrams.rows(), options.dim, head));
+        LemmaDataset heldOut = heldOut(split, nGrams, options.batch);
+        TrainingProgress[] progress = new TrainingProgress[1];
+        LemmaDataset training =
+                LemmaDataset.builder()
+                        .setSplit(split)
+                        .setNGrams(nGrams)
+                        .setBatchSize(options.batch)
+                        .optSeed(options.seed)
+                        .optStop(() -> progress[0].isOver())
+                        .build();
+        long batches = (long) training.batchesPerPass() * options.epochs;
+        progress[0] = new TrainingProgress(options, batches, heldOut, report.loss);
+        ParallelConfig ranks =
+                ParallelConfig.builder().setMode(options.mode).setRanks(options.ranks).build();
+        DefaultTrainingConfig config =
+                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                        .optOptimizer(optimizer())
+                        .addTrainingListeners(progress[0]);
+        Engine.getInstance().setRandomSeed(options.seed);
+        out.printf(
+                Locale.ROOT,
+                "Training %,d x %d on %d rank%s, mode %s, %s%n",
+                split.corpus().classes(),
+                options.dim,
+                options.ranks,
+                options.ranks == 1 ? "" : "s",
+                options.mode.name().toLowerCase(Locale.ROOT),
+                options.optimizer.name().toLowerCase(Locale.ROOT));
+        try (TrainingProgress shown = progress[0];
+                Trainer trainer = new ParallelTrainer(model, config, ranks)) {
+            trainer.initialize(new Shape(options.batch, nGrams.limit()));
+            shown.begin();
+            EasyTrain.fit(trainer, options.epochs, training, null);
+            report.seconds = shown.seconds();
+        }
+        fillReport(split.corpus());
+    }
+
+    private void fillReport(LemmaCorpus corpus) {
+        report.classes = corpus.classes();
+        report.languages =
+                options.languages.stream().map(Language::code).collect(Collectors.joining(","));
+        report.ranks = options.ranks;
+        report.mode = options.mode.name().toLowerCase(Locale.ROOT);
+        report.optimizer = options.optimizer.name().toLowerCase(Locale.ROOT);
+        report.dim = options.dim;
+        report.batch = options.batch;
+        report.seed = options.seed;
+        report.steps = report.loss.size();
+        report.samplesPerSecond = (double) report.steps * options.batch / report.seconds;
+    }
+
+    private Optimizer optimizer() {
+        Tracker rate = Tracker.fixed(options.learningRate());
+        switch (options.optimizer) {
+            case SGD:
+                return Optimizer.sgd().setLearningRateTracker(rate).build();
+            case MOMENTUM:
+                return Optimizer.sgd().setLearningRateTracker(rate).optMomentum(0.9f).build();
+            case ADAM:
+                return Optimizer.adam().optLearningRateTracker(rate).build();
+            default:
+                return Optimizer.adamW().optLearningRateTracker(rate).build();
+        }
+    }
+
+    private static LemmaDataset heldOut(HeldOutSplit split, CharNGrams nGrams, int batchSize) {
+        return LemmaDataset.builder()
+                .setSplit(split)
+                .setNGrams(nGrams)
+                .setBatchSize(batchSize)
+                .optUsage(Dataset.Usage.VALIDATION)
+                .build();
+    }
+
+    private void evaluate(Model model, HeldOutSplit split, CharNGrams nGrams)
+            throws TranslateException {
+        HeldOutEvaluation evaluation =
+                new HeldOutEvaluation(model, split, heldOut(split, nGrams, EVALUATION_BATCH));
+        evaluation.printTable(out);
+        report.top1 = evaluation.accuracy(1);
+        report.top5 = evaluation.accuracy(5);
+        SystemMemory.peakResident().ifPresent(bytes -> report.peakRssBytes = bytes);
+        out.printf(
+                Locale.ROOT,
+                "%n%,d steps in %.0f s, %.0f words/s, loss %.4f%n"
+                        + "%,d held-out words: top-1 %.3f, top-5 %.3f%n",
+                report.steps,
+                report.seconds,
+                report.samplesPerSecond,
+                report.loss.isEmpty() ? Double.NaN : report.loss.get(report.steps - 1),
+                split.size(),
+                report.top1,
+                report.top5);
+        if (report.peakRssBytes != null) {
+            out.printf(
+                    Locale.ROOT,
+                    "peak resident memory %.2f GiB%n",
+                    report.peakRssBytes / (double) (1L << 30));
+        }
+    }
+}

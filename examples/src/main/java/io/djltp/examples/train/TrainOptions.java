@@ -1,0 +1,176 @@
+package io.djltp.examples.train;
+
+import io.djltp.examples.BadInputException;
+import io.djltp.examples.JsonFile;
+import io.djltp.examples.lemma.Language;
+import io.djltp.mesh.ParallelMode;
+
+import picocli.CommandLine.Option;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Locale;
+
+/** The options of {@code tp train}. */
+final class TrainOptions {
+
+    /** Optimizers that DJL supports on PyTorch. */
+    enum OptimizerName {
+        SGD,
+        MOMENTUM,
+        ADAM,
+        ADAMW
+    }
+
+    @Option(
+            names = "--languages",
+            defaultValue = "de",
+            description = "Dictionaries to learn, any of de,en,pl,uk,ru (${DEFAULT-VALUE}).")
+    private String languageCodes;
+
+    @Option(names = "--tp", defaultValue = "2", description = "Number of ranks (${DEFAULT-VALUE}).")
+    int ranks;
+
+    @Option(
+            names = "--mode",
+            defaultValue = "mixed",
+            description =
+                    "tensor: head cut, all ranks on the same batch; data: batch cut; mixed: body"
+                            + " data parallel, head cut (${DEFAULT-VALUE}).")
+    ParallelMode mode;
+
+    @Option(
+            names = "--dim",
+            defaultValue = "64",
+            description = "Features of a word (${DEFAULT-VALUE}).")
+    int dim;
+
+    @Option(
+            names = "--batch",
+            defaultValue = "256",
+            description = "Words of a step, over all ranks (${DEFAULT-VALUE}).")
+    int batch;
+
+    @Option(
+            names = "--epochs",
+            defaultValue = "1",
+            description = "Passes over the training words (${DEFAULT-VALUE}).")
+    int epochs;
+
+    @Option(
+            names = "--steps",
+            description = "End after so many steps. No other limit then holds but --epochs.")
+    Integer steps;
+
+    @Option(
+            names = "--minutes",
+            description = "End after so many minutes of training (${DEFAULT-VALUE}).")
+    Double minutes;
+
+    @Option(names = "--lr", description = "Learning rate (depends on the optimizer).")
+    Float learningRate;
+
+    @Option(
+            names = "--optimizer",
+            defaultValue = "adam",
+            description = "${COMPLETION-CANDIDATES} (${DEFAULT-VALUE}).")
+    OptimizerName optimizer;
+
+    @Option(names = "--seed", defaultValue = "1", description = "Seed (${DEFAULT-VALUE}).")
+    int seed;
+
+    @Option(
+            names = "--out",
+            defaultValue = "out/lemma",
+            description = "Folder for the trained model (${DEFAULT-VALUE}).")
+    Path out;
+
+    @Option(names = "--json", description = "File for the figures of the run.")
+    Path json;
+
+    List<Language> languages;
+
+    /** Checks everything that can be checked before anything is read or written. */
+    void check() {
+        try {
+            languages = Language.parse(languageCodes);
+        } catch (IllegalArgumentException e) {
+            throw new BadInputException("--languages: " + e.getMessage(), e);
+        }
+        positive("--tp", ranks);
+        positive("--dim", dim);
+        positive("--batch", batch);
+        positive("--epochs", epochs);
+        positive("--steps", steps == null ? 1 : steps);
+        positive("--minutes", minutes == null ? 1 : minutes);
+        positive("--lr", learningRate == null ? 1 : learningRate);
+        if (mode != ParallelMode.TENSOR && batch < ranks) {
+            throw new BadInputException(
+                    "--batch "
+                            + batch
+                            + " is smaller than the "
+                            + ranks
+                            + " ranks that share it in "
+                            + mode.name().toLowerCase(Locale.ROOT)
+                            + " mode: use --batch "
+                            + ranks
+                            + " or more, or fewer ranks (--tp)");
+        }
+        checkOut();
+        JsonFile.check(json);
+    }
+
+    private static void positive(String option, double value) {
+        if (!(value > 0)) {
+            String shown = value == Math.rint(value) ? Long.toString((long) value) : "" + value;
+            throw new BadInputException(option + " must be greater than 0, not " + shown);
+        }
+    }
+
+    private void checkOut() {
+        try {
+            Files.createDirectories(out);
+            Files.delete(Files.createTempFile(out, ".tp", ".check"));
+        } catch (IOException e) {
+            throw new BadInputException(
+                    "--out "
+                            + out
+                            + " cannot be written ("
+                            + e.getClass().getSimpleName()
+                            + ": "
+                            + e.getMessage()
+                            + "): choose a folder with write permission",
+                    e);
+        }
+    }
+
+    /** Returns the learning rate that was asked for, or one that suits the optimizer. */
+    float learningRate() {
+        if (learningRate != null) {
+            return learningRate;
+        }
+        switch (optimizer) {
+            case SGD:
+                return 1f;
+            case MOMENTUM:
+                return 0.1f;
+            default:
+                return 0.01f;
+        }
+    }
+
+    /** Returns the limit of time in minutes; a run with a number of steps has none of its own. */
+    double minutes() {
+        if (minutes != null) {
+            return minutes;
+        }
+        return steps == null ? 2.5 : Double.POSITIVE_INFINITY;
+    }
+
+    /** Returns the limit of steps. */
+    int steps() {
+        return steps == null ? Integer.MAX_VALUE : steps;
+    }
+}

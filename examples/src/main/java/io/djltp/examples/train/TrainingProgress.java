@@ -1,0 +1,142 @@
+package io.djltp.examples.train;
+
+import ai.djl.Device;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.training.Trainer;
+import ai.djl.training.dataset.Batch;
+import ai.djl.training.listener.TrainingListenerAdapter;
+
+import io.djltp.examples.lemma.LemmaDataset;
+import io.djltp.loss.VocabParallelAccuracy;
+
+import me.tongfei.progressbar.ProgressBar;
+import me.tongfei.progressbar.ProgressBarBuilder;
+import me.tongfei.progressbar.ProgressBarStyle;
+
+import java.util.List;
+import java.util.Locale;
+
+/**
+ * Shows how training goes: a bar with the loss and the speed, and every now and then the accuracy
+ * on some held-out words. Also says when the limits of steps and of time are reached.
+ */
+final class TrainingProgress extends TrainingListenerAdapter implements AutoCloseable {
+
+    private static final long EVALUATION_INTERVAL = 20_000_000_000L;
+
+    private final int maxSteps;
+    private final double maxSeconds;
+    private final int batchSize;
+    private final LemmaDataset heldOut;
+    private final List<Float> losses;
+    private final ProgressBar bar;
+    private long start;
+    private long nextEvaluation;
+    private long evaluating; // time that was not training
+    private double shownLoss = Double.NaN;
+    private String accuracy = "";
+
+    /**
+     * Creates a display.
+     *
+     * @param options the limits
+     * @param batches the number of batches if no limit comes first
+     * @param heldOut the held-out words
+     * @param losses where the loss of every step goes
+     */
+    TrainingProgress(TrainOptions options, long batches, LemmaDataset heldOut, List<Float> losses) {
+        maxSteps = (int) Math.min(options.steps(), batches);
+        maxSeconds = options.minutes() * 60;
+        batchSize = options.batch;
+        this.heldOut = heldOut;
+        this.losses = losses;
+        bar =
+                new ProgressBarBuilder()
+                        .setTaskName("train")
+                        .setInitialMax(100)
+                        .setStyle(ProgressBarStyle.ASCII)
+                        .setUpdateIntervalMillis(500)
+                        .hideEta()
+                        .setMaxRenderedLength(118)
+                        .build();
+    }
+
+    /** Starts the clock. */
+    void begin() {
+        start = System.nanoTime();
+        nextEvaluation = start + EVALUATION_INTERVAL;
+    }
+
+    /** Returns whether a limit is reached. */
+    boolean isOver() {
+        return losses.size() >= maxSteps || seconds() >= maxSeconds;
+    }
+
+    /** Returns the time of the training steps so far. */
+    double seconds() {
+        return (System.nanoTime() - start - evaluating) / 1e9;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void onTrainingBatch(Trainer trainer, BatchData batchData) {
+        Device device = batchData.getLabels().keySet().iterator().next();
+        NDArray loss =
+                trainer.getLoss()
+                        .evaluate(
+                                batchData.getLabels().get(device),
+                                batchData.getPredictions().get(device));
+        losses.add(loss.getFloat());
+        shownLoss =
+                losses.size() == 1
+                        ? losses.get(0)
+                        : 0.9 * shownLoss + 0.1 * losses.get(losses.size() - 1);
+        if (System.nanoTime() > nextEvaluation) {
+            evaluate(trainer);
+        }
+        show();
+    }
+
+    private void show() {
+        double done = Math.max((double) losses.size() / maxSteps, seconds() / maxSeconds);
+        bar.stepTo((long) (100 * Math.min(1, done)));
+        bar.setExtraMessage(
+                String.format(
+                        Locale.ROOT,
+                        " step %d, loss %.3f, %.0f words/s%s",
+                        losses.size(),
+                        shownLoss,
+                        losses.size() * batchSize / seconds(),
+                        accuracy));
+    }
+
+    /** Evaluates one batch of held-out words, without gathering the logits of the ranks. */
+    private void evaluate(Trainer trainer) {
+        long begin = System.nanoTime();
+        try (NDManager manager = trainer.getManager().newSubManager()) {
+            Batch batch = heldOut.getData(manager).iterator().next();
+            NDList predictions = trainer.evaluate(batch.getData());
+            accuracy =
+                    String.format(
+                            Locale.ROOT,
+                            ", held out %.2f top-1 %.2f top-5",
+                            share(new VocabParallelAccuracy(1), batch, predictions),
+                            share(new VocabParallelAccuracy(5), batch, predictions));
+        }
+        evaluating += System.nanoTime() - begin;
+        nextEvaluation = System.nanoTime() + EVALUATION_INTERVAL;
+    }
+
+    private static double share(VocabParallelAccuracy evaluator, Batch batch, NDList predictions) {
+        NDArray right = evaluator.evaluate(batch.getLabels(), predictions);
+        return (double) right.countNonzero().getLong() / right.size();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void close() {
+        bar.close();
+    }
+}

@@ -1,0 +1,2 @@
+/** Contains {@code tp train}: the training of the lemmatiser. */
+package io.djltp.examples.train;
