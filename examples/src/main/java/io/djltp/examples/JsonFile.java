@@ -25,7 +25,7 @@ public final class JsonFile {
             Path folder = file.toAbsolutePath().getParent();
             boolean writable =
                     Files.exists(file) ? Files.isWritable(file) : Files.isWritable(folder);
-            if (Files.isDirectory(file) || !writable) {
+            if (Files.isDirectory(file) || !Files.isDirectory(folder) || !writable) {
                 throw new BadInputException(
                         "--json "
                                 + file

@@ -23,9 +23,8 @@ import io.djltp.mesh.ParallelContext;
  *   <li>loss: a scalar in float32, the same on all ranks
  * </ul>
  *
- * <p>Two all-reduces of one value a row each: the maximum over the ranks of the logarithm of their
- * sums of exponentials, then the sums of the exponentials and the logit of the label together. The
- * gradient, softmax minus one-hot, is made from the same softmax and needs no communication. Logits
+ * <p>Two all-reduces: the largest logit of each row, then the sum of the exponentials and the logit
+ * of the label together. The gradient, softmax minus one-hot, is made from the same softmax and needs no communication. Logits
  * in 16 bits are computed in 32, and their gradient comes back in 16.
  *
  * <p>On whole logits, as under DJL's own trainer or with one rank, it is DJL's {@code
@@ -100,26 +99,35 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
     private NDArray compute(
             VocabShard shard, boolean backward, NDArray logits, ParallelContext context) {
         NDArray wide = shard.logits.toType(DataType.FLOAT32, false);
+        NDArray localTop = wide.max(new int[] {1}); // [rows]
+        if (isForbidden(localTop)) {
+            wide = wide.maximum(-Float.MAX_VALUE); // a softmax of minus infinities is NaN
+        }
         NDArray softmax = wide.softmax(1); // of this rank's classes among themselves
-        // from the largest probability, which is never tiny, back to the sum it was divided by
-        NDArray largest = softmax.max(new int[] {1});
-        NDArray localSum = wide.max(new int[] {1}).sub(largest.log()); // log-sum-exp, [rows]
-        NDArray top = shard.reduce(localSum.duplicate(), ReduceOp.MAX);
-        NDArray sums = NDArrays.stack(new NDList(localSum.sub(top).exp(), shard.ownedLogit()));
+        NDArray top = shard.reduce(localTop.duplicate(), ReduceOp.MAX);
+        // of exp(z - top): the largest probability, which is never tiny, is 1 / sum exp(z - max).
+        // A log-sum-exp for each rank would lose the digits that the logits have before the point.
+        NDArray localSum = localTop.sub(top).exp().div(softmax.max(new int[] {1}));
+        NDArray sums = NDArrays.stack(new NDList(localSum, shard.ownedLogit(top)));
         shard.reduce(sums, ReduceOp.SUM); // [2, rows]
-        NDArray sum = sums.get(0).log().add(top);
+        NDArray sum = sums.get(0);
         NDArray count = shard.valid.sum().maximum(1);
-        NDArray value = sum.sub(sums.get(1)).mul(shard.valid).sum().div(count);
+        NDArray value = sum.log().sub(sums.get(1)).mul(shard.valid).sum().div(count);
         if (!backward) {
             return value;
         }
         NDArray rowWeight = shard.valid.div(count);
-        softmax.muli(localSum.sub(sum).exp().mul(rowWeight).expandDims(1)); // of all classes
+        softmax.muli(localSum.div(sum).mul(rowWeight).expandDims(1)); // of all classes
         Autograd.addAt(softmax, shard.column, rowWeight.mul(shard.owned).neg());
         NDArray gradient = softmax.toType(logits.getDataType(), false).reshape(logits.getShape());
         try (Autograd.GradMode mode = Autograd.gradMode(true)) {
             return context.getGradientKeeper().scalar(logits, value, gradient);
         }
+    }
+
+    /** Returns whether all classes of this rank have the logit minus infinity in some row. */
+    private static boolean isForbidden(NDArray localTop) {
+        return localTop.size() > 0 && localTop.min().getFloat() == Float.NEGATIVE_INFINITY;
     }
 
     /** The same on whole logits in operations that autograd knows: for DJL's own trainer. */

@@ -1,6 +1,7 @@
 package io.djltp.loss;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
@@ -127,7 +128,17 @@ final class VocabShard {
     /** Returns the logit of each row's label on the rank that owns it and zero on the others. */
     NDArray ownedLogit() {
         NDArray picked = logits.gather(column.expandDims(1), 1).flatten();
-        return picked.toType(DataType.FLOAT32, false).mul(owned);
+        return onlyOwned(picked.toType(DataType.FLOAT32, false));
+    }
+
+    /** Returns the same above an offset of each row, [rows]. */
+    NDArray ownedLogit(NDArray offset) {
+        return onlyOwned(ownedLogit().sub(offset));
+    }
+
+    /** Not by a product: the logit of another class may be infinite. */
+    private NDArray onlyOwned(NDArray values) {
+        return NDArrays.where(owned.neq(0), values, values.zerosLike());
     }
 
     /** Reduces an array over the ranks, in place. */

@@ -33,8 +33,9 @@ public final class RankPool implements AutoCloseable {
 
     private final List<ParallelContext> contexts;
     private final List<ExecutorService> threads = new ArrayList<>();
-    private final AtomicReference<RankFailedException> failure = new AtomicReference<>();
+    private final AtomicReference<RuntimeException> failure = new AtomicReference<>();
     private boolean closed;
+    private boolean stopped;
 
     /**
      * Starts the ranks.
@@ -134,15 +135,7 @@ public final class RankPool implements AutoCloseable {
         }
         threads.forEach(ExecutorService::shutdown);
         contexts.get(0).abort(new IllegalStateException("the ranks were closed"));
-        boolean stopped = true;
-        for (ExecutorService thread : threads) {
-            try {
-                stopped &= thread.awaitTermination(GRACE.toMillis(), TimeUnit.MILLISECONDS);
-            } catch (InterruptedException e) {
-                Thread.currentThread().interrupt();
-                stopped = false;
-            }
-        }
+        stopped = awaitThreads();
         if (stopped) {
             contexts.forEach(ParallelContext::close);
         } else {
@@ -151,10 +144,44 @@ public final class RankPool implements AutoCloseable {
         }
     }
 
+    /**
+     * Returns whether all ranks have ended after {@link #close()}. What they work on must not be
+     * freed before.
+     *
+     * @return whether no rank is running
+     */
+    public boolean isStopped() {
+        return stopped;
+    }
+
+    private boolean awaitThreads() {
+        long end = System.nanoTime() + GRACE.toNanos();
+        boolean interrupted = false;
+        boolean all = true;
+        for (ExecutorService thread : threads) {
+            while (!thread.isTerminated() && System.nanoTime() < end) {
+                try {
+                    thread.awaitTermination(end - System.nanoTime(), TimeUnit.NANOSECONDS);
+                } catch (InterruptedException e) {
+                    interrupted = true; // memory is freed after this: the ranks must have ended
+                }
+            }
+            all &= thread.isTerminated();
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+        return all;
+    }
+
     private void checkUsable() {
-        if (failure.get() != null) {
-            RankFailedException first = failure.get();
-            throw new RankFailedException(first.getRank(), first.getCause());
+        RuntimeException first = failure.get();
+        if (first instanceof RankFailedException) {
+            int rank = ((RankFailedException) first).getRank();
+            throw new RankFailedException(rank, first.getCause());
+        }
+        if (first != null) {
+            throw new IllegalStateException(first.getMessage(), first.getCause());
         }
         if (closed) {
             throw new IllegalStateException("The ranks have been closed");
@@ -174,27 +201,38 @@ public final class RankPool implements AutoCloseable {
         }
     }
 
-    /** Waits for a rank: as long as it takes, or for the grace once another rank has failed. */
+    /**
+     * Waits for a rank: as long as it takes, or for the grace once the job has failed. An interrupt
+     * ends the job, but not the wait: the caller may free what the ranks are working on.
+     */
     private <T> T await(Future<T> future) {
-        long graceEnds = 0;
-        while (true) {
-            try {
-                return future.get(100, TimeUnit.MILLISECONDS);
-            } catch (TimeoutException e) {
-                if (failure.get() != null) {
+        long graceEnds = Long.MAX_VALUE;
+        boolean interrupted = false;
+        try {
+            while (true) {
+                try {
+                    return future.get(100, TimeUnit.MILLISECONDS);
+                } catch (TimeoutException e) {
                     long now = System.nanoTime();
-                    graceEnds = graceEnds == 0 ? now + GRACE.toNanos() : graceEnds;
-                    if (now - graceEnds > 0) {
+                    if (failure.get() != null && graceEnds == Long.MAX_VALUE) {
+                        graceEnds = now + GRACE.toNanos();
+                    }
+                    if (now > graceEnds) {
                         future.cancel(true);
                         throw failure.get();
                     }
+                } catch (InterruptedException e) {
+                    interrupted = true;
+                    String message = "Interrupted while the ranks were running";
+                    failure.compareAndSet(null, new IllegalStateException(message, e));
+                    contexts.get(0).abort(e);
+                } catch (ExecutionException e) {
+                    throw new IllegalStateException(e.getCause()); // runOn catches everything
                 }
-            } catch (InterruptedException e) {
+            }
+        } finally {
+            if (interrupted) {
                 Thread.currentThread().interrupt();
-                contexts.get(0).abort(e);
-                throw new IllegalStateException("Interrupted while the ranks were running", e);
-            } catch (ExecutionException e) {
-                throw new IllegalStateException(e.getCause()); // runOn catches everything
             }
         }
     }

@@ -289,13 +289,18 @@ public class ParallelTrainer extends Trainer {
             return;
         }
         closed = true;
+        ranks.close();
+        if (!ranks.isStopped()) {
+            // a rank is still computing: what it uses must not be freed under it
+            logger.error("A rank of {} does not stop; its memory is lost", getModel().getName());
+            return;
+        }
         try {
             // before the listeners: one of them may save the model
             if (initialized && getManager().isOpen()) {
                 parameters.handBack();
             }
         } finally {
-            ranks.close();
             freeOptimizerState();
             super.close();
         }

@@ -25,6 +25,9 @@ public final class LemmaNetwork {
     /** The length of every feature vector. */
     public static final float FEATURE_LENGTH = 16f;
 
+    /** The standard deviation of a head's first weights: small, so that all lemmas start alike. */
+    public static final float HEAD_SIGMA = 0.01f;
+
     private static final float EPSILON = 1e-6f;
 
     private LemmaNetwork() {}
@@ -54,6 +57,15 @@ public final class LemmaNetwork {
                                 LemmaNetwork::sum,
                                 List.of(embedding, new LambdaBlock(LemmaNetwork::mask, "mask"))))
                 .add(new LambdaBlock(LemmaNetwork::normalize, "normalize"));
+    }
+
+    /**
+     * Sets how the weights of a head start.
+     *
+     * @param head the head
+     */
+    public static void initializeHead(Block head) {
+        head.setInitializer(new NormalInitializer(HEAD_SIGMA), Parameter.Type.WEIGHT);
     }
 
     /**

@@ -45,8 +45,8 @@ import java.util.stream.Collectors;
         mixinStandardHelpOptions = true)
 public final class TrainCommand implements Callable<Integer> {
 
-    private static final int HELD_OUT = 4000;
-    private static final long SPLIT_SEED = 20260101; // never changed: held-out words stay held out
+    static final int HELD_OUT = 4000;
+    static final long SPLIT_SEED = 20260101; // never changed: held-out words stay held out
     private static final int EVALUATION_BATCH = 128;
     private static final long DJL_FORMAT_LIMIT = Integer.MAX_VALUE - 100;
 
@@ -91,7 +91,7 @@ public final class TrainCommand implements Callable<Integer> {
         return corpus;
     }
 
-    private static int tableRows(LemmaCorpus corpus) {
+    static int tableRows(LemmaCorpus corpus) {
         return corpus.classes() > 500_000 ? 1 << 18 : 1 << 17;
     }
 
@@ -127,6 +127,7 @@ public final class TrainCommand implements Callable<Integer> {
                         .setUnits(split.corpus().classes())
                         .optBatchShardedInput(true)
                         .build();
+        LemmaNetwork.initializeHead(head);
         model.setBlock(LemmaNetwork.create(nGrams.rows(), options.dim, head));
         LemmaDataset heldOut = heldOut(split, nGrams, options.batch);
         TrainingProgress[] progress = new TrainingProgress[1];

@@ -1,0 +1,2 @@
+/** Contains the tests of the tp command. */
+package io.djltp.examples;

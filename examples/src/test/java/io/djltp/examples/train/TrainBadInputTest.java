@@ -1,0 +1,74 @@
+package io.djltp.examples.train;
+
+import io.djltp.examples.TpRun;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * Bad input of {@code tp train} ends in one clear line and status 2, before anything is written.
+ */
+public class TrainBadInputTest {
+
+    @DataProvider
+    public Object[][] inputs() {
+        return new Object[][] {
+            {"unknown language 'xx': choose from de, en, pl, uk, ru", "--languages", "de,xx"},
+            {"--tp must be greater than 0, not 0", "--tp", "0"},
+            {"--batch 3 is smaller than the 4 ranks", "--tp", "4", "--batch", "3"},
+            {"--batch 3 is smaller", "--tp", "4", "--batch", "3", "--mode", "data"},
+            {"--dim must be greater than 0, not 0", "--dim", "0"},
+            {"--batch must be greater than 0, not -5", "--batch", "-5"},
+            {"--epochs must be greater than 0, not 0", "--epochs", "0"},
+            {"--steps must be greater than 0, not 0", "--steps", "0"},
+            {"--minutes must be greater than 0, not -0.5", "--minutes", "-0.5"},
+            {"--lr must be greater than 0, not 0", "--lr", "0"},
+            {"--lr must be greater than 0, not NaN", "--lr", "NaN"},
+            {"Invalid value for option '--mode'", "--mode", "both"},
+            {"Invalid value for option '--optimizer'", "--optimizer", "adagrad"},
+            {"--json /dev/null/x cannot be written", "--json", "/dev/null/x"},
+            {"DJL's format can save 2,147,483,547", "--dim", "5000"},
+            {"This run needs about", "--batch", "1000000"},
+            {"leaves ranks without a class", "--tp", "200000", "--mode", "tensor"},
+        };
+    }
+
+    @Test(dataProvider = "inputs", timeOut = 60_000)
+    public void testOneClearError(String message, String... options) throws IOException {
+        Path out = Files.createTempDirectory("out");
+        List<String> args = new ArrayList<>(List.of("train", "--out", out.toString()));
+        args.addAll(List.of(options));
+        try {
+            TpRun run = TpRun.of(args.toArray(new String[0]));
+            Assert.assertEquals(run.status(), 2, run.output());
+            Assert.assertTrue(run.output().contains(message), run.output());
+            Assert.assertFalse(run.output().contains("\tat "), run.output());
+            try (var files = Files.list(out)) {
+                Assert.assertEquals(files.count(), 0, "something was left behind");
+            }
+        } finally {
+            Files.delete(out);
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void testFolderThatCannotBeWritten() throws IOException {
+        Path file = Files.createTempFile("out", ".txt");
+        try {
+            // a file in the way stops even a user who may write everywhere
+            TpRun run = TpRun.of("train", "--out", file.resolve("model").toString());
+            Assert.assertEquals(run.status(), 2, run.output());
+            Assert.assertTrue(run.output().contains("cannot be written"), run.output());
+            Assert.assertTrue(run.output().contains("write permission"), run.output());
+        } finally {
+            Files.delete(file);
+        }
+    }
+}

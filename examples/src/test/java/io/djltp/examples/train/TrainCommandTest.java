@@ -1,0 +1,98 @@
+package io.djltp.examples.train;
+
+import com.google.gson.JsonArray;
+import com.google.gson.JsonObject;
+
+import io.djltp.examples.TpRun;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Comparator;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+
+/** {@code tp train} learns, reports and saves; {@code tp lemma} answers from what was saved. */
+public class TrainCommandTest {
+
+    private Path folder;
+
+    @BeforeClass
+    public void createFolder() throws IOException {
+        folder = Files.createTempDirectory("tp-train");
+    }
+
+    @AfterClass
+    public void deleteFolder() throws IOException {
+        try (Stream<Path> files = Files.walk(folder)) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).collect(Collectors.toList())) {
+                Files.delete(file);
+            }
+        }
+    }
+
+    @DataProvider
+    public Object[][] modes() {
+        return new Object[][] {{"mixed"}, {"tensor"}, {"data"}};
+    }
+
+    @Test(dataProvider = "modes", timeOut = 180_000)
+    public void testTrainsSavesAndAnswers(String mode) throws IOException {
+        Path out = folder.resolve(mode);
+        Path file = folder.resolve(mode + ".json");
+        TpRun run =
+                TpRun.of(
+                        "train",
+                        "--mode",
+                        mode,
+                        "--tp",
+                        "3",
+                        "--steps",
+                        "12",
+                        "--dim",
+                        "16",
+                        "--batch",
+                        "64",
+                        "--out",
+                        out.toString(),
+                        "--json",
+                        file.toString());
+        Assert.assertEquals(run.status(), 0, run.output());
+        Assert.assertTrue(run.output().contains("held-out word"), run.output());
+
+        JsonObject json = TpRun.json(file);
+        Assert.assertEquals(json.get("classes").getAsInt(), 120_658);
+        Assert.assertEquals(json.get("ranks").getAsInt(), 3);
+        Assert.assertEquals(json.get("mode").getAsString(), mode);
+        Assert.assertEquals(json.get("steps").getAsInt(), 12);
+        JsonArray loss = json.get("loss").getAsJsonArray();
+        Assert.assertEquals(loss.size(), 12);
+        double first = loss.get(0).getAsDouble();
+        double last = loss.get(11).getAsDouble();
+        // untrained, every lemma is as likely as any other
+        Assert.assertEquals(first, Math.log(120_658), 0.1);
+        Assert.assertTrue(last < first, "from " + first + " to " + last);
+        Assert.assertTrue(json.get("top5").getAsDouble() >= json.get("top1").getAsDouble());
+        Assert.assertTrue(json.get("samples_per_second").getAsDouble() > 0);
+        Assert.assertTrue(json.get("seconds").getAsDouble() > 0);
+        Assert.assertTrue(json.get("peak_rss_bytes").getAsLong() > 100_000_000);
+
+        TpRun lemma = TpRun.of("lemma", "--model", out.toString(), "ging", "Häusern");
+        Assert.assertEquals(lemma.status(), 0, lemma.output());
+        Assert.assertEquals(lemma.output().lines().count(), 2 * 6, lemma.output());
+        Assert.assertTrue(lemma.output().contains("Häusern"), lemma.output());
+    }
+
+    @Test(timeOut = 60_000)
+    public void testNoModelIsOneClearError() {
+        TpRun run = TpRun.of("lemma", "--model", folder.resolve("none").toString(), "ging");
+        Assert.assertEquals(run.status(), 2);
+        Assert.assertTrue(run.output().contains("run ./tp train first"), run.output());
+    }
+}

@@ -1,0 +1,2 @@
+/** Contains the tests of {@code tp train}. */
+package io.djltp.examples.train;
