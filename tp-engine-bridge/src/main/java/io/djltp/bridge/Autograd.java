@@ -79,7 +79,8 @@ public final class Autograd {
 
     /**
      * Switches the recording of the autograd graph on or off in the calling thread until closed. A
-     * fresh Java thread starts with recording on.
+     * fresh Java thread starts with recording on, but DJL leaves the thread that loads its engine
+     * with recording off.
      *
      * @param recording whether operations are recorded
      * @return the scope that restores what was set before

@@ -40,20 +40,23 @@ final class GradientHook extends TensorTensorHook {
     /** {@inheritDoc} */
     @Override
     public TensorBase call(TensorBase gradient) {
+        release();
         try (PointerScope scope = new PointerScope()) {
             Tensor tensor = new Tensor(gradient);
-            if (tensor.is_contiguous() && ownsGradient) {
-                change.accept(tensor);
-                return gradient;
+            Tensor changed = tensor;
+            if (!tensor.is_contiguous()) {
+                changed = tensor.contiguous();
+            } else if (!ownsGradient) {
+                changed = tensor.clone();
             }
-            Tensor copy = tensor.is_contiguous() ? tensor.clone() : tensor.contiguous();
-            change.accept(copy);
-            release();
-            result = new Tensor(copy).retainReference();
+            change.accept(changed);
+            result = changed.retainReference();
             return result;
         } catch (Throwable t) {
             failure.compareAndSet(null, t);
             throw t;
+        } finally {
+            gradient.close(); // this call owns it: not left to the collector
         }
     }
 

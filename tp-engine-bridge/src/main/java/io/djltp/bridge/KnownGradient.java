@@ -19,11 +19,11 @@ final class KnownGradient extends TensorTensorHook {
     /** {@inheritDoc} */
     @Override
     public TensorBase call(TensorBase above) {
-        if (taken) {
-            throw new IllegalStateException("A second backward pass through the same loss");
-        }
-        taken = true;
         try (PointerScope scope = new PointerScope()) {
+            if (taken) {
+                throw new IllegalStateException("A second backward pass through the same loss");
+            }
+            taken = true;
             Tensor scale = new Tensor(above); // one element, expanded to the shape of the input
             while (scale.dim() > 0) {
                 scale = scale.select(0, 0);
@@ -31,6 +31,8 @@ final class KnownGradient extends TensorTensorHook {
             if (scale.is_cuda() || scale.item_double() != 1) {
                 gradient.mul_(scale);
             }
+        } finally {
+            above.close(); // this call owns it: not left to the collector
         }
         return gradient;
     }

@@ -54,7 +54,7 @@ public final class LibTorch {
             if (System.getProperty(MEMORY_LIMIT) == null) {
                 System.setProperty(MEMORY_LIMIT, "0");
             }
-            checkEngine(Engine.getDefaultEngineName(), Engine.getAllEngines());
+            checkEngine();
             Engine loaded = Engine.getEngine(ENGINE);
             checkVersion(loaded.getVersion(), presetVersion());
             bind(Path.of(LibUtils.getLibtorchPath()));
@@ -62,6 +62,21 @@ public final class LibTorch {
             engine = loaded;
         }
         return engine;
+    }
+
+    private static void checkEngine() {
+        try {
+            checkEngine(Engine.getDefaultEngineName(), Engine.getAllEngines());
+        } catch (ExceptionInInitializerError e) {
+            // a default engine that is not even on the class path
+            throw new EngineException(
+                    "DJL cannot start: "
+                            + e.getCause().getMessage()
+                            + ". Tensor parallelism runs on PyTorch only: set the system property"
+                            + " ai.djl.default_engine=PyTorch or the environment variable"
+                            + " DJL_DEFAULT_ENGINE=PyTorch.",
+                    e);
+        }
     }
 
     /**

@@ -8,10 +8,12 @@ import io.djltp.collective.ReduceOp;
 import io.djltp.collective.ShardRange;
 
 import org.bytedeco.javacpp.PointerScope;
+import org.bytedeco.pytorch.MemoryFormatOptional;
 import org.bytedeco.pytorch.NoGradGuard;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
+import org.bytedeco.pytorch.global.torch.MemoryFormat;
 
 import java.util.concurrent.atomic.AtomicReference;
 
@@ -209,7 +211,10 @@ public final class RegionMappings implements AutoCloseable {
                 NDArray view = hooked(input, gatherFirst)) {
             Tensor whole = TensorView.of(view).tensor();
             ShardRange own = range(whole.size(0));
-            Tensor output = whole.narrow(0, own.start(), own.length()).clone();
+            // a plain clone would keep the order of the axes in memory
+            Tensor output =
+                    whole.narrow(0, own.start(), own.length())
+                            .clone(new MemoryFormatOptional(MemoryFormat.Contiguous));
             try (NoGradGuard guard = new NoGradGuard()) {
                 communicator
                         .reduceScatter(
@@ -240,6 +245,7 @@ public final class RegionMappings implements AutoCloseable {
                 new GradientHook[] {
                     allReduceOwned, allReduceShared, gatherLast, gatherFirst, reduceScatterFirst
                 }) {
+            hook.release();
             hook.close();
         }
     }
