@@ -1,0 +1,166 @@
+package io.djltp.bridge;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterMethod;
+import org.testng.annotations.BeforeMethod;
+import org.testng.annotations.Test;
+
+import java.util.concurrent.atomic.AtomicReference;
+
+/** Gradients without DJL's collector: in any thread, in as many at a time as there are ranks. */
+@SuppressWarnings("try") // a scope is used by being open
+public class AutogradTest {
+
+    private Autograd.GradMode on;
+
+    @BeforeMethod
+    public void record() {
+        on = Autograd.gradMode(true);
+    }
+
+    @AfterMethod
+    public void restore() {
+        on.close();
+    }
+
+    @Test
+    public void backwardReachesTheLeaves() {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            NDArray a = TestArrays.leaf(manager.create(new float[] {1, 2, 3}));
+            NDArray b = TestArrays.leaf(manager.create(new float[] {4, 5, 6}));
+            Assert.assertNull(Autograd.gradient(a), "before any backward pass");
+            Autograd.zeroGradient(a); // nothing to set to zero
+            Assert.assertNull(Autograd.gradient(a));
+            NDArray product = a.mul(b);
+            Autograd.backward(product, manager.create(new float[] {1, 10, 100}));
+            TestArrays.assertGradient(a, manager.create(new float[] {4, 50, 600}), "a");
+            TestArrays.assertGradient(b, manager.create(new float[] {1, 20, 300}), "b");
+            Autograd.zeroGradient(a);
+            TestArrays.assertGradient(a, manager.zeros(new Shape(3)), "a, set to zero");
+            TestArrays.assertGradient(b, manager.create(new float[] {1, 20, 300}), "b, left");
+        }
+    }
+
+    @Test
+    public void theGradientIsNoCopy() {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            NDArray leaf = TestArrays.leaf(manager.ones(new Shape(3)));
+            Autograd.backward(TestArrays.times(leaf, 2), manager.ones(new Shape(3)));
+            try (NDArray gradient = Autograd.gradient(leaf)) {
+                gradient.muli(5);
+            }
+            TestArrays.assertGradient(leaf, manager.full(new Shape(3), 10f), "scaled in place");
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void theModeIsThatOfTheThread() throws Exception {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            NDArray leaf = TestArrays.leaf(manager.ones(new Shape(3)));
+            AtomicReference<Throwable> failure = new AtomicReference<>();
+            // TestNG runs this method in another thread than record()
+            try (Autograd.GradMode mine = Autograd.gradMode(true)) {
+                try (Autograd.GradMode off = Autograd.gradMode(false)) {
+                    Assert.assertFalse(records(leaf));
+                    try (Autograd.GradMode inner = Autograd.gradMode(true)) {
+                        Assert.assertTrue(records(leaf));
+                    }
+                    Assert.assertFalse(records(leaf), "restored");
+                    Thread fresh =
+                            new Thread(
+                                    () -> {
+                                        try {
+                                            Assert.assertTrue(records(leaf), "a fresh thread");
+                                        } catch (Throwable t) {
+                                            failure.set(t);
+                                        }
+                                    });
+                    fresh.start();
+                    fresh.join();
+                    Assert.assertNull(failure.get());
+                    Assert.assertFalse(records(leaf), "after the other thread");
+                }
+                Assert.assertTrue(records(leaf), "restored");
+                Assert.expectThrows(
+                        IllegalStateException.class,
+                        () -> {
+                            try (Autograd.GradMode off = Autograd.gradMode(false)) {
+                                throw new IllegalStateException("on the way");
+                            }
+                        });
+                Assert.assertTrue(records(leaf), "restored after an exception");
+            }
+        }
+    }
+
+    private static boolean records(NDArray leaf) {
+        try (NDArray result = leaf.mul(2)) {
+            return TensorView.of(result).requiresGradient();
+        }
+    }
+
+    /** DJL allows one gradient collector in a JVM; ranks need one backward pass each. */
+    @Test(timeOut = 60_000)
+    public void threadsComputeGradientsAtTheSameTime() throws Exception {
+        AtomicReference<Throwable> failure = new AtomicReference<>();
+        Thread[] threads = new Thread[4];
+        for (int i = 0; i < threads.length; i++) {
+            int factor = i + 1;
+            threads[i] =
+                    new Thread(
+                            () -> {
+                                try (NDManager manager = NDManager.newBaseManager()) {
+                                    NDArray leaf = TestArrays.leaf(manager.ones(new Shape(50)));
+                                    for (int pass = 0; pass < 100; pass++) {
+                                        try (NDArray output = TestArrays.times(leaf, factor);
+                                                NDArray ones = manager.ones(new Shape(50))) {
+                                            Autograd.backward(output, ones);
+                                        }
+                                    }
+                                    TestArrays.assertGradient(
+                                            leaf,
+                                            manager.full(new Shape(50), 100f * factor),
+                                            "factor " + factor);
+                                } catch (Throwable t) {
+                                    failure.set(t);
+                                }
+                            });
+            threads[i].start();
+        }
+        for (Thread thread : threads) {
+            thread.join();
+        }
+        Assert.assertNull(failure.get(), "" + failure.get());
+    }
+
+    @Test
+    public void addAtChangesOneElementOfEachRow() {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            NDArray target = manager.arange(6f).reshape(3, 2);
+            Autograd.addAt(
+                    target,
+                    manager.create(new long[] {1, 0, 1}),
+                    manager.create(new float[] {10, 20, 30}));
+            TestArrays.assertValues(target, 0, 11, 22, 3, 4, 35);
+        }
+    }
+
+    @Test
+    public void aDetachedViewHasNoGraphAndItsOwnManager() {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            NDArray leaf = TestArrays.leaf(manager.ones(new Shape(3)));
+            NDArray result = TestArrays.times(leaf, 2);
+            try (NDManager other = manager.newSubManager()) {
+                NDArray view = Autograd.detach(result, other);
+                Assert.assertSame(view.getManager(), other);
+                Assert.assertFalse(TensorView.of(view).requiresGradient());
+                Assert.assertEquals(TensorView.of(view).address(), TensorView.of(result).address());
+            }
+            Assert.assertEquals(result.sum().getFloat(), 6f); // outlives its view
+        }
+    }
+}

@@ -1,0 +1,2 @@
+/** Contains the tests of the binding to libtorch and of the autograd mappings. */
+package io.djltp.bridge;

@@ -1,0 +1,101 @@
+package io.djltp.collective;
+
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * Runs a main class of the tests in a JVM of its own: for what holds once for a process, such as
+ * the libraries it has loaded and the memory it takes.
+ */
+public final class ForkedJvm {
+
+    private final List<String> options = new ArrayList<>();
+    private final Map<String, String> environment = new java.util.HashMap<>();
+    private String classPath = System.getProperty("java.class.path");
+
+    /** Creates a JVM with the class path and the settings of this one. */
+    public ForkedJvm() {
+        options.add("-Dai.djl.offline=true");
+        options.add("-DdisableProgressBar=true");
+        options.add("-XX:ErrorFile=" + System.getProperty("java.io.tmpdir") + "/forked-jvm.log");
+        options.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
+    }
+
+    /**
+     * Adds an option.
+     *
+     * @param option the option
+     * @return this
+     */
+    public ForkedJvm option(String option) {
+        options.add(option);
+        return this;
+    }
+
+    /**
+     * Sets an environment variable.
+     *
+     * @param name the name
+     * @param value the value
+     * @return this
+     */
+    public ForkedJvm environment(String name, String value) {
+        environment.put(name, value);
+        return this;
+    }
+
+    /**
+     * Puts a folder at the start of the class path.
+     *
+     * @param folder the folder
+     * @return this
+     */
+    public ForkedJvm classPath(Path folder) {
+        classPath = folder + java.io.File.pathSeparator + classPath;
+        return this;
+    }
+
+    /**
+     * Runs a main class to its end.
+     *
+     * @param main the class
+     * @param arguments its arguments
+     * @return the exit code, and what it wrote
+     * @throws IOException if the JVM cannot be started
+     * @throws InterruptedException if the time of the test is over
+     */
+    public Result run(Class<?> main, String... arguments) throws IOException, InterruptedException {
+        List<String> command = new ArrayList<>();
+        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+        command.addAll(options);
+        command.addAll(List.of("-cp", classPath, main.getName()));
+        command.addAll(List.of(arguments));
+        Path output = Files.createTempFile("forked", ".txt");
+        ProcessBuilder builder = new ProcessBuilder(command);
+        builder.environment().putAll(environment);
+        builder.redirectErrorStream(true).redirectOutput(output.toFile());
+        Process process = builder.start();
+        try {
+            boolean over = process.waitFor(60, TimeUnit.SECONDS);
+            String text = Files.readString(output, StandardCharsets.UTF_8);
+            return new Result(over ? process.exitValue() : -1, text);
+        } finally {
+            process.destroyForcibly();
+            Files.delete(output);
+        }
+    }
+
+    /**
+     * How a process ended.
+     *
+     * @param exitCode its exit code, or -1 if it took more than a minute
+     * @param output what it wrote
+     */
+    public record Result(int exitCode, String output) {}
+}

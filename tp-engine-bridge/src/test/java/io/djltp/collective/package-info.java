@@ -1,0 +1,2 @@
+/** Contains the tests of the collective operations, and what all tests of the module share. */
+package io.djltp.collective;
