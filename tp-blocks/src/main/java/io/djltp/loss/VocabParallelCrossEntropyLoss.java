@@ -24,8 +24,9 @@ import io.djltp.mesh.ParallelContext;
  * </ul>
  *
  * <p>Two all-reduces: the largest logit of each row, then the sum of the exponentials and the logit
- * of the label together. The gradient, softmax minus one-hot, is made from the same softmax and needs no communication. Logits
- * in 16 bits are computed in 32, and their gradient comes back in 16.
+ * of the label together. The gradient, softmax minus one-hot, is made from the same softmax and
+ * needs no communication. Logits in 16 bits are computed in 32, and their gradient comes back in
+ * 16.
  *
  * <p>On whole logits, as under DJL's own trainer or with one rank, it is DJL's {@code
  * SoftmaxCrossEntropyLoss} with sparse labels.

@@ -63,9 +63,11 @@ final class ParallelForward {
             boolean training) {
         RankParameterStore store = parameters.getStore(context);
         boolean cut = mode != ParallelMode.TENSOR && context.getSize() > 1;
-        // Closed at once: what the backward pass needs is kept by the graph, not by these arrays.
-        try (NDManager scope = store.getManager().newSubManager();
-                Autograd.GradMode recording = Autograd.gradMode(training)) {
+        // A graph does not keep alive what a block has made from Java memory, such as a constant:
+        // as
+        // under DJL's own trainer, the arrays of the pass live until the backward pass is done.
+        NDManager scope = manager.newSubManager(context.getDevice());
+        try (Autograd.GradMode recording = Autograd.gradMode(training)) {
             context.beginForward(data.head().getShape().get(0), cut);
             NDList input = BatchPart.of(data, context, cut, scope);
             NDList output;
@@ -79,11 +81,15 @@ final class ParallelForward {
             for (NDArray array : output) {
                 array.attach(manager);
             }
-            RankOutput part = new RankOutput(output, context);
+            RankOutput part = new RankOutput(output, context, scope);
             if (labels != null) {
                 part.reported = lossOnRanks.evaluate(context, part, labels, manager);
             }
             return part;
+        } finally {
+            if (!training) {
+                scope.close();
+            }
         }
     }
 }

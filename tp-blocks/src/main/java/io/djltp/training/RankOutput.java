@@ -2,6 +2,7 @@ package io.djltp.training;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
 
 import io.djltp.mesh.ParallelContext;
 import io.djltp.mesh.ShardedLayout;
@@ -19,8 +20,18 @@ final class RankOutput {
     NDArray reported; // the loss of the whole batch
     float share = 1; // what the rank's loss counts for in the loss of the batch
 
-    RankOutput(NDList arrays, ParallelContext context) {
+    private final NDManager scope;
+
+    /**
+     * Creates the output.
+     *
+     * @param arrays the output arrays
+     * @param context the rank
+     * @param scope what the forward pass has made, needed until the backward pass is done
+     */
+    RankOutput(NDList arrays, ParallelContext context, NDManager scope) {
         this.arrays = arrays;
+        this.scope = scope;
         batchCut = context.isBatchSharded();
         for (NDArray array : arrays) {
             layouts.add(context.getLayout(array));
@@ -33,6 +44,11 @@ final class RankOutput {
 
     boolean isSharded() {
         return layouts.stream().anyMatch(layout -> layout != null);
+    }
+
+    /** Frees what only the backward pass has needed. */
+    void closeScope() {
+        scope.close();
     }
 
     /** Tells the rank again how the arrays are cut: another forward pass may have come between. */

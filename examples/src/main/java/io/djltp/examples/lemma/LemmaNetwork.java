@@ -96,6 +96,9 @@ public final class LemmaNetwork {
     private static NDList normalize(NDList inputs) {
         NDArray features = inputs.singletonOrThrow();
         NDArray length = features.square().sum(new int[] {1}, true).add(EPSILON).sqrt();
-        return new NDList(features.div(length).mul(FEATURE_LENGTH));
+        // not mul(number): DJL keeps a number in Java memory that may be gone when the gradient
+        // needs it
+        NDArray scale = length.zerosLike().add(FEATURE_LENGTH);
+        return new NDList(features.div(length).mul(scale));
     }
 }
