@@ -63,9 +63,8 @@ final class ParallelForward {
             boolean training) {
         RankParameterStore store = parameters.getStore(context);
         boolean cut = mode != ParallelMode.TENSOR && context.getSize() > 1;
-        // A graph does not keep alive what a block has made from Java memory, such as a constant:
-        // as
-        // under DJL's own trainer, the arrays of the pass live until the backward pass is done.
+        // A graph does not keep alive what a block has made from Java memory, such as a constant.
+        // As under DJL's own trainer, the arrays of the pass live until its backward pass is done.
         NDManager scope = manager.newSubManager(context.getDevice());
         try (Autograd.GradMode recording = Autograd.gradMode(training)) {
             context.beginForward(data.head().getShape().get(0), cut);
