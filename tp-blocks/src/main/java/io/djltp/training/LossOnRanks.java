@@ -39,12 +39,11 @@ final class LossOnRanks {
                             + " VocabParallelCrossEntropyLoss, or build the last"
                             + " ColumnParallelLinear with optGatherOutput(true).");
         }
-        try (NDManager scope = manager.newSubManager(context.getDevice())) {
-            NDList own = BatchPart.of(labels, context, part.batchCut, scope);
-            part.loss = loss.evaluate(own, part.arrays);
-            part.loss.attach(manager);
-            return part.batchCut ? reduce(context, part, own, manager) : part.loss;
-        }
+        NDManager scope = part.newScope(manager, context);
+        NDList own = BatchPart.of(labels, context, part.batchCut, scope);
+        part.loss = loss.evaluate(own, part.arrays);
+        part.loss.attach(manager);
+        return part.batchCut ? reduce(context, part, own, manager) : part.loss;
     }
 
     /** The mean over the batch is the mean of the ranks' means, each for as many rows as it has. */

@@ -63,9 +63,8 @@ final class ParallelForward {
             boolean training) {
         RankParameterStore store = parameters.getStore(context);
         boolean cut = mode != ParallelMode.TENSOR && context.getSize() > 1;
-        // A graph does not keep alive what a block has made from Java memory, such as a constant.
-        // As under DJL's own trainer, the arrays of the pass live until its backward pass is done.
-        NDManager scope = manager.newSubManager(context.getDevice());
+        RankOutput part = new RankOutput();
+        NDManager scope = part.newScope(manager, context);
         try (Autograd.GradMode recording = Autograd.gradMode(training)) {
             context.beginForward(data.head().getShape().get(0), cut);
             NDList input = BatchPart.of(data, context, cut, scope);
@@ -80,14 +79,14 @@ final class ParallelForward {
             for (NDArray array : output) {
                 array.attach(manager);
             }
-            RankOutput part = new RankOutput(output, context, scope);
+            part.setArrays(output, context);
             if (labels != null) {
                 part.reported = lossOnRanks.evaluate(context, part, labels, manager);
             }
             return part;
         } finally {
             if (!training) {
-                scope.close();
+                part.closeScopes();
             }
         }
     }

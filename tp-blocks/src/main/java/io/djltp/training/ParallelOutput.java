@@ -150,7 +150,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                         Autograd.backward(rankLoss, scaled);
                     } finally {
                         context.getGradientKeeper().clearTaken();
-                        part.closeScope();
+                        part.closeScopes();
                     }
                     return null;
                 });

@@ -13,25 +13,23 @@ import java.util.List;
 /** What one rank keeps of a forward pass: its output and its loss, with their graph. */
 final class RankOutput {
 
-    final NDList arrays;
-    final boolean batchCut; // whether the rank has its rows only, or all
+    final NDList arrays = new NDList();
+    boolean batchCut; // whether the rank has its rows only, or all
     private final List<ShardedLayout> layouts = new ArrayList<>(); // null where not cut
     NDArray loss; // of the rank's part of the batch
     NDArray reported; // the loss of the whole batch
     float share = 1; // what the rank's loss counts for in the loss of the batch
 
-    private final NDManager scope;
+    private final List<NDManager> scopes = new ArrayList<>();
 
     /**
-     * Creates the output.
+     * Takes over what the forward pass has computed.
      *
-     * @param arrays the output arrays
+     * @param output the output arrays
      * @param context the rank
-     * @param scope what the forward pass has made, needed until the backward pass is done
      */
-    RankOutput(NDList arrays, ParallelContext context, NDManager scope) {
-        this.arrays = arrays;
-        this.scope = scope;
+    void setArrays(NDList output, ParallelContext context) {
+        arrays.addAll(output);
         batchCut = context.isBatchSharded();
         for (NDArray array : arrays) {
             layouts.add(context.getLayout(array));
@@ -46,9 +44,21 @@ final class RankOutput {
         return layouts.stream().anyMatch(layout -> layout != null);
     }
 
+    /**
+     * Returns a manager for what a pass makes on the way to its result. A graph does not keep alive
+     * what has been made from Java memory, such as a constant: as under DJL's own trainer, such
+     * arrays live until the backward pass is done.
+     */
+    NDManager newScope(NDManager manager, ParallelContext context) {
+        NDManager scope = manager.newSubManager(context.getDevice());
+        scopes.add(scope);
+        return scope;
+    }
+
     /** Frees what only the backward pass has needed. */
-    void closeScope() {
-        scope.close();
+    void closeScopes() {
+        scopes.forEach(NDManager::close);
+        scopes.clear();
     }
 
     /** Tells the rank again how the arrays are cut: another forward pass may have come between. */
