@@ -3,10 +3,13 @@ package io.djltp.examples.lemma;
 import java.util.Arrays;
 
 /**
- * Turns a word into rows of an embedding table: one row for the whole word and one for each of its
- * character n-grams, with a mark at both ends of the word, so that "ging" has {@code <g}, {@code
- * gin}, {@code ng>} and so on. Rows are found by hashing, so there is no vocabulary to keep, and
- * different n-grams may share a row. Row 0 belongs to no n-gram: it fills short words up.
+ * Turns a word into rows of an embedding table: one row for each of its beginnings, up to the whole
+ * word, and one for each of its character n-grams, with a mark at both ends of the word, so that
+ * "ging" has the beginnings {@code gin} and {@code ging} and the n-grams {@code <g}, {@code gin},
+ * {@code ng>} and so on. Beginnings count twice: the forms of a lemma mostly differ at the end.
+ *
+ * <p>Rows are found by hashing, so there is no vocabulary to keep, and different parts may share a
+ * row. Row 0 belongs to no part: it fills short words up.
  */
 public final class CharNGrams {
 
@@ -14,7 +17,9 @@ public final class CharNGrams {
     private static final char END = '\u0003';
     private static final int PRIME = 0x01000193;
     private static final int N_GRAM = 0x811c9dc5;
-    private static final int WHOLE_WORD = 0x2545f491;
+    private static final int BEGINNING = 0x2545f491;
+    private static final int LEAST_BEGINNING = 3;
+    private static final int BEGINNING_COUNT = 2;
 
     private final int rows;
     private final int minLength;
@@ -68,8 +73,9 @@ public final class CharNGrams {
     }
 
     /**
-     * Writes the rows of a word into an array: the whole word, then the n-grams, the longest first.
-     * What exceeds the limit is left out; what is missing is filled up with zeros.
+     * Writes the rows of a word into an array: the beginnings, from three letters on, then the
+     * n-grams, the longest first. What exceeds the limit is left out; what is missing is filled up
+     * with zeros.
      *
      * @param word the word
      * @param out the array
@@ -77,14 +83,9 @@ public final class CharNGrams {
      * @return how many rows are not zero
      */
     public int fill(CharSequence word, int[] out, int from) {
-        int marked = word.length() + 2;
         int end = from + limit;
-        int at = from;
-        int whole = WHOLE_WORD;
-        for (int i = 0; i < word.length(); i++) {
-            whole = (whole ^ word.charAt(i)) * PRIME;
-        }
-        out[at++] = row(whole);
+        int at = fillBeginnings(word, out, from, end);
+        int marked = word.length() + 2;
         for (int n = maxLength; n >= minLength; n--) {
             for (int start = 0; start + n <= marked && at < end; start++) {
                 int hash = N_GRAM + n;
@@ -96,6 +97,24 @@ public final class CharNGrams {
         }
         Arrays.fill(out, at, end, 0);
         return at - from;
+    }
+
+    /** Writes the rows of the beginnings, of which a short word has one, and returns their end. */
+    private int fillBeginnings(CharSequence word, int[] out, int from, int end) {
+        int at = from;
+        int hash = BEGINNING;
+        int least = Math.min(LEAST_BEGINNING, word.length());
+        for (int length = 0; length <= word.length(); length++) {
+            if (length >= least) {
+                for (int i = 0; i < BEGINNING_COUNT && at < end; i++) {
+                    out[at++] = row(hash);
+                }
+            }
+            if (length < word.length()) {
+                hash = (hash ^ word.charAt(length)) * PRIME;
+            }
+        }
+        return at;
     }
 
     /** Returns a character of the word with its marks. */
@@ -118,7 +137,7 @@ public final class CharNGrams {
         private int rows;
         private int minLength = 2;
         private int maxLength = 5;
-        private int limit = 64;
+        private int limit = 96;
 
         Builder() {}
 
@@ -147,7 +166,7 @@ public final class CharNGrams {
         }
 
         /**
-         * Sets how many rows a word has at most, 64 if this is not called.
+         * Sets how many rows a word has at most, 96 if this is not called.
          *
          * @param limit the number of rows, at least 1
          * @return this builder

@@ -50,7 +50,7 @@ public final class LemmaNetwork {
                         TrainableWordEmbedding.builder()
                                 .optNumEmbeddings(rows)
                                 .setEmbeddingSize(dim));
-        embedding.setInitializer(new NormalInitializer(0.1f), Parameter.Type.WEIGHT);
+        embedding.setInitializer(new NormalInitializer(0.25f), Parameter.Type.WEIGHT);
         return new SequentialBlock()
                 .add(
                         new ParallelBlock(

@@ -184,7 +184,8 @@ public final class Lexicon {
             last++;
         }
         LemmaTable table = tables.get(last);
-        if (table.intern(line.substring(tab + 1)) != table.count() - 1) {
+        int count = table.count();
+        if (table.intern(line.substring(tab + 1)) < count) {
             throw new IllegalArgumentException("this lemma was there before");
         }
     }

@@ -84,9 +84,9 @@ final class Utf8Pool {
     }
 
     boolean equal(int offset, Utf8Pool other, int otherOffset) {
-        int end = PREFIX + length(offset);
-        return Arrays.equals(
-                bytes, offset, offset + end, other.bytes, otherOffset, otherOffset + end);
+        int end = offset + PREFIX + length(offset);
+        int otherEnd = otherOffset + PREFIX + other.length(otherOffset);
+        return Arrays.equals(bytes, offset, end, other.bytes, otherOffset, otherEnd);
     }
 
     /** Returns 64 well mixed bits that depend on the string and the seed alone. */

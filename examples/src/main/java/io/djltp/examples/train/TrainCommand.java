@@ -62,7 +62,7 @@ public final class TrainCommand implements Callable<Integer> {
         options.check();
         LemmaCorpus corpus = readCorpus();
         HeldOutSplit split = HeldOutSplit.of(corpus, HELD_OUT, SPLIT_SEED);
-        CharNGrams nGrams = CharNGrams.builder().setRows(tableRows(corpus)).build();
+        CharNGrams nGrams = CharNGrams.builder().setRows(tableRows(corpus)).optLimit(96).build();
         checkSizes(corpus, nGrams);
         try (Model model = Model.newInstance(SavedModel.NAME)) {
             train(model, split, nGrams);
@@ -92,7 +92,7 @@ public final class TrainCommand implements Callable<Integer> {
     }
 
     static int tableRows(LemmaCorpus corpus) {
-        return corpus.classes() > 500_000 ? 1 << 18 : 1 << 17;
+        return corpus.classes() > 500_000 ? 1 << 17 : 1 << 16;
     }
 
     private void checkSizes(LemmaCorpus corpus, CharNGrams nGrams) {

@@ -24,6 +24,8 @@ final class TrainOptions {
         ADAMW
     }
 
+    private static final double DEFAULT_MINUTES = 3;
+
     @Option(
             names = "--languages",
             defaultValue = "de",
@@ -66,7 +68,7 @@ final class TrainOptions {
 
     @Option(
             names = "--minutes",
-            description = "End after so many minutes of training (${DEFAULT-VALUE}).")
+            description = "End after so many minutes of training (3 if there are no --steps).")
     Double minutes;
 
     @Option(names = "--lr", description = "Learning rate (depends on the optimizer).")
@@ -74,7 +76,7 @@ final class TrainOptions {
 
     @Option(
             names = "--optimizer",
-            defaultValue = "adam",
+            defaultValue = "sgd",
             description = "${COMPLETION-CANDIDATES} (${DEFAULT-VALUE}).")
     OptimizerName optimizer;
 
@@ -151,11 +153,12 @@ final class TrainOptions {
         if (learningRate != null) {
             return learningRate;
         }
+        float sgd = 12f * batch / 256; // a word's own gradient is divided by the batch
         switch (optimizer) {
             case SGD:
-                return 1f;
+                return sgd;
             case MOMENTUM:
-                return 0.1f;
+                return 0.1f * sgd;
             default:
                 return 0.01f;
         }
@@ -166,7 +169,7 @@ final class TrainOptions {
         if (minutes != null) {
             return minutes;
         }
-        return steps == null ? 2.5 : Double.POSITIVE_INFINITY;
+        return steps == null ? DEFAULT_MINUTES : Double.POSITIVE_INFINITY;
     }
 
     /** Returns the limit of steps. */

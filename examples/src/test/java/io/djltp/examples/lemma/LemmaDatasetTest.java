@@ -1,0 +1,123 @@
+package io.djltp.examples.lemma;
+
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.training.dataset.Batch;
+import ai.djl.training.dataset.Dataset;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.Test;
+
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.NoSuchElementException;
+import java.util.concurrent.atomic.AtomicInteger;
+
+public class LemmaDatasetTest {
+
+    private final HeldOutSplit split = HeldOutSplit.of(TestCorpus.verbs(50, 4), 30, 1);
+    private final CharNGrams nGrams = CharNGrams.builder().setRows(1024).optLimit(16).build();
+    private NDManager manager;
+
+    @BeforeClass
+    public void openManager() {
+        manager = NDManager.newBaseManager();
+    }
+
+    @AfterClass
+    public void closeManager() {
+        manager.close();
+    }
+
+    @Test(timeOut = 60_000)
+    public void batchHoldsRowsAndClassesOfItsPairs() {
+        Batch batch = training().build().getData(manager).iterator().next();
+        Assert.assertEquals(batch.getSize(), 16);
+        Assert.assertEquals(batch.getData().singletonOrThrow().getShape(), new Shape(16, 16));
+        Assert.assertEquals(batch.getData().head().getDataType(), DataType.INT32);
+        Assert.assertEquals(batch.getLabels().singletonOrThrow().getShape(), new Shape(16));
+        long[] labels = batch.getLabels().head().toLongArray();
+        for (int i = 0; i < 16; i++) {
+            int pair = (Integer) batch.getIndices().get(i);
+            Assert.assertEquals(labels[i], split.corpus().classOf(pair));
+            Assert.assertEquals(
+                    batch.getData().head().get(i).toIntArray(),
+                    nGrams.rowsOf(split.corpus().form(pair)));
+        }
+        batch.close();
+    }
+
+    @Test(timeOut = 60_000)
+    public void passMeetsEachPairOnceAndDropsTheRest() {
+        LemmaDataset dataset = training().build();
+        List<Object> pairs = pairs(dataset);
+        // 200 pairs without 30: 10 batches of 16, and 10 pairs are left over
+        Assert.assertEquals(dataset.batchesPerPass(), 10);
+        Assert.assertEquals(pairs.size(), 160);
+        Assert.assertEquals(new HashSet<>(pairs).size(), 160);
+    }
+
+    @Test(timeOut = 60_000)
+    public void orderDependsOnSeedAndPassAlone() {
+        LemmaDataset dataset = training().build();
+        List<Object> first = pairs(dataset);
+        List<Object> second = pairs(dataset);
+        Assert.assertNotEquals(second, first);
+        Assert.assertEquals(pairs(training().build()), first);
+        Assert.assertEquals(pairs(training().optFirstPass(1).build()), second);
+        Assert.assertNotEquals(pairs(training().optSeed(4).build()), first);
+        List<Object> both = new ArrayList<>(first);
+        both.addAll(second);
+        Assert.assertEquals(pairs(training().optPasses(2).build()), both);
+    }
+
+    @Test(timeOut = 60_000)
+    public void nothingComesAfterTheStop() {
+        AtomicInteger asked = new AtomicInteger();
+        LemmaDataset dataset = training().optStop(() -> asked.incrementAndGet() > 3).build();
+        var batches = dataset.getData(manager).iterator();
+        int count = 0;
+        while (batches.hasNext()) {
+            batches.next().close();
+            count++;
+        }
+        Assert.assertEquals(count, 3);
+        Assert.assertFalse(batches.hasNext());
+        Assert.assertThrows(NoSuchElementException.class, batches::next);
+    }
+
+    @Test(timeOut = 60_000)
+    public void heldOutFormsComeInOrderAndAll() {
+        LemmaDataset dataset = training().optUsage(Dataset.Usage.VALIDATION).build();
+        Assert.assertEquals(dataset.batchesPerPass(), 2);
+        int item = 0;
+        for (Batch batch : dataset.getData(manager)) {
+            Assert.assertEquals(batch.getSize(), item == 0 ? 16 : 14);
+            long[] labels = batch.getLabels().head().toLongArray();
+            for (int i = 0; i < batch.getSize(); i++) {
+                Assert.assertEquals(batch.getIndices().get(i), item);
+                Assert.assertEquals(split.rank(item, labels[i]), 0);
+                item++;
+            }
+            batch.close();
+        }
+        Assert.assertEquals(item, 30);
+    }
+
+    private LemmaDataset.Builder training() {
+        return LemmaDataset.builder().setSplit(split).setNGrams(nGrams).setBatchSize(16).optSeed(3);
+    }
+
+    private List<Object> pairs(LemmaDataset dataset) {
+        List<Object> pairs = new ArrayList<>();
+        for (Batch batch : dataset.getData(manager)) {
+            pairs.addAll(batch.getIndices());
+            batch.close();
+        }
+        return pairs;
+    }
+}

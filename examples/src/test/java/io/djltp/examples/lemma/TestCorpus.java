@@ -1,0 +1,28 @@
+package io.djltp.examples.lemma;
+
+/** Makes corpora of invented words. */
+final class TestCorpus {
+
+    private TestCorpus() {}
+
+    /** Returns verbs with the given number of forms each, the lemma among them. */
+    static LemmaCorpus verbs(int lemmas, int forms) {
+        LemmaCorpus.Builder builder = LemmaCorpus.builder();
+        for (int i = 0; i < lemmas; i++) {
+            String stem = stem(i);
+            builder.add(Language.DE, stem + "en", stem + "en");
+            for (int k = 1; k < forms; k++) {
+                builder.add(Language.DE, stem + "form" + k, stem + "en");
+            }
+        }
+        return builder.build();
+    }
+
+    private static String stem(int number) {
+        StringBuilder stem = new StringBuilder("st");
+        for (int rest = number + 26; rest > 0; rest /= 26) {
+            stem.append((char) ('a' + rest % 26));
+        }
+        return stem.toString();
+    }
+}

@@ -1,0 +1,2 @@
+/** Contains the tests of the lemmatiser's data and network. */
+package io.djltp.examples.lemma;
