@@ -157,10 +157,16 @@ public final class ParallelConfig {
          * Sets how long a rank waits for the others in a collective operation before the job ends
          * with an error. Default: five minutes.
          *
-         * @param timeout the time-out
+         * @param timeout the time-out, more than nothing
          * @return this builder
          */
         public Builder optTimeout(Duration timeout) {
+            if (timeout.isNegative() || timeout.isZero()) {
+                throw new IllegalArgumentException(
+                        "The time-out must be positive, not "
+                                + timeout
+                                + ": it is how long a rank waits for the slowest");
+            }
             this.timeout = timeout;
             return this;
         }

@@ -108,11 +108,13 @@ public final class RankPool implements AutoCloseable {
      * @throws RankFailedException if a rank fails, now or before
      */
     public synchronized <T> List<T> run(RankTask<T> task) {
-        checkUsable();
         List<Future<T>> futures = new ArrayList<>(size());
-        for (int i = 0; i < size(); i++) {
-            ParallelContext context = contexts.get(i);
-            futures.add(threads.get(i).submit(() -> runOn(context, task)));
+        synchronized (threads) { // on all ranks or, if they are being closed, on none
+            checkUsable();
+            for (int i = 0; i < size(); i++) {
+                ParallelContext context = contexts.get(i);
+                futures.add(threads.get(i).submit(() -> runOn(context, task)));
+            }
         }
         List<T> results = new ArrayList<>(size());
         for (Future<T> future : futures) {
@@ -132,8 +134,8 @@ public final class RankPool implements AutoCloseable {
                 return;
             }
             closed = true;
+            threads.forEach(ExecutorService::shutdown);
         }
-        threads.forEach(ExecutorService::shutdown);
         contexts.get(0).abort(new IllegalStateException("the ranks were closed"));
         stopped = awaitThreads();
         if (stopped) {

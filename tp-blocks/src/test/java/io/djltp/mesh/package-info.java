@@ -1,0 +1,2 @@
+/** Contains the tests of ranks and their configuration. */
+package io.djltp.mesh;

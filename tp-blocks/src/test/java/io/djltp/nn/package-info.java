@@ -1,0 +1,2 @@
+/** Contains the tests of the tensor-parallel blocks. */
+package io.djltp.nn;

@@ -1,0 +1,2 @@
+/** Contains the tests of how tensors are cut. */
+package io.djltp.sharding;

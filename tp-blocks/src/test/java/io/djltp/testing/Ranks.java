@@ -1,0 +1,64 @@
+package io.djltp.testing;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.index.NDIndex;
+
+import io.djltp.collective.Communicator;
+import io.djltp.collective.ShardRange;
+import io.djltp.mesh.ParallelConfig;
+import io.djltp.mesh.ParallelMode;
+import io.djltp.mesh.RankPool;
+
+import java.util.List;
+
+/** Runs something on ranks without a trainer, and cuts arrays as ranks do. */
+public final class Ranks {
+
+    private Ranks() {}
+
+    /**
+     * Runs a task on ranks that live as long as it.
+     *
+     * @param mode how the ranks share the work
+     * @param ranks the number of ranks
+     * @param task the task
+     * @param <T> the type of a rank's result
+     * @return the results, in the order of the ranks
+     */
+    public static <T> List<T> run(ParallelMode mode, int ranks, RankPool.RankTask<T> task) {
+        try (RankPool pool = new RankPool(config(mode, ranks))) {
+            return pool.run(task);
+        }
+    }
+
+    /**
+     * Returns a configuration with the defaults.
+     *
+     * @param mode how the ranks share the work
+     * @param ranks the number of ranks
+     * @return the configuration
+     */
+    public static ParallelConfig config(ParallelMode mode, int ranks) {
+        return ParallelConfig.builder().setMode(mode).setRanks(ranks).build();
+    }
+
+    /**
+     * Copies a rank's range of an axis.
+     *
+     * @param whole the whole
+     * @param axis the axis
+     * @param group the rank's end of the group over which the axis is cut
+     * @return the copy
+     */
+    public static NDArray slice(NDArray whole, int axis, Communicator group) {
+        ShardRange range =
+                ShardRange.balanced(whole.getShape().get(axis), group.getRank(), group.getSize());
+        NDIndex index = new NDIndex();
+        for (int i = 0; i < axis; i++) {
+            index = index.addAllDim();
+        }
+        try (NDArray view = whole.get(index.addSliceDim(range.start(), range.end()))) {
+            return view.duplicate();
+        }
+    }
+}

@@ -1,0 +1,2 @@
+/** Contains what several tests use. */
+package io.djltp.testing;

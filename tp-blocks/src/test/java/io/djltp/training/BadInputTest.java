@@ -1,0 +1,358 @@
+package io.djltp.training;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.GradientCollector;
+import ai.djl.training.Trainer;
+import ai.djl.training.evaluator.Accuracy;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
+
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.mesh.ParallelMode;
+import io.djltp.mesh.RankFailedException;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.TrainerKind;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.function.Consumer;
+
+/**
+ * Data that cannot be computed are refused with one clear error, which names the value, the limit
+ * and what to do. What is refused before the ranks start leaves the trainer usable; what only a
+ * rank can see ends the job, and the weights are kept.
+ */
+public class BadInputTest {
+
+    private static final int ROWS = 6;
+    private static final int FEATURES = 5;
+    private static final int CLASSES = 7;
+
+    @Test(timeOut = 60_000)
+    public void mixedModeWithALayerBeforeTheOneThatGathers() {
+        Block block =
+                new SequentialBlock()
+                        .add(ColumnParallelLinear.builder().setUnits(4).build())
+                        .add(head());
+        Throwable cause =
+                failure(
+                        new TrainerKind(ParallelMode.MIXED, 2),
+                        block,
+                        new VocabParallelCrossEntropyLoss(),
+                        trainer -> step(trainer, ROWS));
+        Assert.assertTrue(cause instanceof IllegalStateException, "" + cause);
+        assertMessage(cause, "the part (3, 5)", "batch of 6", "optBatchShardedInput(true)");
+    }
+
+    @DataProvider
+    public Object[][] cuttingModes() {
+        return new Object[][] {{ParallelMode.DATA}, {ParallelMode.MIXED}};
+    }
+
+    @Test(dataProvider = "cuttingModes", timeOut = 60_000)
+    public void aBatchOfFewerRowsThanRanks(ParallelMode mode) {
+        try (Model model = model(head());
+                Trainer trainer =
+                        open(
+                                model,
+                                new TrainerKind(mode, 4),
+                                new VocabParallelCrossEntropyLoss())) {
+            trainer.initialize(new Shape(ROWS, FEATURES));
+            IllegalArgumentException e =
+                    Assert.expectThrows(IllegalArgumentException.class, () -> step(trainer, 3));
+            assertMessage(e, "batch of 3 rows", "4 ranks", mode.toString(), "at least 4");
+            step(trainer, 4); // nothing is lost
+        }
+    }
+
+    @Test(dataProvider = "cuttingModes", timeOut = 60_000)
+    public void arraysOfABatchThatDifferInRows(ParallelMode mode) {
+        try (Model model = model(head());
+                Trainer trainer =
+                        open(
+                                model,
+                                new TrainerKind(mode, 2),
+                                new VocabParallelCrossEntropyLoss())) {
+            trainer.initialize(new Shape(ROWS, FEATURES));
+            NDManager manager = trainer.getManager();
+            NDList data =
+                    new NDList(
+                            manager.ones(new Shape(ROWS, FEATURES)),
+                            manager.ones(new Shape(ROWS + 1, FEATURES)));
+            IllegalArgumentException e =
+                    Assert.expectThrows(
+                            IllegalArgumentException.class, () -> trainer.evaluate(data));
+            assertMessage(e, "(6, 5)", "(7, 5)", mode.toString());
+            step(trainer, ROWS);
+        }
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void anInputOfAnotherLength(TrainerKind kind) {
+        Throwable cause =
+                failure(
+                        kind,
+                        head(),
+                        new VocabParallelCrossEntropyLoss(),
+                        trainer -> {
+                            NDManager manager = trainer.getManager();
+                            trainer.evaluate(
+                                    new NDList(manager.ones(new Shape(ROWS, FEATURES + 1))));
+                        });
+        Assert.assertTrue(cause instanceof IllegalArgumentException, "" + cause);
+        assertMessage(cause, "ColumnParallelLinear", "(7, 5)", "length 5", "6)");
+    }
+
+    @DataProvider
+    public Object[][] kinds() {
+        return TrainerKind.parallel(1, 2);
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void aLabelThatIsNoClass(TrainerKind kind) {
+        for (long label : new long[] {CLASSES, -1}) {
+            Throwable cause =
+                    failure(
+                            kind,
+                            head(),
+                            new VocabParallelCrossEntropyLoss(),
+                            trainer -> step(trainer, new long[] {0, 1, label, 3, 4, 5}));
+            Assert.assertTrue(cause instanceof IllegalArgumentException, "" + cause);
+            assertMessage(cause, "A label is " + label, "7 classes are 0 to 6", "-100");
+        }
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void fewerLabelsThanRows(TrainerKind kind) {
+        Throwable cause =
+                failure(
+                        kind,
+                        head(),
+                        new VocabParallelCrossEntropyLoss(),
+                        trainer -> {
+                            NDManager manager = trainer.getManager();
+                            NDList data = new NDList(manager.ones(new Shape(ROWS, FEATURES)));
+                            NDList labels = new NDList(manager.create(new long[] {1, 2, 3, 4}));
+                            trainer.forward(data, labels);
+                        });
+        Assert.assertTrue(cause instanceof IllegalArgumentException, "" + cause);
+        assertMessage(cause, "labels", "one label for each row");
+    }
+
+    @Test(timeOut = 60_000)
+    public void aLossOfDjlOnSlicedLogits() {
+        Throwable cause =
+                failure(
+                        new TrainerKind(ParallelMode.TENSOR, 2),
+                        head(),
+                        Loss.softmaxCrossEntropyLoss(),
+                        trainer -> step(trainer, ROWS));
+        Assert.assertTrue(cause instanceof IllegalArgumentException, "" + cause);
+        assertMessage(
+                cause,
+                "SoftmaxCrossEntropyLoss",
+                "slice of the classes",
+                "VocabParallelCrossEntropyLoss",
+                "optGatherOutput(true)");
+    }
+
+    @Test(timeOut = 60_000)
+    public void aVocabParallelLossOnGatheredLogits() {
+        Throwable cause =
+                failure(
+                        new TrainerKind(ParallelMode.TENSOR, 2),
+                        ColumnParallelLinear.builder()
+                                .setUnits(CLASSES)
+                                .optGatherOutput(true)
+                                .build(),
+                        new VocabParallelCrossEntropyLoss(),
+                        trainer -> step(trainer, ROWS));
+        Assert.assertTrue(cause instanceof IllegalArgumentException, "" + cause);
+        assertMessage(cause, "(6, 7)", "without optGatherOutput", "SoftmaxCrossEntropyLoss");
+    }
+
+    @Test(timeOut = 60_000)
+    public void anEvaluatorOfDjlOnSlicedLogits() {
+        try (Model model = model(head());
+                Trainer trainer =
+                        open(
+                                model,
+                                new TrainerKind(ParallelMode.TENSOR, 2),
+                                new VocabParallelCrossEntropyLoss())) {
+            NDManager manager = trainer.getManager();
+            NDList output = trainer.evaluate(new NDList(manager.ones(new Shape(ROWS, FEATURES))));
+            Assert.assertEquals(output.head().getShape(), new Shape(ROWS, CLASSES));
+            NDList labels = new NDList(manager.create(new long[] {0, 1, 2, 3, 4, 5}));
+            UnsupportedOperationException e =
+                    Assert.expectThrows(
+                            UnsupportedOperationException.class,
+                            () -> new Accuracy().evaluate(labels, output));
+            assertMessage(e, "(6, 7)", "cut over the ranks", "VocabParallelAccuracy", "argMax()");
+            Assert.assertThrows(
+                    UnsupportedOperationException.class, () -> output.head().toFloatArray());
+            step(trainer, ROWS); // nothing is lost
+        }
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void aStepWithoutGradients(TrainerKind kind) {
+        try (Model model = model(head());
+                Trainer trainer = open(model, kind, new VocabParallelCrossEntropyLoss())) {
+            trainer.initialize(new Shape(ROWS, FEATURES));
+            assertMessage(
+                    Assert.expectThrows(IllegalStateException.class, trainer::step), "backward");
+            step(trainer, ROWS);
+            // and not a second one on the same gradients
+            assertMessage(
+                    Assert.expectThrows(IllegalStateException.class, trainer::step), "backward");
+            step(trainer, ROWS);
+        }
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void aBackwardPassOfSomethingElse(TrainerKind kind) {
+        try (Model model = model(head());
+                Trainer trainer = open(model, kind, new VocabParallelCrossEntropyLoss())) {
+            NDManager manager = trainer.getManager();
+            trainer.initialize(new Shape(ROWS, FEATURES));
+            try (GradientCollector collector = trainer.newGradientCollector()) {
+                assertMessage(
+                        Assert.expectThrows(
+                                IllegalArgumentException.class,
+                                () -> collector.backward(manager.create(1f))),
+                        "trainer.getLoss().evaluate");
+                NDArray other = manager.create(1f);
+                other.setRequiresGradient(true);
+                assertMessage(
+                        Assert.expectThrows(
+                                IllegalArgumentException.class, () -> collector.backward(other)),
+                        "trainer.getLoss().evaluate");
+                NDList labels = new NDList(manager.create(new long[] {0, 1, 2, 3, 4, 5}));
+                NDList output =
+                        trainer.forward(
+                                new NDList(manager.ones(new Shape(ROWS, FEATURES))), labels);
+                NDArray loss = trainer.getLoss().evaluate(labels, output);
+                collector.backward(loss);
+                assertMessage(
+                        Assert.expectThrows(
+                                IllegalArgumentException.class, () -> collector.backward(loss)),
+                        "not differentiated before");
+            }
+            trainer.step();
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void anOptimizerThatDjlDoesNotHaveOnPyTorch() {
+        DefaultTrainingConfig config =
+                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                        .optOptimizer(Optimizer.rmsprop().build())
+                        .optDevices(new Device[] {Device.cpu()});
+        try (Model model = model(head());
+                Trainer trainer = new TrainerKind(ParallelMode.TENSOR, 2).open(model, config)) {
+            RankFailedException e =
+                    Assert.expectThrows(RankFailedException.class, () -> step(trainer, ROWS));
+            Assert.assertTrue(e.getCause() instanceof UnsupportedOperationException, "" + e);
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void aTrainerThatIsClosed() {
+        try (Model model = model(head())) {
+            Trainer trainer =
+                    open(
+                            model,
+                            new TrainerKind(ParallelMode.TENSOR, 2),
+                            new VocabParallelCrossEntropyLoss());
+            trainer.initialize(new Shape(ROWS, FEATURES));
+            trainer.close();
+            NDManager manager = model.getNDManager();
+            assertMessage(
+                    Assert.expectThrows(
+                            IllegalStateException.class,
+                            () ->
+                                    trainer.evaluate(
+                                            new NDList(manager.ones(new Shape(ROWS, FEATURES))))),
+                    "closed");
+        }
+    }
+
+    private static Block head() {
+        return ColumnParallelLinear.builder().setUnits(CLASSES).optBatchShardedInput(true).build();
+    }
+
+    private static Model model(Block block) {
+        Engine.getInstance().setRandomSeed(1);
+        Model model = Model.newInstance("net");
+        model.setBlock(block);
+        return model;
+    }
+
+    private static Trainer open(Model model, TrainerKind kind, Loss loss) {
+        return kind.open(
+                model, new DefaultTrainingConfig(loss).optDevices(new Device[] {Device.cpu()}));
+    }
+
+    private static void step(Trainer trainer, int rows) {
+        long[] labels = new long[rows];
+        for (int i = 0; i < rows; i++) {
+            labels[i] = i;
+        }
+        step(trainer, labels);
+    }
+
+    private static void step(Trainer trainer, long[] classes) {
+        try (NDManager manager = trainer.getManager().newSubManager();
+                GradientCollector collector = trainer.newGradientCollector()) {
+            NDList labels = new NDList(manager.create(classes));
+            NDList data = new NDList(manager.ones(new Shape(classes.length, FEATURES)));
+            NDList output = trainer.forward(data, labels);
+            collector.backward(trainer.getLoss().evaluate(labels, output));
+            trainer.step();
+        }
+    }
+
+    /** Runs something that ends the job, and checks that the model keeps its weights. */
+    private static Throwable failure(
+            TrainerKind kind, Block block, Loss loss, Consumer<Trainer> call) {
+        try (Model model = model(block);
+                Model other = model(Linear.builder().setUnits(CLASSES).build())) {
+            RankFailedException e;
+            try (Trainer trainer = open(model, kind, loss)) {
+                trainer.initialize(new Shape(ROWS, FEATURES));
+                e = Assert.expectThrows(RankFailedException.class, () -> call.accept(trainer));
+            }
+            if (!(block instanceof SequentialBlock)) {
+                Engine.getInstance().setRandomSeed(1);
+                other.getBlock().clear();
+                try (Trainer trainer = open(other, TrainerKind.PLAIN, Loss.l2Loss())) {
+                    trainer.initialize(new Shape(ROWS, FEATURES));
+                }
+                ArrayAssert.assertBitEqual(
+                        block.getParameters().valueAt(0).getArray().toFloatArray(),
+                        other.getBlock().getParameters().valueAt(0).getArray().toFloatArray(),
+                        "weight");
+            }
+            return e.getCause();
+        }
+    }
+
+    private static void assertMessage(Throwable e, String... parts) {
+        for (String part : parts) {
+            Assert.assertTrue(e.getMessage().contains(part), part + " in: " + e.getMessage());
+        }
+    }
+}

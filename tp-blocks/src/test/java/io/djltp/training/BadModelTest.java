@@ -1,0 +1,170 @@
+package io.djltp.training;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.norm.Dropout;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.Trainer;
+import ai.djl.training.loss.Loss;
+
+import io.djltp.mesh.ParallelMode;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.RowParallelLinear;
+import io.djltp.testing.TrainerKind;
+
+import org.testng.Assert;
+import org.testng.annotations.Test;
+
+import java.util.function.Consumer;
+
+/**
+ * A network that cannot be cut is refused when it is built or initialized, with one clear error,
+ * which names the value, the limit and what to do.
+ */
+public class BadModelTest {
+
+    private static final int ROWS = 6;
+    private static final int FEATURES = 5;
+    private static final int CLASSES = 7;
+
+    @Test(timeOut = 60_000)
+    public void aLayerThatLeavesARankEmpty() {
+        TrainerKind four = new TrainerKind(ParallelMode.TENSOR, 4);
+        assertNotInitialized(
+                four,
+                ColumnParallelLinear.builder().setUnits(3).build(),
+                "weight (3, 5)",
+                "over 4 ranks",
+                "axis 0 has length 3",
+                "rank 3 empty",
+                "at most 3 ranks");
+        assertNotInitialized(
+                new TrainerKind(ParallelMode.TENSOR, 6),
+                RowParallelLinear.builder().setUnits(30).optInputIsParallel(false).build(),
+                "weight (30, 5)",
+                "axis 1 has length 5",
+                "at most 5 ranks");
+    }
+
+    @Test
+    public void aLayerWithoutUnits() {
+        for (long units : new long[] {0, -3}) {
+            assertMessage(
+                    Assert.expectThrows(
+                            IllegalArgumentException.class,
+                            () -> ColumnParallelLinear.builder().setUnits(units).build()),
+                    "units",
+                    "1 or more",
+                    "" + units);
+            assertMessage(
+                    Assert.expectThrows(
+                            IllegalArgumentException.class,
+                            () -> RowParallelLinear.builder().setUnits(units).build()),
+                    "units",
+                    "1 or more",
+                    "" + units);
+        }
+    }
+
+    @Test
+    public void anInputThatIsCutTwice() {
+        assertMessage(
+                Assert.expectThrows(
+                        IllegalArgumentException.class,
+                        () ->
+                                RowParallelLinear.builder()
+                                        .setUnits(3)
+                                        .optBatchShardedInput(true)
+                                        .build()),
+                "optInputIsParallel(false)");
+    }
+
+    @Test(timeOut = 60_000)
+    public void mixedModeWithoutALayerThatGathersTheBatch() {
+        assertNotInitialized(
+                new TrainerKind(ParallelMode.MIXED, 2),
+                ColumnParallelLinear.builder().setUnits(CLASSES).build(),
+                "MIXED mode",
+                "optBatchShardedInput(true)");
+    }
+
+    @Test(timeOut = 60_000)
+    public void dropoutWhereAllRanksMustAgree() {
+        String[] message = {"Dropout", "same mask", "data-parallel body"};
+        for (Block block : new Block[] {dropoutThenHead(), headThenDropout()}) {
+            assertRefused(
+                    UnsupportedOperationException.class,
+                    new TrainerKind(ParallelMode.TENSOR, 2),
+                    block,
+                    trainer -> trainer.initialize(new Shape(ROWS, FEATURES)),
+                    message);
+        }
+        assertRefused(
+                UnsupportedOperationException.class,
+                new TrainerKind(ParallelMode.MIXED, 2),
+                headThenDropout(),
+                trainer -> trainer.initialize(new Shape(ROWS, FEATURES)),
+                message);
+        for (ParallelMode mode : new ParallelMode[] {ParallelMode.MIXED, ParallelMode.DATA}) {
+            try (Model model = model(dropoutThenHead());
+                    Trainer trainer = open(model, new TrainerKind(mode, 2), Loss.l2Loss())) {
+                trainer.initialize(new Shape(ROWS, FEATURES)); // here the masks are the rank's own
+            }
+        }
+    }
+
+    private static Block head() {
+        return ColumnParallelLinear.builder().setUnits(CLASSES).optBatchShardedInput(true).build();
+    }
+
+    private static Block dropoutThenHead() {
+        return new SequentialBlock().add(Dropout.builder().build()).add(head());
+    }
+
+    private static Block headThenDropout() {
+        return new SequentialBlock().add(head()).add(Dropout.builder().build());
+    }
+
+    private static Model model(Block block) {
+        Engine.getInstance().setRandomSeed(1);
+        Model model = Model.newInstance("net");
+        model.setBlock(block);
+        return model;
+    }
+
+    private static Trainer open(Model model, TrainerKind kind, Loss loss) {
+        return kind.open(
+                model, new DefaultTrainingConfig(loss).optDevices(new Device[] {Device.cpu()}));
+    }
+
+    private static void assertNotInitialized(TrainerKind kind, Block block, String... parts) {
+        assertRefused(
+                IllegalArgumentException.class,
+                kind,
+                block,
+                trainer -> trainer.initialize(new Shape(ROWS, FEATURES)),
+                parts);
+    }
+
+    private static void assertRefused(
+            Class<? extends Exception> type,
+            TrainerKind kind,
+            Block block,
+            Consumer<Trainer> call,
+            String... parts) {
+        try (Model model = model(block);
+                Trainer trainer = open(model, kind, Loss.l2Loss())) {
+            assertMessage(Assert.expectThrows(type, () -> call.accept(trainer)), parts);
+        }
+    }
+
+    private static void assertMessage(Throwable e, String... parts) {
+        for (String part : parts) {
+            Assert.assertTrue(e.getMessage().contains(part), part + " in: " + e.getMessage());
+        }
+    }
+}

@@ -1,0 +1,226 @@
+package io.djltp.training;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.metric.Metrics;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Activation;
+import ai.djl.nn.Block;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.EasyTrain;
+import ai.djl.training.Trainer;
+import ai.djl.training.TrainingResult;
+import ai.djl.training.dataset.ArrayDataset;
+import ai.djl.training.evaluator.Accuracy;
+import ai.djl.training.evaluator.Evaluator;
+import ai.djl.training.evaluator.TopKAccuracy;
+import ai.djl.training.listener.TrainingListener;
+import ai.djl.training.listener.TrainingListenerAdapter;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+
+import io.djltp.loss.VocabParallelAccuracy;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.mesh.ParallelMode;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.TrainerKind;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+
+/**
+ * Under {@code EasyTrain} the parallel trainer is DJL's to everything around it: the listeners and
+ * the order of their calls, the metrics, the evaluators and the training result.
+ */
+public class EasyTrainTest {
+
+    private static final int BATCH = 10;
+    private static final int FEATURES = 6;
+    private static final int CLASSES = 9;
+
+    /** What is left of a training. */
+    private static final class Outcome {
+        private TrainingResult result;
+        private Set<String> metricNames;
+        private final Map<String, List<Double>> metrics = new HashMap<>();
+        private final List<String> calls = new ArrayList<>();
+    }
+
+    @DataProvider
+    public Object[][] kinds() {
+        return TrainerKind.parallel();
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void metricsEvaluatorsAndListenersAreThoseOfDjl(TrainerKind kind) throws Exception {
+        Outcome expected = train(TrainerKind.PLAIN, false);
+        Outcome actual = train(kind, false);
+        Assert.assertEquals(actual.metricNames, expected.metricNames);
+        for (String name : expected.metricNames) {
+            List<Double> values = expected.metrics.get(name);
+            Assert.assertEquals(actual.metrics.get(name).size(), values.size(), name);
+            if (name.endsWith("CE") || name.endsWith("Accuracy")) {
+                for (int i = 0; i < values.size(); i++) {
+                    assertClose(actual.metrics.get(name).get(i), values.get(i), name);
+                }
+            }
+        }
+        assertSameResult(actual.result, expected.result);
+        Assert.assertEquals(actual.calls, expected.calls);
+    }
+
+    /** Where ranks have whole logits, DJL's own loss and evaluators work as they are. */
+    @Test(timeOut = 60_000)
+    public void evaluatorsOfDjlWorkInDataMode() throws Exception {
+        Outcome expected = train(TrainerKind.PLAIN, false);
+        for (int ranks = 1; ranks <= 4; ranks++) {
+            Outcome actual = train(new TrainerKind(ParallelMode.DATA, ranks), true);
+            Assert.assertEquals(actual.metricNames, expected.metricNames);
+            assertSameResult(actual.result, expected.result);
+        }
+    }
+
+    private static void assertSameResult(TrainingResult actual, TrainingResult expected) {
+        Assert.assertEquals(actual.getEpoch(), expected.getEpoch());
+        Assert.assertEquals(actual.getEvaluations().keySet(), expected.getEvaluations().keySet());
+        expected.getEvaluations()
+                .forEach((name, v) -> assertClose(actual.getEvaluations().get(name), v, name));
+        assertClose(actual.getTrainLoss(), expected.getTrainLoss(), "train loss");
+        assertClose(actual.getValidateLoss(), expected.getValidateLoss(), "validate loss");
+    }
+
+    /** An accuracy is a number of rows: it agrees exactly. */
+    private static void assertClose(double actual, double expected, String name) {
+        double tolerance = name.endsWith("Accuracy") ? 0 : 5e-6 * expected; // fp32
+        Assert.assertEquals(actual, expected, tolerance, name);
+    }
+
+    private static Outcome train(TrainerKind kind, boolean djlEvaluators) throws Exception {
+        boolean plain = kind.equals(TrainerKind.PLAIN) || djlEvaluators;
+        Loss loss =
+                plain
+                        ? new SoftmaxCrossEntropyLoss("CE")
+                        : new VocabParallelCrossEntropyLoss("CE", -100);
+        Outcome outcome = new Outcome();
+        Engine.getInstance().setRandomSeed(5);
+        try (Model model = Model.newInstance("net");
+                NDManager manager = NDManager.newBaseManager()) {
+            model.setBlock(block(kind));
+            // the last batch of the first is dropped, that of the second is not
+            ArrayDataset training = dataset(manager, 43, true);
+            ArrayDataset validation = dataset(manager, 26, false);
+            Engine.getInstance().setRandomSeed(6);
+            DefaultTrainingConfig config =
+                    new DefaultTrainingConfig(loss)
+                            .addEvaluator(plain ? new Accuracy() : new VocabParallelAccuracy())
+                            .addEvaluator(
+                                    plain ? new TopKAccuracy(3) : new VocabParallelAccuracy(3))
+                            .optOptimizer(
+                                    Optimizer.sgd()
+                                            .setLearningRateTracker(Tracker.fixed(0.3f))
+                                            .build())
+                            .optDevices(new Device[] {Device.cpu()})
+                            .addTrainingListeners(TrainingListener.Defaults.logging())
+                            .addTrainingListeners(new CallRecorder(outcome.calls));
+            try (Trainer trainer = kind.open(model, config)) {
+                Metrics metrics = new Metrics();
+                trainer.setMetrics(metrics);
+                trainer.initialize(new Shape(BATCH, FEATURES));
+                EasyTrain.fit(trainer, 3, training, validation);
+                EasyTrain.evaluateDataset(trainer, validation);
+                outcome.result = trainer.getTrainingResult();
+                outcome.metricNames = new TreeSet<>(metrics.getMetricNames());
+                for (String name : outcome.metricNames) {
+                    List<Double> values = new ArrayList<>();
+                    metrics.getMetric(name).forEach(m -> values.add(m.getValue().doubleValue()));
+                    outcome.metrics.put(name, values);
+                }
+                // what the last evaluation has left in the evaluators
+                for (Evaluator evaluator : trainer.getEvaluators()) {
+                    outcome.metrics.put(
+                            evaluator.getName(),
+                            List.of((double) evaluator.getAccumulator("validate/epoch")));
+                    outcome.metricNames.add(evaluator.getName());
+                }
+            }
+        }
+        return outcome;
+    }
+
+    private static Block block(TrainerKind kind) {
+        Block last =
+                kind.equals(TrainerKind.PLAIN)
+                        ? Linear.builder().setUnits(CLASSES).build()
+                        : ColumnParallelLinear.builder()
+                                .setUnits(CLASSES)
+                                .optBatchShardedInput(true)
+                                .build();
+        return new SequentialBlock()
+                .add(Linear.builder().setUnits(8).build())
+                .add(Activation::relu)
+                .add(last);
+    }
+
+    private static ArrayDataset dataset(NDManager manager, int rows, boolean dropLast) {
+        NDArray data = manager.randomNormal(new Shape(rows, FEATURES));
+        // labels that can be learned
+        NDArray labels =
+                data.argMax(1)
+                        .add(data.get(":, 0").gt(0).toType(data.argMax(1).getDataType(), false));
+        return new ArrayDataset.Builder()
+                .setData(data)
+                .optLabels(labels)
+                .setSampling(BATCH, false, dropLast)
+                .build();
+    }
+
+    /** Records which listener methods are called, in which order. */
+    private static final class CallRecorder extends TrainingListenerAdapter {
+
+        private final List<String> calls;
+
+        CallRecorder(List<String> calls) {
+            this.calls = calls;
+        }
+
+        @Override
+        public void onEpoch(Trainer trainer) {
+            calls.add("epoch");
+        }
+
+        @Override
+        public void onTrainingBatch(Trainer trainer, BatchData batchData) {
+            calls.add("batch of " + batchData.getBatch().getSize());
+        }
+
+        @Override
+        public void onValidationBatch(Trainer trainer, BatchData batchData) {
+            calls.add("validation batch of " + batchData.getBatch().getSize());
+        }
+
+        @Override
+        public void onTrainingBegin(Trainer trainer) {
+            calls.add("begin on " + trainer.getDevices().length);
+        }
+
+        @Override
+        public void onTrainingEnd(Trainer trainer) {
+            calls.add("end of " + trainer.getModel().getName());
+        }
+    }
+}

@@ -1,0 +1,182 @@
+package io.djltp.training;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.LambdaBlock;
+import ai.djl.nn.Parameter;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.EasyTrain;
+import ai.djl.training.Trainer;
+import ai.djl.training.dataset.ArrayDataset;
+import ai.djl.training.dataset.Batch;
+import ai.djl.training.initializer.Initializer;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.mesh.ParallelContext;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.TrainerKind;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/**
+ * Failures of DJL's own multi-device training that must not come back: with an executor it does not
+ * wait for the devices (DJL issue 2459), and a gradient that sums to zero is taken for none (DJL
+ * issue 3696).
+ */
+public class JoinBeforeStepTest {
+
+    private static final int ROWS = 8;
+
+    private final AtomicInteger forwards = new AtomicInteger();
+
+    @DataProvider
+    public Object[][] kinds() {
+        return TrainerKind.parallel(2, 4);
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void everyCallWaitsForTheSlowestRank(TrainerKind kind) throws Exception {
+        ExecutorService executor = Executors.newFixedThreadPool(2);
+        SlowOptimizer optimizer = new SlowOptimizer();
+        try (Model model = Model.newInstance("net");
+                NDManager manager = NDManager.newBaseManager()) {
+            model.setBlock(
+                    new SequentialBlock()
+                            .add(new LambdaBlock(this::slow))
+                            .add(
+                                    ColumnParallelLinear.builder()
+                                            .setUnits(4)
+                                            .optBatchShardedInput(true)
+                                            .build()));
+            DefaultTrainingConfig config =
+                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                            .optOptimizer(optimizer)
+                            .optExecutorService(executor)
+                            .optDevices(new Device[] {Device.cpu()});
+            try (Trainer trainer = kind.open(model, config)) {
+                trainer.initialize(new Shape(ROWS, 3));
+                forwards.set(0);
+                int steps = 0;
+                for (Batch batch : trainer.iterateDataset(dataset(manager))) {
+                    EasyTrain.trainBatch(trainer, batch);
+                    steps++;
+                    Assert.assertEquals(forwards.get(), steps * kind.ranks());
+                    trainer.step();
+                    // a weight and a bias on every rank
+                    Assert.assertEquals(optimizer.updates.get(), steps * 2 * kind.ranks());
+                    batch.close();
+                }
+                Assert.assertEquals(steps, 2);
+            }
+        } finally {
+            executor.shutdown();
+        }
+    }
+
+    /** Two classes and no weights: each row's gradient is a half and minus a half. */
+    @Test(timeOut = 60_000)
+    public void aGradientThatSumsToZeroIsAGradient() {
+        Assert.expectThrows(IllegalStateException.class, () -> zeroSum(TrainerKind.PLAIN));
+        for (Object[] kind : TrainerKind.parallel()) {
+            float[] bias = zeroSum((TrainerKind) kind[0]);
+            // 3/4 of the labels are 0: the gradient is 1/2 - 3/4, the rate is 1
+            Assert.assertEquals(bias, new float[] {0.25f, -0.25f}, kind[0].toString());
+        }
+    }
+
+    private static float[] zeroSum(TrainerKind kind) {
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(
+                    ColumnParallelLinear.builder().setUnits(2).optBatchShardedInput(true).build());
+            DefaultTrainingConfig config =
+                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                            .optInitializer(Initializer.ZEROS, Parameter.Type.WEIGHT)
+                            .optOptimizer(
+                                    Optimizer.sgd()
+                                            .setLearningRateTracker(Tracker.fixed(1f))
+                                            .build())
+                            .optDevices(new Device[] {Device.cpu()});
+            if (kind.mode() != null && kind.ranks() > 2) {
+                kind = new TrainerKind(kind.mode(), 2); // of two classes no more than two ranks
+            }
+            try (Trainer trainer = kind.open(model, config)) {
+                trainer.initialize(new Shape(4, 1));
+                NDManager manager = trainer.getManager();
+                NDList data = new NDList(manager.ones(new Shape(4, 1)));
+                NDList labels = new NDList(manager.create(new long[] {0, 0, 1, 0}));
+                try (var collector = trainer.newGradientCollector()) {
+                    NDList output = trainer.forward(data, labels);
+                    NDArray loss = trainer.getLoss().evaluate(labels, output);
+                    collector.backward(loss);
+                }
+                trainer.step();
+            }
+            return model.getBlock().getParameters().get(1).getValue().getArray().toFloatArray();
+        }
+    }
+
+    private NDList slow(NDList input) {
+        ParallelContext context = ParallelContext.current();
+        if (context != null && context.getRank() == 1) {
+            sleep();
+        }
+        forwards.incrementAndGet();
+        return input;
+    }
+
+    private static void sleep() {
+        try {
+            Thread.sleep(100);
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    private static ArrayDataset dataset(NDManager manager) {
+        return new ArrayDataset.Builder()
+                .setData(manager.ones(new Shape(2 * ROWS, 3)))
+                .optLabels(manager.zeros(new Shape(2 * ROWS), DataType.INT64))
+                .setSampling(ROWS, false)
+                .build();
+    }
+
+    /** An optimizer of the user's own, slow on one rank. */
+    private static final class SlowOptimizer extends Optimizer {
+
+        private final AtomicInteger updates = new AtomicInteger();
+
+        SlowOptimizer() {
+            super(new Builder());
+        }
+
+        @Override
+        public void update(String parameterId, NDArray weight, NDArray grad) {
+            if (ParallelContext.current().getRank() == 1) {
+                sleep();
+            }
+            updates.incrementAndGet();
+        }
+
+        /** What the constructor of DJL's class asks for. */
+        private static final class Builder extends OptimizerBuilder<Builder> {
+            @Override
+            protected Builder self() {
+                return this;
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+package io.djltp.training;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Activation;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.EasyTrain;
+import ai.djl.training.Trainer;
+import ai.djl.training.dataset.ArrayDataset;
+import ai.djl.training.dataset.Batch;
+import ai.djl.training.listener.EvaluatorTrainingListener;
+import ai.djl.training.optimizer.Optimizer;
+
+import io.djltp.loss.VocabParallelAccuracy;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.mesh.ParallelMode;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.RowParallelLinear;
+import io.djltp.testing.TrainerKind;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+
+/** Trains a small model for many steps, and prints what it holds early and late. */
+public final class LongTraining {
+
+    private static final int BATCH = 8;
+    private static final int FEATURES = 128;
+    private static final int CLASSES = 500;
+
+    private LongTraining() {}
+
+    /**
+     * Trains.
+     *
+     * @param args the mode
+     * @throws Exception if the training fails
+     */
+    public static void main(String[] args) throws Exception {
+        TrainerKind kind = new TrainerKind(ParallelMode.valueOf(args[0]), 2);
+        try (NDManager manager = NDManager.newBaseManager()) {
+            train(kind, manager);
+            report(0, manager); // everything is closed but the data
+        }
+    }
+
+    private static void train(TrainerKind kind, NDManager manager) throws Exception {
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(
+                    new SequentialBlock()
+                            .add(Linear.builder().setUnits(FEATURES).build())
+                            .add(Activation::relu)
+                            .add(
+                                    ColumnParallelLinear.builder()
+                                            .setUnits(FEATURES)
+                                            .optBatchShardedInput(true)
+                                            .build())
+                            .add(Activation::relu)
+                            .add(RowParallelLinear.builder().setUnits(FEATURES).build())
+                            .add(ColumnParallelLinear.builder().setUnits(CLASSES).build()));
+            ArrayDataset dataset =
+                    new ArrayDataset.Builder()
+                            .setData(manager.randomNormal(new Shape(10 * BATCH, FEATURES)))
+                            .optLabels(
+                                    manager.randomInteger(
+                                            0, CLASSES, new Shape(10 * BATCH), DataType.INT64))
+                            .setSampling(BATCH, true)
+                            .build();
+            DefaultTrainingConfig config =
+                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                            .addEvaluator(new VocabParallelAccuracy())
+                            .addTrainingListeners(new EvaluatorTrainingListener())
+                            .optOptimizer(Optimizer.adam().build())
+                            .optDevices(new Device[] {Device.cpu()});
+            try (Trainer trainer = kind.open(model, config)) {
+                trainer.initialize(new Shape(BATCH, FEATURES));
+                int step = 0;
+                while (step < 1000) {
+                    for (Batch batch : trainer.iterateDataset(dataset)) {
+                        EasyTrain.trainBatch(trainer, batch);
+                        trainer.step();
+                        EasyTrain.validateBatch(trainer, batch);
+                        batch.close();
+                        step++;
+                    }
+                    report(step, manager);
+                }
+            }
+        }
+    }
+
+    private static void report(int step, NDManager manager) throws Exception {
+        if (step == 10 || step == 300 || step == 1000 || step == 0) {
+            System.gc(); // what hangs on unreachable objects is no leak
+            // of the manager above all others
+            int arrays = manager.getParentManager().getManagedArrays().size();
+            System.out.println(step + " arrays=" + arrays + " rss=" + residentKiB());
+        }
+    }
+
+    private static long residentKiB() throws Exception {
+        Path status = Path.of("/proc/self/status");
+        if (!Files.isReadable(status)) {
+            return 0; // not on Linux
+        }
+        for (String line : Files.readAllLines(status)) {
+            if (line.startsWith("VmRSS:")) {
+                return Long.parseLong(line.replaceAll("\\D", ""));
+            }
+        }
+        return 0;
+    }
+}

@@ -1,0 +1,201 @@
+package io.djltp.training;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Activation;
+import ai.djl.nn.Block;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.loss.Loss;
+
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.RowParallelLinear;
+import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+/**
+ * The loss of a batch, and the step that follows, do not depend on how the batch and the network
+ * are cut: with uneven parts, with rows that do not count, with losses of DJL's and layers of every
+ * setting.
+ */
+public class LossesOfPartsTest {
+
+    private static final int ROWS = 7; // uneven over 2 and more ranks
+    private static final int FEATURES = 6;
+    private static final int CLASSES = 9;
+
+    // fp32: a few steps with sums in another order
+    private static final double TOLERANCE = 5e-6;
+
+    @DataProvider
+    public Object[][] kinds() {
+        return TrainerKind.parallel();
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void regressionWithUnevenParts(TrainerKind kind) {
+        for (boolean bias : new boolean[] {true, false}) {
+            Block dense =
+                    new SequentialBlock()
+                            .add(linear(8, bias))
+                            .add(Activation::tanh)
+                            .add(linear(5, bias))
+                            .add(Activation::tanh)
+                            .add(linear(3, bias));
+            Block cut =
+                    new SequentialBlock()
+                            .add(linear(8, bias))
+                            .add(Activation::tanh)
+                            .add(head(5).optBias(bias).build())
+                            .add(Activation::tanh)
+                            .add(RowParallelLinear.builder().setUnits(3).optBias(bias).build());
+            TrainingRun expected = regression(TrainerKind.PLAIN, dense, new HalfSquareLoss());
+            regression(kind, cut, new HalfSquareLoss()).assertSame(expected, TOLERANCE);
+        }
+    }
+
+    /** The batch is cut again after the head: what follows is data parallel. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void regressionWithADataParallelTail(TrainerKind kind) {
+        Block dense =
+                new SequentialBlock()
+                        .add(linear(8, true))
+                        .add(Activation::tanh)
+                        .add(linear(5, true))
+                        .add(Activation::tanh)
+                        .add(linear(4, true))
+                        .add(Activation::tanh)
+                        .add(linear(3, true));
+        Block cut =
+                new SequentialBlock()
+                        .add(linear(8, true))
+                        .add(Activation::tanh)
+                        .add(head(5).build())
+                        .add(Activation::tanh)
+                        .add(
+                                RowParallelLinear.builder()
+                                        .setUnits(4)
+                                        .optBatchShardedOutput(true)
+                                        .build())
+                        .add(Activation::tanh)
+                        .add(linear(3, true));
+        TrainingRun expected = regression(TrainerKind.PLAIN, dense, new HalfSquareLoss());
+        regression(kind, cut, new HalfSquareLoss()).assertSame(expected, TOLERANCE);
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void rowParallelLayersOfWholeInputs(TrainerKind kind) {
+        Block dense =
+                new SequentialBlock()
+                        .add(linear(8, true))
+                        .add(Activation::tanh)
+                        .add(linear(5, true))
+                        .add(Activation::tanh)
+                        .add(linear(3, false));
+        Block cut =
+                new SequentialBlock()
+                        .add(linear(8, true))
+                        .add(Activation::tanh)
+                        .add(
+                                RowParallelLinear.builder()
+                                        .setUnits(5)
+                                        .optInputIsParallel(false)
+                                        .optBatchShardedInput(true)
+                                        .build())
+                        .add(Activation::tanh)
+                        .add(
+                                RowParallelLinear.builder()
+                                        .setUnits(3)
+                                        .optBias(false)
+                                        .optInputIsParallel(false)
+                                        .build());
+        TrainingRun expected = regression(TrainerKind.PLAIN, dense, new HalfSquareLoss());
+        regression(kind, cut, new HalfSquareLoss()).assertSame(expected, TOLERANCE);
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void lossesOfDjlOnGatheredLogits(TrainerKind kind) {
+        for (boolean bias : new boolean[] {true, false}) {
+            Block dense = new SequentialBlock().add(linear(8, true)).add(linear(CLASSES, bias));
+            Block cut =
+                    new SequentialBlock()
+                            .add(linear(8, true))
+                            .add(head(CLASSES).optBias(bias).optGatherOutput(true).build());
+            TrainingRun expected =
+                    classification(TrainerKind.PLAIN, dense, Loss.softmaxCrossEntropyLoss(), -100);
+            classification(kind, cut, Loss.softmaxCrossEntropyLoss(), -100)
+                    .assertSame(expected, TOLERANCE);
+        }
+    }
+
+    /** Rows that do not count are spread over the parts unevenly; a part may have no others. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void ignoredRowsInUnevenNumbers(TrainerKind kind) {
+        for (int ignored : new int[] {3, 5}) {
+            Block dense =
+                    new SequentialBlock()
+                            .add(linear(8, true))
+                            .add(ColumnParallelLinear.builder().setUnits(CLASSES).build());
+            Block cut = new SequentialBlock().add(linear(8, true)).add(head(CLASSES).build());
+            Loss loss = new VocabParallelCrossEntropyLoss();
+            TrainingRun expected = classification(TrainerKind.PLAIN, dense, loss, ignored);
+            classification(kind, cut, loss, ignored).assertSame(expected, TOLERANCE);
+        }
+    }
+
+    private static TrainingRun regression(TrainerKind kind, Block block, Loss loss) {
+        return TrainingRun.of(
+                kind,
+                block,
+                loss,
+                new Shape(ROWS, FEATURES),
+                (trainer, manager, numbers) -> {
+                    for (int i = 0; i < 3; i++) {
+                        NDArray data = TrainingRun.random(manager, i, ROWS, FEATURES);
+                        NDArray labels = TrainingRun.random(manager, 10 + i, ROWS, 3);
+                        numbers.add(TrainingRun.backward(trainer, data, labels));
+                        trainer.step();
+                    }
+                });
+    }
+
+    /** The first {@code ignored} rows of each batch, or none if it is negative, do not count. */
+    private static TrainingRun classification(
+            TrainerKind kind, Block block, Loss loss, int ignored) {
+        return TrainingRun.of(
+                kind,
+                block,
+                loss,
+                new Shape(ROWS, FEATURES),
+                (trainer, manager, numbers) -> {
+                    for (int i = 0; i < 3; i++) {
+                        NDArray data = TrainingRun.random(manager, i, ROWS, FEATURES);
+                        NDArray labels = labels(manager, i, ignored);
+                        numbers.add(TrainingRun.backward(trainer, data, labels));
+                        trainer.step();
+                    }
+                });
+    }
+
+    private static NDArray labels(NDManager manager, long seed, int ignored) {
+        long[] labels = TrainingRun.labels(manager, seed, ROWS, CLASSES).toLongArray();
+        for (int i = 0; i < ignored; i++) {
+            labels[i] = VocabParallelCrossEntropyLoss.DEFAULT_IGNORE_INDEX;
+        }
+        return manager.create(labels);
+    }
+
+    private static Block linear(long units, boolean bias) {
+        return Linear.builder().setUnits(units).optBias(bias).build();
+    }
+
+    private static ColumnParallelLinear.Builder head(long units) {
+        return ColumnParallelLinear.builder().setUnits(units).optBatchShardedInput(true);
+    }
+}

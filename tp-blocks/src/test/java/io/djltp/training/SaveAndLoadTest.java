@@ -1,0 +1,261 @@
+package io.djltp.training;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.inference.Predictor;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Activation;
+import ai.djl.nn.Block;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.Trainer;
+import ai.djl.training.listener.SaveModelTrainingListener;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+import ai.djl.translate.NoopTranslator;
+
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.RowParallelLinear;
+import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.annotations.AfterMethod;
+import org.testng.annotations.BeforeMethod;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Comparator;
+import java.util.List;
+import java.util.stream.Stream;
+
+/**
+ * What a parallel trainer saves is a plain DJL model, whenever it is saved, and it can go on with
+ * what DJL's trainer has saved.
+ */
+public class SaveAndLoadTest {
+
+    private static final int ROWS = 7;
+    private static final int FEATURES = 6;
+    private static final int CLASSES = 9;
+
+    // fp32: a few steps with sums in another order
+    private static final double TOLERANCE = 5e-6;
+
+    private Path folder;
+
+    @BeforeMethod
+    public void createFolder() throws IOException {
+        folder = Files.createTempDirectory("save-and-load");
+    }
+
+    @AfterMethod
+    public void deleteFolder() throws IOException {
+        try (Stream<Path> files = Files.walk(folder)) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
+                Files.delete(file);
+            }
+        }
+    }
+
+    @DataProvider
+    public Object[][] kinds() {
+        return TrainerKind.parallel();
+    }
+
+    /** Saved between steps, after closing the trainer, and by DJL's listener: plain DJL. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void whatIsSavedIsAPlainModel(TrainerKind kind) throws Exception {
+        Engine.getInstance().setRandomSeed(8);
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(parallel());
+            DefaultTrainingConfig config =
+                    config(new VocabParallelCrossEntropyLoss())
+                            .addTrainingListeners(
+                                    new SaveModelTrainingListener(folder.toString(), "listener"));
+            try (Trainer trainer = kind.open(model, config)) {
+                trainer.initialize(new Shape(ROWS, FEATURES));
+                steps(trainer, 0, 2);
+                model.save(folder, "open");
+                steps(trainer, 2, 4);
+            }
+            model.save(folder, "closed");
+            ArrayAssert.assertClose(
+                    predict(model), plainPredictions(4), TOLERANCE, "the model itself");
+        }
+        ArrayAssert.assertClose(
+                predict(plain(), "open"), plainPredictions(2), TOLERANCE, "saved while open");
+        float[] closed = predict(plain(), "closed");
+        ArrayAssert.assertClose(closed, plainPredictions(4), TOLERANCE, "saved after closing");
+        ArrayAssert.assertBitEqual(predict(plain(), "listener"), closed, "saved by the listener");
+        // the same file in the same block, outside of ranks
+        ArrayAssert.assertBitEqual(predict(parallel(), "closed"), closed, "unsharded");
+    }
+
+    /** Returns the predictions of a plain model after some steps of DJL's trainer. */
+    private static float[] plainPredictions(int steps) throws Exception {
+        Engine.getInstance().setRandomSeed(8);
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(plain());
+            train(TrainerKind.PLAIN, model, Loss.softmaxCrossEntropyLoss(), 0, steps);
+            return predict(model);
+        }
+    }
+
+    /** Saving does not disturb the training that goes on. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void savingChangesNothing(TrainerKind kind) throws Exception {
+        List<float[]> with = trainAndSave(kind, true);
+        List<float[]> without = trainAndSave(kind, false);
+        for (int i = 0; i < with.size(); i++) {
+            ArrayAssert.assertBitEqual(with.get(i), without.get(i), "parameter " + i);
+        }
+    }
+
+    private List<float[]> trainAndSave(TrainerKind kind, boolean save) throws IOException {
+        Engine.getInstance().setRandomSeed(8);
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(parallel());
+            try (Trainer trainer = kind.open(model, config(new VocabParallelCrossEntropyLoss()))) {
+                trainer.initialize(new Shape(ROWS, FEATURES));
+                for (int i = 0; i < 3; i++) {
+                    steps(trainer, i, i + 1);
+                    if (save) {
+                        model.save(folder, "step");
+                    }
+                }
+            }
+            return TrainingRun.weights(model.getBlock());
+        }
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void goingOnWithAPlainModel(TrainerKind kind) throws Exception {
+        Engine.getInstance().setRandomSeed(9);
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(plain());
+            train(TrainerKind.PLAIN, model, Loss.softmaxCrossEntropyLoss(), 0, 3);
+            model.save(folder, "net");
+        }
+        List<float[]> expected;
+        List<float[]> actual;
+        try (Model model = loaded(plain(), "net")) {
+            train(TrainerKind.PLAIN, model, Loss.softmaxCrossEntropyLoss(), 3, 6);
+            expected = TrainingRun.weights(model.getBlock());
+        }
+        try (Model model = loaded(parallel(), "net")) {
+            train(kind, model, new VocabParallelCrossEntropyLoss(), 3, 6);
+            actual = TrainingRun.weights(model.getBlock());
+        }
+        for (int i = 0; i < expected.size(); i++) {
+            ArrayAssert.assertClose(actual.get(i), expected.get(i), TOLERANCE, "parameter " + i);
+        }
+    }
+
+    /** One model, trained by one trainer after another, of any mode and size. */
+    @Test(timeOut = 60_000)
+    public void oneTrainerAfterAnother() throws Exception {
+        Engine.getInstance().setRandomSeed(10);
+        List<float[]> expected;
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(plain());
+            int step = 0;
+            for (int i = 0; i < TrainerKind.parallel().length; i++) {
+                train(TrainerKind.PLAIN, model, Loss.softmaxCrossEntropyLoss(), step, ++step);
+            }
+            expected = TrainingRun.weights(model.getBlock());
+        }
+        Engine.getInstance().setRandomSeed(10);
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(parallel());
+            int step = 0;
+            for (Object[] kind : TrainerKind.parallel()) {
+                train(
+                        (TrainerKind) kind[0],
+                        model,
+                        new VocabParallelCrossEntropyLoss(),
+                        step,
+                        ++step);
+            }
+            List<float[]> actual = TrainingRun.weights(model.getBlock());
+            for (int i = 0; i < expected.size(); i++) {
+                ArrayAssert.assertClose(
+                        actual.get(i), expected.get(i), TOLERANCE, "parameter " + i);
+            }
+        }
+    }
+
+    private static void train(TrainerKind kind, Model model, Loss loss, int from, int to) {
+        try (Trainer trainer = kind.open(model, config(loss))) {
+            trainer.initialize(new Shape(ROWS, FEATURES));
+            steps(trainer, from, to);
+        }
+    }
+
+    private static void steps(Trainer trainer, int from, int to) {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            for (int i = from; i < to; i++) {
+                NDArray data = TrainingRun.random(manager, i, ROWS, FEATURES);
+                TrainingRun.backward(trainer, data, TrainingRun.labels(manager, i, ROWS, CLASSES));
+                trainer.step();
+            }
+        }
+    }
+
+    private static float[] predict(Model model) throws Exception {
+        try (Predictor<NDList, NDList> predictor = model.newPredictor(new NoopTranslator());
+                NDManager manager = NDManager.newBaseManager()) {
+            NDArray data = TrainingRun.random(manager, 99, ROWS, FEATURES);
+            return predictor.predict(new NDList(data)).singletonOrThrow().toFloatArray();
+        }
+    }
+
+    private float[] predict(Block block, String name) throws Exception {
+        try (Model model = loaded(block, name)) {
+            return predict(model);
+        }
+    }
+
+    private Model loaded(Block block, String name) throws Exception {
+        Model model = Model.newInstance("net");
+        model.setBlock(block);
+        model.load(folder, name);
+        return model;
+    }
+
+    private static DefaultTrainingConfig config(Loss loss) {
+        return new DefaultTrainingConfig(loss)
+                .optOptimizer(Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.2f)).build())
+                .optDevices(new Device[] {Device.cpu()});
+    }
+
+    private static Block plain() {
+        return new SequentialBlock()
+                .add(Linear.builder().setUnits(8).build())
+                .add(Activation::tanh)
+                .add(Linear.builder().setUnits(10).build())
+                .add(Activation::relu)
+                .add(Linear.builder().setUnits(5).optBias(false).build())
+                .add(Linear.builder().setUnits(CLASSES).build());
+    }
+
+    private static Block parallel() {
+        return new SequentialBlock()
+                .add(Linear.builder().setUnits(8).build())
+                .add(Activation::tanh)
+                .add(ColumnParallelLinear.builder().setUnits(10).optBatchShardedInput(true).build())
+                .add(Activation::relu)
+                .add(RowParallelLinear.builder().setUnits(5).optBias(false).build())
+                .add(ColumnParallelLinear.builder().setUnits(CLASSES).build());
+    }
+}
