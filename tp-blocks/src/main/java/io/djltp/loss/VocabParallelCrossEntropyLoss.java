@@ -8,6 +8,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.bridge.Autograd;
+import io.djltp.bridge.RowOps;
 import io.djltp.bridge.TensorView;
 import io.djltp.collective.ReduceOp;
 import io.djltp.mesh.ParallelContext;
@@ -100,7 +101,7 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
     private NDArray compute(
             VocabShard shard, boolean backward, NDArray logits, ParallelContext context) {
         NDArray wide = shard.logits.toType(DataType.FLOAT32, false);
-        NDArray localTop = wide.max(new int[] {1}); // [rows]
+        NDArray localTop = RowOps.max(wide); // [rows]
         if (isForbidden(localTop)) {
             wide = wide.maximum(-Float.MAX_VALUE); // a softmax of minus infinities is NaN
         }
@@ -108,7 +109,7 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
         NDArray top = shard.reduce(localTop.duplicate(), ReduceOp.MAX);
         // of exp(z - top): the largest probability, which is never tiny, is 1 / sum exp(z - max).
         // A log-sum-exp for each rank would lose the digits that the logits have before the point.
-        NDArray localSum = localTop.sub(top).exp().div(softmax.max(new int[] {1}));
+        NDArray localSum = localTop.sub(top).exp().div(RowOps.max(softmax));
         NDArray sums = NDArrays.stack(new NDList(localSum, shard.ownedLogit(top)));
         shard.reduce(sums, ReduceOp.SUM); // [2, rows]
         NDArray sum = sums.get(0);
@@ -119,7 +120,7 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
         }
         NDArray rowWeight = shard.valid.div(count);
         softmax.muli(localSum.div(sum).mul(rowWeight).expandDims(1)); // of all classes
-        Autograd.addAt(softmax, shard.column, rowWeight.mul(shard.owned).neg());
+        RowOps.addAt(softmax, shard.column, rowWeight.mul(shard.owned).neg());
         NDArray gradient = softmax.toType(logits.getDataType(), false).reshape(logits.getShape());
         try (Autograd.GradMode mode = Autograd.gradMode(true)) {
             return context.getGradientKeeper().scalar(logits, value, gradient);

@@ -44,26 +44,6 @@ public final class Autograd {
     }
 
     /**
-     * Adds one value to one element of each row, in place and unseen by autograd.
-     *
-     * @param target the rows, [rows, columns]
-     * @param column the column of each row's element, int64 [rows]
-     * @param value what is added to it, [rows]
-     */
-    @SuppressWarnings("try") // a scope is used by being open
-    public static void addAt(NDArray target, NDArray column, NDArray value) {
-        try (PointerScope scope = new PointerScope()) {
-            TensorView.of(target)
-                    .tensor()
-                    .detach()
-                    .scatter_add_(
-                            1,
-                            TensorView.of(column).tensor().unsqueeze(1),
-                            TensorView.of(value).tensor().unsqueeze(1));
-        }
-    }
-
-    /**
      * Returns a view of an array that is attached to another manager and is no part of a graph.
      *
      * @param array the array

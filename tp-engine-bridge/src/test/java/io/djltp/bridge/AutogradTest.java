@@ -138,18 +138,6 @@ public class AutogradTest {
     }
 
     @Test
-    public void addAtChangesOneElementOfEachRow() {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            NDArray target = manager.arange(6f).reshape(3, 2);
-            Autograd.addAt(
-                    target,
-                    manager.create(new long[] {1, 0, 1}),
-                    manager.create(new float[] {10, 20, 30}));
-            TestArrays.assertValues(target, 0, 11, 22, 3, 4, 35);
-        }
-    }
-
-    @Test
     public void aDetachedViewHasNoGraphAndItsOwnManager() {
         try (NDManager manager = NDManager.newBaseManager()) {
             NDArray leaf = TestArrays.leaf(manager.ones(new Shape(3)));
