@@ -8,6 +8,7 @@ import ai.djl.training.evaluator.AbstractAccuracy;
 import ai.djl.util.Pair;
 
 import io.djltp.bridge.Autograd;
+import io.djltp.bridge.RowOps;
 import io.djltp.collective.ReduceOp;
 import io.djltp.mesh.ParallelContext;
 
@@ -80,21 +81,10 @@ public class VocabParallelAccuracy extends AbstractAccuracy {
             VocabShard shard =
                     new VocabShard(
                             scope, context, detached, labels.singletonOrThrow(), Long.MIN_VALUE);
-            NDArray label = shard.reduce(shard.ownedLogit(), ReduceOp.SUM).expandDims(1);
+            NDArray label = shard.reduce(shard.ownedLogit(), ReduceOp.SUM);
             NDArray wide = shard.logits.toType(DataType.FLOAT32, false);
-            // "not at most" counts NaN too: such a row is never right
-            NDArray before = wide.lte(label).logicalNot().sum(new int[] {1});
-            NDArray classes =
-                    scope.arange(
-                            shard.start,
-                            shard.start + wide.getShape().get(1),
-                            1,
-                            DataType.INT64,
-                            wide.getDevice());
-            NDArray lower = classes.expandDims(0).lt(shard.labels.expandDims(1));
-            NDArray ties = wide.eq(label).logicalAnd(lower).sum(new int[] {1});
-            NDArray rank = before.add(ties).toType(DataType.INT64, false);
-            NDArray right = shard.reduce(rank, ReduceOp.SUM).lt(k);
+            NDArray before = RowOps.countBefore(wide, label, shard.labels.sub(shard.start));
+            NDArray right = shard.reduce(before, ReduceOp.SUM).lt(k);
             right.attach(manager);
             return right;
         }

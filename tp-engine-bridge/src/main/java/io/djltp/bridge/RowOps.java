@@ -3,11 +3,16 @@ package io.djltp.bridge;
 import ai.djl.ndarray.NDArray;
 
 import org.bytedeco.javacpp.PointerScope;
+import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch;
 
 /** Operations on the rows of large arrays that DJL does not have, or has at many times the cost. */
 @SuppressWarnings("try") // a scope is used by being open
 public final class RowOps {
+
+    /** Elements that are compared at a time. */
+    private static final long BLOCK = 1 << 20;
 
     private RowOps() {}
 
@@ -41,6 +46,44 @@ public final class RowOps {
                             1,
                             TensorView.of(column).tensor().unsqueeze(1),
                             TensorView.of(value).tensor().unsqueeze(1));
+        }
+    }
+
+    /**
+     * Returns how many elements of each row come before a value in descending order: those that are
+     * larger, those that are equal and in a column before a given one, and those that cannot be
+     * compared because one of the two is NaN.
+     *
+     * <p>Works on a few rows at a time: the comparisons of all rows at once would take several
+     * times the memory of the rows.
+     *
+     * @param rows the rows, [rows, columns]
+     * @param value the value, [rows]
+     * @param column the column, int64 [rows]; may lie outside of the rows
+     * @return the counts, int64 [rows], attached to the manager of {@code rows}
+     */
+    public static NDArray countBefore(NDArray rows, NDArray value, NDArray column) {
+        try (PointerScope scope = new PointerScope()) {
+            Tensor all = TensorView.of(rows).tensor();
+            long count = all.size(0);
+            long columns = all.size(1);
+            Tensor values = TensorView.of(value).tensor().unsqueeze(1);
+            Tensor limits = TensorView.of(column).tensor().unsqueeze(1);
+            Tensor places = torch.arange(new Scalar(columns), limits.options());
+            Tensor before = torch.empty_like(TensorView.of(column).tensor());
+            long step = Math.max(1, BLOCK / Math.max(1, columns));
+            for (long first = 0; first < count; first += step) {
+                long size = Math.min(step, count - first);
+                try (PointerScope block = new PointerScope()) {
+                    Tensor part = all.narrow(0, first, size);
+                    Tensor own = values.narrow(0, first, size);
+                    Tensor lower = places.lt(limits.narrow(0, first, size));
+                    Tensor counted = part.le(own).logical_not_();
+                    counted.logical_or_(part.eq(own).logical_and_(lower));
+                    before.narrow(0, first, size).copy_(counted.sum(1));
+                }
+            }
+            return TensorView.toArray(before, rows.getManager());
         }
     }
 }
