@@ -7,6 +7,7 @@ import ai.djl.nn.Parameter;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
+import ai.djl.util.Preconditions;
 
 import io.djltp.mesh.ParallelContext;
 import io.djltp.mesh.ParallelMode;
@@ -26,9 +27,9 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
     private final boolean batchShardedInput;
     private WeightSource weightSource;
 
-    AbstractParallelLinear(Linear.Builder builder, boolean batchShardedInput) {
+    AbstractParallelLinear(Builder<?> builder) {
         super(builder);
-        this.batchShardedInput = batchShardedInput;
+        batchShardedInput = builder.batchShardedInput;
     }
 
     /**
@@ -173,5 +174,63 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
                             + " tensor-parallel layer with optBatchShardedInput(true)");
         }
         return false;
+    }
+
+    /**
+     * What the builders of column- and row-parallel layers share.
+     *
+     * @param <T> the builder
+     */
+    public abstract static class Builder<T extends Builder<T>> extends Linear.Builder {
+
+        private boolean batchShardedInput;
+
+        /** Creates a builder. */
+        protected Builder() {}
+
+        /**
+         * Returns this builder.
+         *
+         * @return this builder
+         */
+        protected abstract T self();
+
+        /** {@inheritDoc} */
+        @Override
+        public T setUnits(long units) {
+            super.setUnits(units);
+            return self();
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public T optBias(boolean bias) {
+            super.optBias(bias);
+            return self();
+        }
+
+        /**
+         * Sets whether the input is cut over the batch in MIXED mode: the layer is the first of the
+         * tensor-parallel head, gathers the features of all ranks and scatters their gradients
+         * back. In the other modes the input is never cut and this has no effect. Default: false.
+         *
+         * @param batchShardedInput whether the input is cut over the batch
+         * @return this builder
+         */
+        public T optBatchShardedInput(boolean batchShardedInput) {
+            this.batchShardedInput = batchShardedInput;
+            return self();
+        }
+
+        /** Returns whether the input is cut over the batch. */
+        boolean isBatchShardedInput() {
+            return batchShardedInput;
+        }
+
+        /** Checks what every layer needs. */
+        void checkUnits() {
+            Preconditions.checkArgument(
+                    units > 0, "The units of a layer must be 1 or more, not " + units);
+        }
     }
 }

@@ -3,7 +3,6 @@ package io.djltp.nn;
 import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.core.Linear;
-import ai.djl.util.Preconditions;
 
 import io.djltp.mesh.ParallelContext;
 import io.djltp.mesh.ShardedLayout;
@@ -54,7 +53,7 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
      * @param builder the builder
      */
     protected ColumnParallelLinear(Builder builder) {
-        super(builder, builder.batchShardedInput);
+        super(builder);
         gatherOutput = builder.gatherOutput;
     }
 
@@ -105,25 +104,16 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
     }
 
     /** The builder to construct a {@link ColumnParallelLinear}. */
-    public static class Builder extends Linear.Builder {
+    public static class Builder extends AbstractParallelLinear.Builder<Builder> {
 
         private boolean gatherOutput;
-        private boolean batchShardedInput;
 
         /** Creates a builder. */
         protected Builder() {}
 
         /** {@inheritDoc} */
         @Override
-        public Builder setUnits(long units) {
-            super.setUnits(units);
-            return this;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public Builder optBias(boolean bias) {
-            super.optBias(bias);
+        protected Builder self() {
             return this;
         }
 
@@ -140,27 +130,13 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         }
 
         /**
-         * Sets whether the input is cut over the batch in MIXED mode: the layer is the first of the
-         * tensor-parallel head, gathers the features of all ranks and scatters their gradients
-         * back. In the other modes the input is never cut and this has no effect. Default: false.
-         *
-         * @param batchShardedInput whether the input is cut over the batch
-         * @return this builder
-         */
-        public Builder optBatchShardedInput(boolean batchShardedInput) {
-            this.batchShardedInput = batchShardedInput;
-            return this;
-        }
-
-        /**
          * Builds the layer.
          *
          * @return the layer
          */
         @Override
         public ColumnParallelLinear build() {
-            Preconditions.checkArgument(
-                    units > 0, "The units of a layer must be 1 or more, not " + units);
+            checkUnits();
             return new ColumnParallelLinear(this);
         }
     }

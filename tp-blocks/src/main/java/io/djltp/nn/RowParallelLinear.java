@@ -55,7 +55,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
      * @param builder the builder
      */
     protected RowParallelLinear(Builder builder) {
-        super(builder, builder.batchShardedInput);
+        super(builder);
         inputIsParallel = builder.inputIsParallel;
         batchShardedOutput = builder.batchShardedOutput;
     }
@@ -118,10 +118,9 @@ public class RowParallelLinear extends AbstractParallelLinear {
     }
 
     /** The builder to construct a {@link RowParallelLinear}. */
-    public static class Builder extends Linear.Builder {
+    public static class Builder extends AbstractParallelLinear.Builder<Builder> {
 
         private boolean inputIsParallel = true;
-        private boolean batchShardedInput;
         private boolean batchShardedOutput;
 
         /** Creates a builder. */
@@ -129,15 +128,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
 
         /** {@inheritDoc} */
         @Override
-        public Builder setUnits(long units) {
-            super.setUnits(units);
-            return this;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public Builder optBias(boolean bias) {
-            super.optBias(bias);
+        protected Builder self() {
             return this;
         }
 
@@ -149,19 +140,6 @@ public class RowParallelLinear extends AbstractParallelLinear {
          */
         public Builder optInputIsParallel(boolean inputIsParallel) {
             this.inputIsParallel = inputIsParallel;
-            return this;
-        }
-
-        /**
-         * Sets whether the input, whole over the features, is cut over the batch in MIXED mode: the
-         * layer is the first of the tensor-parallel head. Needs {@code optInputIsParallel(false)}.
-         * Default: false.
-         *
-         * @param batchShardedInput whether the input is cut over the batch
-         * @return this builder
-         */
-        public Builder optBatchShardedInput(boolean batchShardedInput) {
-            this.batchShardedInput = batchShardedInput;
             return this;
         }
 
@@ -184,10 +162,9 @@ public class RowParallelLinear extends AbstractParallelLinear {
          */
         @Override
         public RowParallelLinear build() {
+            checkUnits();
             Preconditions.checkArgument(
-                    units > 0, "The units of a layer must be 1 or more, not " + units);
-            Preconditions.checkArgument(
-                    !(batchShardedInput && inputIsParallel),
+                    !(isBatchShardedInput() && inputIsParallel),
                     "An input that is cut over the batch is whole over the features: set"
                             + " optInputIsParallel(false)");
             return new RowParallelLinear(this);

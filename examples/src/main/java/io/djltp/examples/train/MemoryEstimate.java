@@ -11,7 +11,7 @@ import java.util.Map;
 
 /**
  * How much memory a training run will need on this machine, from the sizes of what it holds at its
- * fullest moment, which is in the update of the optimizer or at the gradient of the logits.
+ * fullest moment.
  */
 final class MemoryEstimate {
 
@@ -37,8 +37,8 @@ final class MemoryEstimate {
         parts.put("optimizer state", stateArrays(options.optimizer) * (head + table));
         // DJL's optimizers clone the gradient, and Adam makes more arrays of its size
         long update = updateArrays(options.optimizer) * Math.max(head, table);
-        // the logits, their softmax, and while it is scaled nothing more
-        parts.put("logits or update", Math.max(2 * logits, update));
+        // the logits and their softmax, which becomes their gradient, are each there once
+        parts.put("logits and update", 2 * logits + update);
         parts.put("words and the virtual machine", 700_000_000 + 60 * pairs);
     }
 
