@@ -30,7 +30,6 @@ public final class Tp implements Runnable {
      * @param args the arguments
      */
     public static void main(String[] args) {
-        // not through the runtime's shutdown alone: libtorch's threads need no orderly end
         System.exit(execute(args));
     }
 

@@ -122,6 +122,15 @@ public final class TrainCommand implements Callable<Integer> {
 
     private void train(Model model, HeldOutSplit split, CharNGrams nGrams)
             throws IOException, TranslateException {
+        out.printf(
+                Locale.ROOT,
+                "Training %,d x %d on %d rank%s, mode %s, %s%n",
+                split.corpus().classes(),
+                options.dim,
+                options.ranks,
+                options.ranks == 1 ? "" : "s",
+                options.mode.name().toLowerCase(Locale.ROOT),
+                options.optimizer.name().toLowerCase(Locale.ROOT));
         ColumnParallelLinear head =
                 ColumnParallelLinear.builder()
                         .setUnits(split.corpus().classes())
@@ -148,15 +157,6 @@ public final class TrainCommand implements Callable<Integer> {
                         .optOptimizer(optimizer())
                         .addTrainingListeners(progress[0]);
         Engine.getInstance().setRandomSeed(options.seed);
-        out.printf(
-                Locale.ROOT,
-                "Training %,d x %d on %d rank%s, mode %s, %s%n",
-                split.corpus().classes(),
-                options.dim,
-                options.ranks,
-                options.ranks == 1 ? "" : "s",
-                options.mode.name().toLowerCase(Locale.ROOT),
-                options.optimizer.name().toLowerCase(Locale.ROOT));
         try (TrainingProgress shown = progress[0];
                 Trainer trainer = new ParallelTrainer(model, config, ranks)) {
             trainer.initialize(new Shape(options.batch, nGrams.limit()));
