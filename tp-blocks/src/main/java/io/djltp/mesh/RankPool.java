@@ -44,22 +44,24 @@ public final class RankPool implements AutoCloseable {
      */
     public RankPool(ParallelConfig config) {
         LibTorch.load();
+        int before = Autograd.getThreads();
         contexts = new DeviceMesh(config).connect();
         for (ParallelContext context : contexts) {
-            ExecutorService thread =
+            threads.add(
                     Executors.newSingleThreadExecutor(
                             task -> {
-                                Thread t = new Thread(task, "tp-rank-" + context.getRank());
-                                t.setDaemon(true);
-                                return t;
-                            });
-            threads.add(thread);
-            thread.execute(
-                    () -> {
-                        ParallelContext.setCurrent(context);
-                        Autograd.setThreads(config.getThreadsPerRank());
-                    });
+                                Thread thread = new Thread(task, "tp-rank-" + context.getRank());
+                                thread.setDaemon(true);
+                                return thread;
+                            }));
         }
+        run(
+                context -> {
+                    ParallelContext.setCurrent(context);
+                    Autograd.setThreads(config.getThreadsPerRank());
+                    return null;
+                });
+        Autograd.setThreads(before); // what threads outside of the ranks start with
     }
 
     /**

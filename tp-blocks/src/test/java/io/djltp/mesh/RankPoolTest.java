@@ -1,5 +1,6 @@
 package io.djltp.mesh;
 
+import io.djltp.bridge.Autograd;
 import io.djltp.testing.Ranks;
 
 import org.testng.Assert;
@@ -92,5 +93,29 @@ public class RankPoolTest {
         ExecutionException e = Assert.expectThrows(ExecutionException.class, task::get);
         Assert.assertTrue(e.getCause() instanceof RankFailedException, "" + e.getCause());
         Assert.assertTrue(e.getMessage().contains("the ranks were closed"), e.getMessage());
+    }
+
+    /** Only the ranks compute with their number of threads. */
+    @Test(timeOut = 60_000)
+    public void threadsOfOthersStayAsTheyWere() {
+        int before =
+                CompletableFuture.supplyAsync(
+                                Autograd::getThreads, task -> new Thread(task).start())
+                        .join();
+        ParallelConfig config =
+                ParallelConfig.builder()
+                        .setMode(ParallelMode.TENSOR)
+                        .setRanks(2)
+                        .optThreadsPerRank(before + 3)
+                        .build();
+        try (RankPool pool = new RankPool(config)) {
+            Assert.assertEquals(
+                    pool.run(context -> Autograd.getThreads()), List.of(before + 3, before + 3));
+            int fresh =
+                    CompletableFuture.supplyAsync(
+                                    Autograd::getThreads, task -> new Thread(task).start())
+                            .join();
+            Assert.assertEquals(fresh, before);
+        }
     }
 }

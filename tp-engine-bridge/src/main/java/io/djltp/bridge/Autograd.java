@@ -71,13 +71,25 @@ public final class Autograd {
 
     /**
      * Sets how many threads an operation of the calling thread may use. The setting of libtorch is
-     * per thread: each rank sets its own.
+     * per thread: each rank sets its own. Threads that have not computed yet start with what any
+     * thread has set last.
      *
      * @param threads the number of threads, at least 1
      */
     public static void setThreads(int threads) {
         LibTorch.load(); // may be the first call of all
         JniUtils.setNumThreads(threads);
+        JniUtils.getNumThreads(); // the thread's start, at which it takes over what was set last
+    }
+
+    /**
+     * Returns how many threads an operation of the calling thread may use.
+     *
+     * @return the number of threads
+     */
+    public static int getThreads() {
+        LibTorch.load(); // may be the first call of all
+        return JniUtils.getNumThreads();
     }
 
     /** The scope of a {@link #gradMode} setting. */
