@@ -123,7 +123,7 @@ public final class Lexicon {
     public void save(Path file) throws IOException {
         Path target = file.toAbsolutePath();
         Files.createDirectories(target.getParent());
-        Path part = Files.createTempFile(target.getParent(), target.getFileName() + ".", ".part");
+        Path part = target.resolveSibling(target.getFileName() + ".part");
         try {
             try (BufferedWriter writer = Files.newBufferedWriter(part, StandardCharsets.UTF_8)) {
                 for (int i = 0; i < size(); i++) {
