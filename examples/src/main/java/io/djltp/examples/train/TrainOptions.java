@@ -24,7 +24,7 @@ final class TrainOptions {
         ADAMW
     }
 
-    private static final double DEFAULT_MINUTES = 3;
+    private static final double DEFAULT_MINUTES = 3.5;
 
     @Option(
             names = "--languages",
@@ -68,7 +68,7 @@ final class TrainOptions {
 
     @Option(
             names = "--minutes",
-            description = "End after so many minutes of training (3 if there are no --steps).")
+            description = "End after so many minutes of training (3.5 if there are no --steps).")
     Double minutes;
 
     @Option(names = "--lr", description = "Learning rate (depends on the optimizer).")
