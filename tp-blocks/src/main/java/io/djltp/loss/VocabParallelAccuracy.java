@@ -74,13 +74,9 @@ public class VocabParallelAccuracy extends AbstractAccuracy {
         NDManager manager = logits.getManager();
         try (NDManager scope = manager.newSubManager();
                 Autograd.GradMode mode = Autograd.gradMode(false)) {
-            NDArray detached = Autograd.detach(logits, scope);
-            if (context != null && context.getLayout(logits) != null) {
-                context.setLayout(detached, context.getLayout(logits));
-            }
             VocabShard shard =
                     new VocabShard(
-                            scope, context, detached, labels.singletonOrThrow(), Long.MIN_VALUE);
+                            scope, context, logits, labels.singletonOrThrow(), Long.MIN_VALUE);
             NDArray label = shard.reduce(shard.ownedLogit(), ReduceOp.SUM);
             NDArray wide = shard.logits.toType(DataType.FLOAT32, false);
             NDArray before = RowOps.countBefore(wide, label, shard.labels.sub(shard.start));

@@ -76,13 +76,8 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
         }
         try (NDManager scope = logits.getManager().newSubManager();
                 Autograd.GradMode mode = Autograd.gradMode(false)) {
-            NDArray detached = Autograd.detach(logits, scope);
-            if (context != null && context.getLayout(logits) != null) {
-                context.setLayout(detached, context.getLayout(logits));
-            }
             VocabShard shard =
-                    new VocabShard(
-                            scope, context, detached, labels.singletonOrThrow(), ignoreIndex);
+                    new VocabShard(scope, context, logits, labels.singletonOrThrow(), ignoreIndex);
             NDArray value = compute(shard, backward, logits, context);
             value.attach(logits.getManager());
             return value;

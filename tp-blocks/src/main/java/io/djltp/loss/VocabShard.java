@@ -6,6 +6,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.bridge.Autograd;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.ShardRange;
@@ -77,8 +78,9 @@ final class VocabShard {
             start = 0;
             classes = columns;
         }
-        this.logits = attached(logits.reshape(-1, columns), manager);
-        this.labels = attached(labels.flatten().toType(DataType.INT64, true), manager);
+        this.logits = Autograd.detach(logits, manager).reshape(-1, columns);
+        this.labels = labels.flatten().toType(DataType.INT64, true);
+        this.labels.attach(manager);
         if (this.labels.size() != this.logits.getShape().get(0)) {
             throw new IllegalArgumentException(
                     "The labels "
@@ -94,11 +96,6 @@ final class VocabShard {
         NDArray here = local.gte(0).logicalAnd(local.lt(columns)).logicalAnd(counts);
         owned = here.toType(DataType.FLOAT32, false);
         column = local.mul(here.toType(DataType.INT64, false)); // 0 where not owned
-    }
-
-    private static NDArray attached(NDArray array, NDManager manager) {
-        array.attach(manager);
-        return array;
     }
 
     private void checkRange(NDArray counts, long ignoreIndex) {

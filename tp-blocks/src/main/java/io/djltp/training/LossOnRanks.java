@@ -21,15 +21,15 @@ final class LossOnRanks {
     }
 
     /**
-     * Computes the loss of a rank's part and leaves it there, with what it counts for.
+     * Computes the loss of a rank's part and leaves it there, with what it counts for and with the
+     * loss of the whole batch, which is the same on all ranks.
      *
      * @param context the rank
      * @param part the rank's output
      * @param labels the labels of the whole batch
      * @param manager the manager of what is kept of the forward pass
-     * @return the loss of the whole batch, the same on all ranks
      */
-    NDArray evaluate(ParallelContext context, RankOutput part, NDList labels, NDManager manager) {
+    void evaluate(ParallelContext context, RankOutput part, NDList labels, NDManager manager) {
         if (part.isSharded() && !(loss instanceof ShardedLoss)) {
             throw new IllegalArgumentException(
                     loss.getName()
@@ -43,7 +43,7 @@ final class LossOnRanks {
         NDList own = BatchPart.of(labels, context, part.batchCut, scope);
         part.loss = loss.evaluate(own, part.arrays);
         part.loss.attach(manager);
-        return part.batchCut ? reduce(context, part, own, manager) : part.loss;
+        part.reported = part.batchCut ? reduce(context, part, own, manager) : part.loss;
     }
 
     /** The mean over the batch is the mean of the ranks' means, each for as many rows as it has. */

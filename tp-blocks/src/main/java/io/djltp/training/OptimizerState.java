@@ -16,6 +16,9 @@ import java.util.Map;
  */
 final class OptimizerState {
 
+    private static final String STATE_TYPE =
+            "Map<java.lang.String, java.util.Map<ai.djl.Device, ai.djl.ndarray.NDArray>>";
+
     private final Optimizer optimizer;
 
     OptimizerState(Optimizer optimizer) {
@@ -59,7 +62,4 @@ final class OptimizerState {
         }
         return maps;
     }
-
-    private static final String STATE_TYPE =
-            "Map<java.lang.String, java.util.Map<ai.djl.Device, ai.djl.ndarray.NDArray>>";
 }

@@ -20,19 +20,13 @@ final class ParallelForward {
     private final Block block;
     private final ParallelParameters parameters;
     private final RankPool ranks;
-    private final ParallelMode mode;
     private final LossOnRanks lossOnRanks;
 
     ParallelForward(
-            Block block,
-            ParallelParameters parameters,
-            RankPool ranks,
-            ParallelMode mode,
-            LossOnRanks lossOnRanks) {
+            Block block, ParallelParameters parameters, RankPool ranks, LossOnRanks lossOnRanks) {
         this.block = block;
         this.parameters = parameters;
         this.ranks = ranks;
-        this.mode = mode;
         this.lossOnRanks = lossOnRanks;
     }
 
@@ -50,7 +44,7 @@ final class ParallelForward {
                 ranks.run(context -> forward(context, manager, data, labels, training));
         ParallelOutput output = new ParallelOutput(ranks, manager, lossOnRanks, parts);
         if (labels != null) {
-            output.setLoss(labels, parts.get(0).reported);
+            output.setLoss(labels);
         }
         return output;
     }
@@ -62,7 +56,7 @@ final class ParallelForward {
             NDList labels,
             boolean training) {
         RankParameterStore store = parameters.getStore(context);
-        boolean cut = mode != ParallelMode.TENSOR && context.getSize() > 1;
+        boolean cut = context.getMode() != ParallelMode.TENSOR && context.getSize() > 1;
         RankOutput part = new RankOutput();
         NDManager scope = part.newScope(manager, context);
         try (Autograd.GradMode recording = Autograd.gradMode(training)) {
@@ -72,7 +66,7 @@ final class ParallelForward {
             if (labels == null) {
                 output = block.forward(store, input, training);
             } else {
-                boolean cutLabels = mode == ParallelMode.DATA && cut;
+                boolean cutLabels = context.getMode() == ParallelMode.DATA && cut;
                 NDList own = BatchPart.of(labels, context, cutLabels, scope);
                 output = block.forward(store, input, own, null);
             }
@@ -81,7 +75,7 @@ final class ParallelForward {
             }
             part.setArrays(output, context);
             if (labels != null) {
-                part.reported = lossOnRanks.evaluate(context, part, labels, manager);
+                lossOnRanks.evaluate(context, part, labels, manager);
             }
             return part;
         } finally {

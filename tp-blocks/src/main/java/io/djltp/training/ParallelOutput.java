@@ -84,24 +84,21 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      */
     NDArray getLoss(NDList labels) {
         if (loss == null || !sameArrays(labels, lossLabels)) {
-            NDArray[] reported = new NDArray[1];
             ranks.run(
                     context -> {
                         RankOutput part = parts.get(context.getRank());
                         part.restoreLayouts(context);
-                        NDArray value = lossOnRanks.evaluate(context, part, labels, manager);
-                        if (context.getRank() == 0) {
-                            reported[0] = value;
-                        }
+                        lossOnRanks.evaluate(context, part, labels, manager);
                         return null;
                     });
-            setLoss(labels, reported[0]);
+            setLoss(labels);
         }
         return loss;
     }
 
-    void setLoss(NDList labels, NDArray reported) {
-        loss = Autograd.detach(reported, manager);
+    /** Takes over the loss that the ranks have computed. */
+    void setLoss(NDList labels) {
+        loss = Autograd.detach(parts.get(0).reported, manager);
         loss.setRequiresGradient(true);
         lossLabels = new NDList(labels);
     }

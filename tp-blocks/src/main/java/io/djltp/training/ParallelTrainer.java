@@ -90,7 +90,6 @@ public class ParallelTrainer extends Trainer {
                         model.getBlock(),
                         parameters,
                         ranks,
-                        parallelConfig.getMode(),
                         new LossOnRanks(trainingConfig.getLossFunction()));
     }
 

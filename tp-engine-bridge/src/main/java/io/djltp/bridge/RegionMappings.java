@@ -220,7 +220,7 @@ public final class RegionMappings implements AutoCloseable {
                         .reduceScatter(
                                 TensorView.of(whole.detach().contiguous()),
                                 TensorView.of(output.detach()),
-                                shares(whole),
+                                shares(whole, 0),
                                 ReduceOp.SUM)
                         .await();
             }
@@ -305,7 +305,7 @@ public final class RegionMappings implements AutoCloseable {
                 .reduceScatter(
                         TensorView.of(gradient),
                         TensorView.of(gradient.narrow(0, own.start(), own.length())),
-                        shares(gradient),
+                        shares(gradient, 0),
                         ReduceOp.SUM)
                 .await();
     }
@@ -318,7 +318,7 @@ public final class RegionMappings implements AutoCloseable {
                 .allGather(
                         TensorView.of(flat.narrow(0, own.start(), own.length())),
                         TensorView.of(flat),
-                        shares(whole))
+                        shares(whole, 0))
                 .await();
     }
 
@@ -327,11 +327,7 @@ public final class RegionMappings implements AutoCloseable {
         Tensor target = whole.detach();
         int axis = (int) whole.dim() - 1;
         long total = whole.size(axis);
-        long rows = total == 0 ? 0 : whole.numel() / total;
-        long[] shares = new long[communicator.getSize()];
-        for (int i = 0; i < shares.length; i++) {
-            shares[i] = rows * ShardRange.balanced(total, i, shares.length).length();
-        }
+        long[] shares = shares(whole, axis);
         ShardRange own = range(total);
         Tensor mine = target.narrow(axis, own.start(), own.length()).contiguous();
         Tensor all = torch.empty_like(target).view(-1);
@@ -347,12 +343,13 @@ public final class RegionMappings implements AutoCloseable {
         }
     }
 
-    private long[] shares(Tensor whole) {
-        long total = whole.size(0);
-        long row = total == 0 ? 0 : whole.numel() / total;
+    /** The elements of each rank's slice of an axis. */
+    private long[] shares(Tensor whole, int axis) {
+        long total = whole.size(axis);
+        long slice = total == 0 ? 0 : whole.numel() / total; // elements of one index of the axis
         long[] shares = new long[communicator.getSize()];
         for (int i = 0; i < shares.length; i++) {
-            shares[i] = row * ShardRange.balanced(total, i, shares.length).length();
+            shares[i] = slice * ShardRange.balanced(total, i, shares.length).length();
         }
         return shares;
     }
