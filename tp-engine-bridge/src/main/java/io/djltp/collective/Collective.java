@@ -10,6 +10,10 @@ public enum Collective {
     REDUCE_SCATTER("reduce-scatter"),
     /** Every rank gets the tensor of one rank. */
     BROADCAST("broadcast"),
+    /** Every rank gets a share of every rank's tensor. */
+    ALL_TO_ALL("all-to-all"),
+    /** The ranks form groups of their own. */
+    SPLIT("split"),
     /** No rank goes on before all have come. */
     BARRIER("barrier");
 

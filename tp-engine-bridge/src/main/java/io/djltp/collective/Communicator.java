@@ -79,11 +79,56 @@ public interface Communicator extends AutoCloseable {
     Work broadcast(TensorView tensor, int root);
 
     /**
+     * Sends a share of a tensor to every rank and receives one from each. What a rank sends to
+     * another must have the size that the other expects of it.
+     *
+     * @param input the shares for all ranks, one after another
+     * @param output where the shares of all ranks go, one after another
+     * @param inputCounts the number of elements that go to each rank
+     * @param outputCounts the number of elements that come from each rank
+     * @return the work
+     */
+    Work allToAll(TensorView input, TensorView output, long[] inputCounts, long[] outputCounts);
+
+    /**
      * Waits until all ranks have come.
      *
      * @throws CollectiveException if one of them does not come
      */
     void barrier();
+
+    /**
+     * Forms new groups of the ranks of this one: those with the same color compute together. All
+     * ranks call it.
+     *
+     * @param color which group this rank joins, 0 or more
+     * @param key the order of the ranks in the new group; equal keys keep the order they have here
+     * @return this rank's end of the new group, to be closed by the caller; it ends when this one
+     *     fails or is aborted
+     */
+    Communicator split(int color, int key);
+
+    /**
+     * Returns whether operations go on while the caller does something else, until {@link
+     * Work#await()}.
+     *
+     * @return whether the operations are asynchronous
+     */
+    boolean isAsynchronous();
+
+    /**
+     * Says who issues the operations from here on: a layer, a loss, the trainer. Errors name it.
+     *
+     * @param issuer a short name, or {@code null}
+     */
+    void setIssuer(String issuer);
+
+    /**
+     * Returns the record of the rank's last operations.
+     *
+     * @return the record
+     */
+    FlightRecorder getRecorder();
 
     /**
      * Ends the group: ranks that wait in an operation, and all that call one later, get a {@link

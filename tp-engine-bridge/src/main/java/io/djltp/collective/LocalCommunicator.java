@@ -1,19 +1,12 @@
 package io.djltp.collective;
 
-import ai.djl.ndarray.types.DataType;
-
-import io.djltp.bridge.TensorView;
-
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
 
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.EnumSet;
 import java.util.List;
-import java.util.Set;
-import java.util.function.Consumer;
 
 /**
  * The {@code local} backend: ranks that are threads of one JVM and share its memory.
@@ -24,29 +17,23 @@ import java.util.function.Consumer;
  * returns.
  */
 @SuppressWarnings("try") // a scope is used by being open
-public final class LocalCommunicator implements Communicator {
+public final class LocalCommunicator extends AbstractCommunicator {
 
     /** How long a rank waits for the others when nothing else is said. */
     public static final Duration DEFAULT_TIMEOUT = Duration.ofMinutes(5);
 
-    private static final Set<DataType> TYPES =
-            EnumSet.of(
-                    DataType.FLOAT32,
-                    DataType.FLOAT64,
-                    DataType.FLOAT16,
-                    DataType.BFLOAT16,
-                    DataType.INT32,
-                    DataType.INT64);
-
     private final LocalRendezvous rendezvous;
-    private final int rank;
-    private final LocalReduction reduction = new LocalReduction();
-    private long sequence;
-    private CollectiveCounts counts = new CollectiveCounts();
+    private final BlockReduction reduction = new BlockReduction();
 
     private LocalCommunicator(LocalRendezvous rendezvous, int rank) {
+        super(rank, rendezvous.size(), rendezvous.getFailure());
         this.rendezvous = rendezvous;
-        this.rank = rank;
+    }
+
+    private LocalCommunicator(
+            LocalCommunicator parent, int color, LocalRendezvous rendezvous, int rank) {
+        super(parent, color, rank, rendezvous.size());
+        this.rendezvous = rendezvous;
     }
 
     /**
@@ -73,7 +60,7 @@ public final class LocalCommunicator implements Communicator {
         if (timeout.isNegative() || timeout.isZero()) {
             throw new IllegalArgumentException("The time-out must be positive, not " + timeout);
         }
-        LocalRendezvous rendezvous = new LocalRendezvous(size, timeout);
+        LocalRendezvous rendezvous = new LocalRendezvous(size, timeout, new GroupFailure());
         List<Communicator> group = new ArrayList<>(size);
         for (int i = 0; i < size; i++) {
             group.add(new LocalCommunicator(rendezvous, i));
@@ -83,195 +70,125 @@ public final class LocalCommunicator implements Communicator {
 
     /** {@inheritDoc} */
     @Override
-    public int getRank() {
-        return rank;
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public int getSize() {
-        return rendezvous.size();
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public Work allReduce(TensorView tensor, ReduceOp op) {
-        checkTensor(Collective.ALL_REDUCE, tensor);
-        String detail = " (" + op + ")";
-        LocalCall call = new LocalCall(Collective.ALL_REDUCE, next(), detail, null, tensor, tensor);
-        return run(
-                call,
-                tensor,
-                calls -> {
-                    Tensor[] all = new Tensor[calls.length];
-                    for (int i = 0; i < all.length; i++) {
-                        all[i] = calls[i].input.tensor().detach().view(-1);
-                    }
-                    ShardRange own = ShardRange.balanced(tensor.size(), rank, getSize());
-                    reduction.reduce(all, own.start(), own.length(), op, all, own.start());
-                });
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public Work allGather(TensorView input, TensorView output, long[] shares) {
-        checkTensor(Collective.ALL_GATHER, input);
-        checkTensor(Collective.ALL_GATHER, output);
-        checkShares(Collective.ALL_GATHER, shares, input, output);
-        LocalCall call = new LocalCall(Collective.ALL_GATHER, next(), "", shares, input, output);
-        return run(
-                call,
-                input,
-                calls -> {
-                    Tensor to = output.tensor().detach().view(-1);
-                    long start = 0;
-                    for (int i = 0; i < shares.length; i++) {
-                        Tensor place = to.narrow(0, start, shares[i]);
-                        Tensor from = calls[i].input.tensor().detach().view(-1);
-                        // in place: the rank's own share is where it belongs
-                        if (shares[i] > 0 && !samePlace(from, place)) {
-                            place.copy_(from);
-                        }
-                        start += shares[i];
-                    }
-                });
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public Work reduceScatter(TensorView input, TensorView output, long[] shares, ReduceOp op) {
-        checkTensor(Collective.REDUCE_SCATTER, input);
-        checkTensor(Collective.REDUCE_SCATTER, output);
-        checkShares(Collective.REDUCE_SCATTER, shares, output, input);
-        String detail = " (" + op + ")";
-        LocalCall call =
-                new LocalCall(Collective.REDUCE_SCATTER, next(), detail, shares, input, output);
-        return run(
-                call,
-                input,
-                calls -> {
-                    Tensor[] all = new Tensor[calls.length];
-                    for (int i = 0; i < all.length; i++) {
-                        all[i] = calls[i].input.tensor().detach().view(-1);
-                    }
-                    long start = Arrays.stream(shares, 0, rank).sum();
-                    Tensor[] to = {output.tensor().detach().view(-1)};
-                    reduction.reduce(all, start, shares[rank], op, to, 0);
-                });
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public Work broadcast(TensorView tensor, int root) {
-        checkTensor(Collective.BROADCAST, tensor);
-        if (root < 0 || root >= getSize()) {
-            throw new IllegalArgumentException(
-                    "The root of a broadcast must be a rank from 0 to "
-                            + (getSize() - 1)
-                            + ", not "
-                            + root);
+    protected Work start(CollectiveCall call) {
+        CollectiveCall[] calls = rendezvous.meet(getRank(), call);
+        if (call.getCollective() != Collective.BARRIER) {
+            try (PointerScope scope = new PointerScope()) {
+                doOwnPart(call, calls);
+            } catch (RuntimeException | Error e) {
+                rendezvous.fail(
+                        new CollectiveException(
+                                "rank " + getRank() + " failed in " + call + ": " + e, e));
+            }
+            rendezvous.leave(getRank());
         }
-        String detail = " from rank " + root;
-        LocalCall call = new LocalCall(Collective.BROADCAST, next(), detail, null, tensor, tensor);
-        return run(
-                call,
-                tensor,
-                calls -> {
-                    if (rank != root) {
-                        tensor.tensor().detach().copy_(calls[root].input.tensor().detach());
-                    }
-                });
+        call.finish();
+        return Work.DONE;
     }
 
-    /** {@inheritDoc} */
-    @Override
-    public void barrier() {
-        if (getSize() > 1) {
-            rendezvous.meet(rank, new LocalCall(Collective.BARRIER, next(), "", null, null, null));
-            counts = counts.plus(Collective.BARRIER, 0);
+    private void doOwnPart(CollectiveCall call, CollectiveCall[] calls) {
+        switch (call.getCollective()) {
+            case ALL_REDUCE:
+                allReduce(call, calls);
+                break;
+            case ALL_GATHER:
+                allGather(call, calls);
+                break;
+            case REDUCE_SCATTER:
+                reduceScatter(call, calls);
+                break;
+            case BROADCAST:
+                if (getRank() != call.getRoot()) {
+                    copy(flatInput(calls[call.getRoot()]), flatOutput(call));
+                }
+                break;
+            case ALL_TO_ALL:
+                allToAll(call, calls);
+                break;
+            default:
+                throw new IllegalArgumentException("Not an operation on tensors: " + call);
         }
     }
 
-    /** {@inheritDoc} */
-    @Override
-    public void abort(Throwable cause) {
-        rendezvous.fail(new CollectiveException("the group was aborted: " + cause, cause));
+    private void allReduce(CollectiveCall call, CollectiveCall[] calls) {
+        Tensor[] all = flatInputs(calls);
+        ShardRange own = ShardRange.balanced(call.getInput().size(), getRank(), getSize());
+        reduction.reduce(all, own.start(), own.length(), call.getOp(), all, own.start());
+    }
+
+    private void allGather(CollectiveCall call, CollectiveCall[] calls) {
+        Tensor to = flatOutput(call);
+        long start = 0;
+        for (int i = 0; i < calls.length; i++) {
+            long share = call.getShares()[i];
+            copy(flatInput(calls[i]), to.narrow(0, start, share));
+            start += share;
+        }
+    }
+
+    private void reduceScatter(CollectiveCall call, CollectiveCall[] calls) {
+        long[] shares = call.getShares();
+        long start = Arrays.stream(shares, 0, getRank()).sum();
+        Tensor[] to = {flatOutput(call)};
+        reduction.reduce(flatInputs(calls), start, shares[getRank()], call.getOp(), to, 0);
+    }
+
+    private void allToAll(CollectiveCall call, CollectiveCall[] calls) {
+        Tensor to = flatOutput(call);
+        long start = 0;
+        for (int i = 0; i < calls.length; i++) {
+            long expected = call.getReceivedShares()[i];
+            long sent = calls[i].getShares()[getRank()];
+            if (sent != expected) {
+                throw new CollectiveException(
+                        "rank "
+                                + i
+                                + " sends "
+                                + sent
+                                + " elements to rank "
+                                + getRank()
+                                + ", which expects "
+                                + expected);
+            }
+            long from = Arrays.stream(calls[i].getShares(), 0, getRank()).sum();
+            copy(flatInput(calls[i]).narrow(0, from, sent), to.narrow(0, start, sent));
+            start += sent;
+        }
+    }
+
+    private static Tensor[] flatInputs(CollectiveCall[] calls) {
+        Tensor[] all = new Tensor[calls.length];
+        for (int i = 0; i < all.length; i++) {
+            all[i] = flatInput(calls[i]);
+        }
+        return all;
+    }
+
+    private static Tensor flatInput(CollectiveCall call) {
+        return call.getInput().tensor().detach().view(-1);
+    }
+
+    private static Tensor flatOutput(CollectiveCall call) {
+        return call.getOutput().tensor().detach().view(-1);
+    }
+
+    /** Copies, unless the two are the same memory. */
+    private static void copy(Tensor from, Tensor to) {
+        if (from.numel() > 0 && from.data_ptr().address() != to.data_ptr().address()) {
+            to.copy_(from);
+        }
     }
 
     /** {@inheritDoc} */
     @Override
-    public CollectiveCounts getCounts() {
-        return counts;
+    protected Communicator startSplit(CollectiveCall call, int color, int key) {
+        LocalRendezvous.Part part = rendezvous.split(getRank(), call, color, key);
+        return new LocalCommunicator(this, color, part.rendezvous(), part.rank());
     }
 
     /** {@inheritDoc} */
     @Override
     public void close() {
         reduction.close();
-    }
-
-    private long next() {
-        return ++sequence;
-    }
-
-    private Work run(LocalCall call, TensorView sent, Consumer<LocalCall[]> part) {
-        LocalCall[] calls = rendezvous.meet(rank, call);
-        try (PointerScope scope = new PointerScope()) {
-            part.accept(calls);
-        } catch (RuntimeException | Error e) {
-            rendezvous.fail(
-                    new CollectiveException("rank " + rank + " failed in " + call + ": " + e, e));
-        }
-        rendezvous.leave(rank);
-        if (getSize() > 1) {
-            long bytes = sent.size() * sent.getDataType().getNumOfBytes();
-            counts = counts.plus(call.getCollective(), bytes);
-        }
-        return Work.DONE;
-    }
-
-    private static boolean samePlace(Tensor a, Tensor b) {
-        return TensorView.of(a).address() == TensorView.of(b).address();
-    }
-
-    private void checkTensor(Collective collective, TensorView tensor) {
-        if (!TYPES.contains(tensor.getDataType())) {
-            throw new IllegalArgumentException(
-                    collective + " does not take " + tensor + ", only the types " + TYPES);
-        }
-        if (!tensor.isContiguous()) {
-            throw new IllegalArgumentException(
-                    collective
-                            + " needs a contiguous tensor, but this one of "
-                            + tensor
-                            + " is not: copy it first");
-        }
-    }
-
-    private void checkShares(
-            Collective collective, long[] shares, TensorView own, TensorView whole) {
-        long sum = Arrays.stream(shares).sum();
-        if (shares.length != getSize()
-                || Arrays.stream(shares).anyMatch(share -> share < 0)
-                || shares[rank] != own.size()
-                || sum != whole.size()) {
-            throw new IllegalArgumentException(
-                    collective
-                            + ": the shares "
-                            + Arrays.toString(shares)
-                            + " do not fit "
-                            + getSize()
-                            + " ranks, "
-                            + own
-                            + " as the share of rank "
-                            + rank
-                            + " and "
-                            + whole
-                            + " as the whole");
-        }
-        if (own.getDataType() != whole.getDataType()) {
-            throw new IllegalArgumentException(
-                    collective + " of " + own + " and " + whole + ": the data types differ");
-        }
     }
 }

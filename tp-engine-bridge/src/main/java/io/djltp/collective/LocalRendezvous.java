@@ -3,7 +3,9 @@ package io.djltp.collective;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
@@ -19,20 +21,76 @@ final class LocalRendezvous {
     private final Condition met = lock.newCondition();
     private final long timeoutNanos;
 
-    private final LocalCall[] calls; // the latest call of each rank
+    private final CollectiveCall[] calls; // the latest call of each rank
     private final boolean[] here; // who has come to the present meeting
     private int arrived;
     private long meeting;
-    private CollectiveException failure;
+    private final GroupFailure failure;
+    private final Map<Integer, LocalRendezvous> parts = new HashMap<>(); // of the present split
+    private final int[][] places; // color and key of each rank in the present split
 
-    LocalRendezvous(int size, Duration timeout) {
+    LocalRendezvous(int size, Duration timeout, GroupFailure failure) {
+        this.failure = failure;
         timeoutNanos = timeout.toNanos();
-        calls = new LocalCall[size];
+        places = new int[size][];
+        failure.onSet(this::wake);
+        calls = new CollectiveCall[size];
         here = new boolean[size];
     }
 
     int size() {
         return calls.length;
+    }
+
+    GroupFailure getFailure() {
+        return failure;
+    }
+
+    /**
+     * A rank's place in a part of the group.
+     *
+     * @param rendezvous where the ranks of the part meet
+     * @param rank the rank in the part
+     */
+    record Part(LocalRendezvous rendezvous, int rank) {}
+
+    /** Forms parts of the group: a meeting of all ranks, each with its color and key. */
+    Part split(int rank, CollectiveCall call, int color, int key) {
+        lock.lock();
+        try {
+            parts.clear(); // of the split before, which all ranks have left
+            places[rank] = new int[] {color, key};
+        } finally {
+            lock.unlock();
+        }
+        meet(rank, call);
+        Part part;
+        lock.lock();
+        try {
+            int size = 0;
+            int own = 0;
+            for (int i = 0; i < places.length; i++) {
+                if (places[i][0] == color) {
+                    size++;
+                    boolean before = places[i][1] == key ? i < rank : places[i][1] < key;
+                    own += before ? 1 : 0;
+                }
+            }
+            int ranks = size;
+            part =
+                    new Part(
+                            parts.computeIfAbsent(
+                                    color, c -> new LocalRendezvous(ranks, timeout(), failure)),
+                            own);
+        } finally {
+            lock.unlock();
+        }
+        leave(rank);
+        return part;
+    }
+
+    private Duration timeout() {
+        return Duration.ofNanos(timeoutNanos);
     }
 
     /**
@@ -42,7 +100,7 @@ final class LocalRendezvous {
      * @param call what it is about to do
      * @return the calls of all ranks; they stay as they are until {@link #leave}
      */
-    LocalCall[] meet(int rank, LocalCall call) {
+    CollectiveCall[] meet(int rank, CollectiveCall call) {
         lock.lock();
         try {
             throwFailure(rank);
@@ -85,11 +143,12 @@ final class LocalRendezvous {
     }
 
     void fail(CollectiveException cause) {
+        failure.set(cause);
+    }
+
+    private void wake() {
         lock.lock();
         try {
-            if (failure == null) {
-                failure = cause;
-            }
             met.signalAll();
         } finally {
             lock.unlock();
@@ -125,21 +184,17 @@ final class LocalRendezvous {
     }
 
     private void throwFailure(int rank) {
-        if (failure != null) {
-            // one exception a rank: a shared one would carry another thread's stack trace
-            throw new CollectiveException(
-                    "rank " + rank + " of " + calls.length + ": " + failure.getMessage(),
-                    failure.getCause() == null ? failure : failure.getCause());
-        }
+        failure.check(rank, calls.length);
     }
 
     private boolean checkAgreement() {
-        for (LocalCall call : calls) {
-            if (!call.agreesWith(calls[0])) {
+        String first = calls[0].getAgreement();
+        for (CollectiveCall call : calls) {
+            if (!call.getAgreement().equals(first)) {
                 StringBuilder text = new StringBuilder("the ranks called different operations:");
                 for (int i = 0; i < calls.length; i++) {
                     text.append(i == 0 ? " " : "; ").append("rank ").append(i).append(' ');
-                    text.append(calls[i]);
+                    text.append(calls[i].describe());
                 }
                 fail(new CollectiveException(text.toString()));
                 return false;

@@ -22,13 +22,14 @@ public class CollectiveCountsTest {
                     for (Collective collective : Collective.values()) {
                         Assert.assertEquals(counts.get(collective), 1, collective.toString());
                     }
-                    Assert.assertEquals(counts.total(), 5);
+                    Assert.assertEquals(counts.total(), 7);
                     // all-reduce 10 x 4, all-gather of 3 x 2, reduce-scatter of 6 x 8, broadcast 5
-                    // x 2
-                    Assert.assertEquals(counts.bytes(), 40 + 6 + 48 + 10);
+                    // x 2, all-to-all of 4 x 4
+                    Assert.assertEquals(counts.bytes(), 40 + 6 + 48 + 10 + 16);
                     Assert.assertEquals(
                             counts.toString(),
-                            "1 all-reduce, 1 all-gather, 1 reduce-scatter, 1 broadcast, 1 barrier");
+                            "1 all-reduce, 1 all-gather, 1 reduce-scatter, 1 broadcast,"
+                                    + " 1 all-to-all, 1 split, 1 barrier");
                     // a snapshot does not change
                     Assert.assertEquals(before.total(), 0);
                     Assert.assertEquals(before.toString(), "none");
@@ -83,6 +84,15 @@ public class CollectiveCountsTest {
                         ReduceOp.SUM)
                 .await();
         group.broadcast(TensorView.of(TestTensors.zeros(DataType.FLOAT16, 5)), 0).await();
+        long[] parts = new long[size];
+        parts[group.getRank()] = 4; // all of it stays where it is
+        group.allToAll(
+                        TensorView.of(TestTensors.zeros(DataType.INT32, 4)),
+                        TensorView.of(TestTensors.zeros(DataType.INT32, 4)),
+                        parts,
+                        parts)
+                .await();
+        group.split(group.getRank(), 0).close();
         group.barrier();
     }
 }

@@ -9,15 +9,18 @@ import java.util.EnumMap;
 import java.util.Map;
 
 /**
- * The arithmetic of the local backend: reduces a range of several tensors, block by block, so that
- * a block stays in the cache from the first read to the last write.
+ * The arithmetic of reductions in host memory: reduces a range of several tensors, block by block,
+ * so that a block stays in the cache from the first read to the last write.
  */
-final class LocalReduction implements AutoCloseable {
+public final class BlockReduction implements AutoCloseable {
 
     /** Elements of a block: with 4-byte elements a quarter of a 1 MiB cache. */
     private static final long BLOCK = 1 << 16;
 
     private final Map<ScalarType, Tensor> accumulators = new EnumMap<>(ScalarType.class);
+
+    /** Creates a reduction without memory; it takes some when it is needed. */
+    public BlockReduction() {}
 
     /**
      * Reduces a range in the order of the tensors and writes the result to one or more places. A
@@ -30,7 +33,7 @@ final class LocalReduction implements AutoCloseable {
      * @param to flat tensors that get the result
      * @param at where in {@code to} the result starts
      */
-    void reduce(Tensor[] from, long start, long length, ReduceOp op, Tensor[] to, long at) {
+    public void reduce(Tensor[] from, long start, long length, ReduceOp op, Tensor[] to, long at) {
         if (from.length == 1 && from[0] == to[0]) {
             return;
         }

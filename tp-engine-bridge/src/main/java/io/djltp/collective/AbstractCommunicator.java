@@ -1,0 +1,307 @@
+package io.djltp.collective;
+
+import ai.djl.ndarray.types.DataType;
+
+import io.djltp.bridge.TensorView;
+
+import java.util.Arrays;
+import java.util.EnumSet;
+import java.util.Set;
+
+/**
+ * What all backends share: a rank's place in its group, the checks of arguments, and the numbering,
+ * counting and recording of calls. A backend carries out a {@link CollectiveCall}.
+ */
+public abstract class AbstractCommunicator implements Communicator {
+
+    private static final Set<DataType> TYPES =
+            EnumSet.of(
+                    DataType.FLOAT32,
+                    DataType.FLOAT64,
+                    DataType.FLOAT16,
+                    DataType.BFLOAT16,
+                    DataType.INT32,
+                    DataType.INT64);
+
+    private final int rank;
+    private final int size;
+    private final String name;
+    private final FlightRecorder recorder;
+    private final GroupFailure failure;
+    private String issuer;
+    private long sequence;
+    private CollectiveCounts counts = new CollectiveCounts();
+
+    /**
+     * Creates a rank's end of the group of all ranks.
+     *
+     * @param rank the rank
+     * @param size the number of ranks
+     * @param failure where the group's failure is kept
+     */
+    protected AbstractCommunicator(int rank, int size, GroupFailure failure) {
+        this.rank = rank;
+        this.size = size;
+        this.failure = failure;
+        name = "";
+        recorder = new FlightRecorder();
+    }
+
+    /**
+     * Creates a rank's end of a part of a group.
+     *
+     * @param parent the rank's end of the group that was split; the part shares its failure and its
+     *     record
+     * @param color the color of the part
+     * @param rank the rank in the part
+     * @param size the number of ranks in the part
+     */
+    protected AbstractCommunicator(AbstractCommunicator parent, int color, int rank, int size) {
+        this.rank = rank;
+        this.size = size;
+        failure = parent.failure;
+        recorder = parent.recorder;
+        issuer = parent.issuer;
+        name = (parent.name.isEmpty() ? "" : parent.name + ", ") + "part " + color;
+    }
+
+    /**
+     * Carries out an operation, or begins to.
+     *
+     * @param call the operation, whose arguments have been checked; {@link CollectiveCall#finish()}
+     *     is to be called when it is complete
+     * @return the work
+     */
+    protected abstract Work start(CollectiveCall call);
+
+    /**
+     * Forms the part of the group that this rank belongs to.
+     *
+     * @param call the call, for errors
+     * @param color the color of the part
+     * @param key the order of the ranks in the part
+     * @return the rank's end of the part
+     */
+    protected abstract Communicator startSplit(CollectiveCall call, int color, int key);
+
+    /** {@inheritDoc} */
+    @Override
+    public final int getRank() {
+        return rank;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public final int getSize() {
+        return size;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public final void setIssuer(String issuer) {
+        this.issuer = issuer;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public final FlightRecorder getRecorder() {
+        return recorder;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public final CollectiveCounts getCounts() {
+        return counts;
+    }
+
+    /**
+     * Returns where the group's failure is kept.
+     *
+     * @return the failure, set or not
+     */
+    protected final GroupFailure getFailure() {
+        return failure;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public boolean isAsynchronous() {
+        return false;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public final Work allReduce(TensorView tensor, ReduceOp op) {
+        checkTensor(Collective.ALL_REDUCE, tensor);
+        return issue(next(Collective.ALL_REDUCE).with(tensor, tensor).with(op));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public final Work allGather(TensorView input, TensorView output, long[] shares) {
+        checkTensor(Collective.ALL_GATHER, input);
+        checkTensor(Collective.ALL_GATHER, output);
+        checkShares(Collective.ALL_GATHER, shares, input, output);
+        return issue(next(Collective.ALL_GATHER).with(input, output).withShares(shares, null));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public final Work reduceScatter(
+            TensorView input, TensorView output, long[] shares, ReduceOp op) {
+        checkTensor(Collective.REDUCE_SCATTER, input);
+        checkTensor(Collective.REDUCE_SCATTER, output);
+        checkShares(Collective.REDUCE_SCATTER, shares, output, input);
+        return issue(
+                next(Collective.REDUCE_SCATTER)
+                        .with(input, output)
+                        .withShares(shares, null)
+                        .with(op));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public final Work broadcast(TensorView tensor, int root) {
+        checkTensor(Collective.BROADCAST, tensor);
+        if (root < 0 || root >= size) {
+            throw new IllegalArgumentException(
+                    "The root of a broadcast must be a rank from 0 to "
+                            + (size - 1)
+                            + ", not "
+                            + root);
+        }
+        return issue(next(Collective.BROADCAST).with(tensor, tensor).withRoot(root));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public final Work allToAll(
+            TensorView input, TensorView output, long[] inputCounts, long[] outputCounts) {
+        checkTensor(Collective.ALL_TO_ALL, input);
+        checkTensor(Collective.ALL_TO_ALL, output);
+        checkParts("sent", inputCounts, input);
+        checkParts("received", outputCounts, output);
+        checkTypes(Collective.ALL_TO_ALL, input, output);
+        if (inputCounts[rank] != outputCounts[rank]) {
+            throw new IllegalArgumentException(
+                    "all-to-all: rank "
+                            + rank
+                            + " sends "
+                            + inputCounts[rank]
+                            + " elements to itself and expects "
+                            + outputCounts[rank]
+                            + ": the two must be the same");
+        }
+        return issue(
+                next(Collective.ALL_TO_ALL)
+                        .with(input, output)
+                        .withShares(inputCounts, outputCounts));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public final void barrier() {
+        issue(next(Collective.BARRIER)).await();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public final Communicator split(int color, int key) {
+        if (color < 0) {
+            throw new IllegalArgumentException(
+                    "The color of a split must be 0 or more, not " + color);
+        }
+        CollectiveCall call = next(Collective.SPLIT);
+        recorder.add(call);
+        failure.check(rank, size);
+        Communicator part = startSplit(call, color, key);
+        call.finish();
+        count(call);
+        return part;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void abort(Throwable cause) {
+        failure.set(new CollectiveException("the group was aborted: " + cause, cause));
+    }
+
+    private CollectiveCall next(Collective collective) {
+        return new CollectiveCall(collective, ++sequence, name, issuer);
+    }
+
+    private Work issue(CollectiveCall call) {
+        recorder.add(call);
+        failure.check(rank, size);
+        Work work = start(call);
+        count(call);
+        return work;
+    }
+
+    private void count(CollectiveCall call) {
+        if (size > 1) {
+            counts = counts.plus(call.getCollective(), call.getBytes());
+        }
+    }
+
+    private static void checkTensor(Collective collective, TensorView tensor) {
+        if (!TYPES.contains(tensor.getDataType())) {
+            throw new IllegalArgumentException(
+                    collective + " does not take " + tensor + ", only the types " + TYPES);
+        }
+        if (!tensor.isContiguous()) {
+            throw new IllegalArgumentException(
+                    collective
+                            + " needs a contiguous tensor, but this one of "
+                            + tensor
+                            + " is not: copy it first");
+        }
+    }
+
+    private void checkShares(
+            Collective collective, long[] shares, TensorView own, TensorView whole) {
+        long sum = Arrays.stream(shares).sum();
+        if (shares.length != size
+                || Arrays.stream(shares).anyMatch(share -> share < 0)
+                || shares[rank] != own.size()
+                || sum != whole.size()) {
+            throw new IllegalArgumentException(
+                    collective
+                            + ": the shares "
+                            + Arrays.toString(shares)
+                            + " do not fit "
+                            + size
+                            + " ranks, "
+                            + own
+                            + " as the share of rank "
+                            + rank
+                            + " and "
+                            + whole
+                            + " as the whole");
+        }
+        checkTypes(collective, own, whole);
+    }
+
+    private void checkParts(String direction, long[] parts, TensorView whole) {
+        if (parts.length != size
+                || Arrays.stream(parts).anyMatch(part -> part < 0)
+                || Arrays.stream(parts).sum() != whole.size()) {
+            throw new IllegalArgumentException(
+                    "all-to-all: the parts "
+                            + direction
+                            + " "
+                            + Arrays.toString(parts)
+                            + " do not fit "
+                            + size
+                            + " ranks and "
+                            + whole);
+        }
+    }
+
+    private static void checkTypes(Collective collective, TensorView first, TensorView second) {
+        if (first.getDataType() != second.getDataType()) {
+            throw new IllegalArgumentException(
+                    collective + " of " + first + " and " + second + ": the data types differ");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+package io.djltp.collective;
+
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+
+import io.djltp.bridge.TensorView;
+
+import java.util.Arrays;
+
+/**
+ * One call of a collective operation by one rank: what a backend carries out, what the ranks must
+ * agree on, and what the flight recorder keeps of it.
+ */
+public final class CollectiveCall {
+
+    private final Collective collective;
+    private final long sequence;
+    private final String group;
+    private final String issuer;
+    private ReduceOp op;
+    private int root = -1;
+    private long[] inputShares;
+    private long[] outputShares;
+    private TensorView input;
+    private TensorView output;
+    private Shape shape; // of the input
+    private DataType dataType;
+    private long bytes; // of the input
+    private final long issued = System.nanoTime();
+    private volatile long finished;
+
+    /**
+     * Creates a call.
+     *
+     * @param collective the operation
+     * @param sequence the number of the call in its group, from 1
+     * @param group the name of the group, empty for that of all ranks
+     * @param issuer who has called, or {@code null}
+     */
+    CollectiveCall(Collective collective, long sequence, String group, String issuer) {
+        this.collective = collective;
+        this.sequence = sequence;
+        this.group = group;
+        this.issuer = issuer;
+    }
+
+    CollectiveCall with(TensorView input, TensorView output) {
+        this.input = input;
+        this.output = output;
+        shape = input.getShape();
+        dataType = input.getDataType();
+        bytes = shape.size() * dataType.getNumOfBytes();
+        return this;
+    }
+
+    CollectiveCall with(ReduceOp reduction) {
+        op = reduction;
+        return this;
+    }
+
+    CollectiveCall withRoot(int rank) {
+        root = rank;
+        return this;
+    }
+
+    CollectiveCall withShares(long[] shares, long[] received) {
+        inputShares = shares;
+        outputShares = received;
+        return this;
+    }
+
+    /**
+     * Returns the operation.
+     *
+     * @return the operation
+     */
+    public Collective getCollective() {
+        return collective;
+    }
+
+    /**
+     * Returns the number of the call in its group.
+     *
+     * @return the number, from 1
+     */
+    public long getSequence() {
+        return sequence;
+    }
+
+    /**
+     * Returns the reduction.
+     *
+     * @return the reduction, or {@code null} for an operation that does not reduce
+     */
+    public ReduceOp getOp() {
+        return op;
+    }
+
+    /**
+     * Returns the rank whose tensor is broadcast.
+     *
+     * @return the rank, or -1 for any other operation
+     */
+    public int getRoot() {
+        return root;
+    }
+
+    /**
+     * Returns the elements of each rank's share: of the output of an all-gather, of the input of a
+     * reduce-scatter or an all-to-all.
+     *
+     * @return the shares, or {@code null} for any other operation; not to be changed
+     */
+    public long[] getShares() {
+        return inputShares;
+    }
+
+    /**
+     * Returns the elements that an all-to-all receives from each rank.
+     *
+     * @return the shares, or {@code null} for any other operation; not to be changed
+     */
+    public long[] getReceivedShares() {
+        return outputShares;
+    }
+
+    /**
+     * Returns what the rank puts in.
+     *
+     * @return the tensor, or {@code null} for a barrier or once the call has finished
+     */
+    public TensorView getInput() {
+        return input;
+    }
+
+    /**
+     * Returns where the result goes; the input itself for an operation in place.
+     *
+     * @return the tensor, or {@code null} for a barrier or once the call has finished
+     */
+    public TensorView getOutput() {
+        return output;
+    }
+
+    /**
+     * Returns the data type of the tensors.
+     *
+     * @return the data type, or {@code null} for a barrier
+     */
+    public DataType getDataType() {
+        return dataType;
+    }
+
+    /**
+     * Returns the size of what the rank puts in.
+     *
+     * @return the number of bytes
+     */
+    public long getBytes() {
+        return bytes;
+    }
+
+    /** Notes that the operation is complete, and lets go of the tensors. */
+    public void finish() {
+        finished = System.nanoTime();
+        input = null;
+        output = null;
+    }
+
+    /**
+     * Returns whether the operation is complete.
+     *
+     * @return whether {@link #finish()} was called
+     */
+    public boolean isFinished() {
+        return finished != 0;
+    }
+
+    /**
+     * Returns what must be the same on all ranks: shapes may differ where shares do.
+     *
+     * @return a text
+     */
+    public String getAgreement() {
+        if (collective == Collective.ALL_TO_ALL) {
+            return collective + " #" + sequence + " of " + type();
+        }
+        return inputShares == null
+                ? describe()
+                : collective
+                        + " #"
+                        + sequence
+                        + detail()
+                        + " of "
+                        + type()
+                        + " in "
+                        + Arrays.toString(inputShares);
+    }
+
+    /**
+     * Returns the call in words, without who has issued it.
+     *
+     * @return such as {@code all-reduce #412 (SUM) of (64, 512) float32}
+     */
+    public String describe() {
+        StringBuilder text = new StringBuilder();
+        text.append(collective).append(" #").append(sequence).append(detail());
+        if (shape != null) {
+            text.append(" of ").append(shape).append(' ').append(type());
+        }
+        if (inputShares != null) {
+            text.append(" in shares ").append(Arrays.toString(inputShares));
+        }
+        return text.append(group.isEmpty() ? "" : " in " + group).toString();
+    }
+
+    private String detail() {
+        if (op != null) {
+            return " (" + op + ")";
+        }
+        return root < 0 ? "" : " from rank " + root;
+    }
+
+    private String type() {
+        return dataType == null ? "" : dataType.name().toLowerCase(java.util.Locale.ROOT);
+    }
+
+    /** Returns how long the call has been going on, or went on, in nanoseconds. */
+    long duration() {
+        return (isFinished() ? finished : System.nanoTime()) - issued;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public String toString() {
+        return describe() + (issuer == null ? "" : " issued by " + issuer);
+    }
+}

@@ -1,0 +1,79 @@
+package io.djltp.collective;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * What has ended a group: the first failure counts, whoever reports it. A group that was split and
+ * its parts share one.
+ */
+public final class GroupFailure {
+
+    private final List<Runnable> listeners = new ArrayList<>();
+    private volatile CollectiveException first;
+
+    /** Creates the state of a group that has not failed. */
+    public GroupFailure() {}
+
+    /**
+     * Ends the group, unless it has ended before.
+     *
+     * @param failure what went wrong
+     */
+    public void set(CollectiveException failure) {
+        List<Runnable> told;
+        synchronized (listeners) {
+            if (first != null) {
+                return;
+            }
+            first = failure;
+            told = new ArrayList<>(listeners);
+        }
+        told.forEach(Runnable::run);
+    }
+
+    /**
+     * Returns whether the group has ended.
+     *
+     * @return whether there is a failure
+     */
+    public boolean isSet() {
+        return first != null;
+    }
+
+    /**
+     * Returns the failure.
+     *
+     * @return the failure, or {@code null}
+     */
+    public CollectiveException get() {
+        return first;
+    }
+
+    /**
+     * Throws the failure, if there is one.
+     *
+     * @param rank the rank that asks
+     * @param size the number of ranks in its group
+     */
+    public void check(int rank, int size) {
+        if (first != null) {
+            throw first.onRank(rank, size);
+        }
+    }
+
+    /**
+     * Runs something when the group fails, at once if it has.
+     *
+     * @param listener wakes those that wait
+     */
+    public void onSet(Runnable listener) {
+        synchronized (listeners) {
+            if (first == null) {
+                listeners.add(listener);
+                return;
+            }
+        }
+        listener.run();
+    }
+}

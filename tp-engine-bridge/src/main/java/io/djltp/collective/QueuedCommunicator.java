@@ -1,0 +1,180 @@
+package io.djltp.collective;
+
+import io.djltp.bridge.Autograd;
+
+import org.bytedeco.javacpp.PointerScope;
+
+import java.time.Duration;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * What backends for host memory in many processes share: a thread of the communicator's own carries
+ * out one operation after another, while the rank computes.
+ *
+ * <p>An operation that is under way when the group fails ends soon, and only then does {@link
+ * Work#await()} throw: until then the tensors are in use.
+ */
+@SuppressWarnings("try") // a scope is used by being open
+public abstract class QueuedCommunicator extends AbstractCommunicator {
+
+    private static final long CLOSE_SECONDS = 5;
+
+    private final Duration timeout;
+    private final ExecutorService thread;
+    private final boolean ownsThread;
+
+    /**
+     * Creates a rank's end of the group of all ranks.
+     *
+     * @param rank the rank
+     * @param size the number of ranks
+     * @param timeout how long an operation may take, from when its turn has come
+     * @param failure where the group's failure is kept
+     */
+    protected QueuedCommunicator(int rank, int size, Duration timeout, GroupFailure failure) {
+        super(rank, size, failure);
+        this.timeout = timeout;
+        ownsThread = true;
+        thread =
+                Executors.newSingleThreadExecutor(
+                        task -> {
+                            Thread worker = new Thread(task, "tp-collectives-" + rank);
+                            worker.setDaemon(true);
+                            return worker;
+                        });
+        thread.execute(() -> Autograd.setThreads(1)); // the cores are for computing
+    }
+
+    /**
+     * Creates a rank's end of a part of a group, with the same thread.
+     *
+     * @param parent the rank's end of the group that was split
+     * @param color the color of the part
+     * @param rank the rank in the part
+     * @param size the number of ranks in the part
+     */
+    protected QueuedCommunicator(QueuedCommunicator parent, int color, int rank, int size) {
+        super(parent, color, rank, size);
+        timeout = parent.timeout;
+        thread = parent.thread;
+        ownsThread = false;
+    }
+
+    /**
+     * Carries out an operation. Looks often whether the group has failed, and does not touch the
+     * tensors any more when it returns or throws.
+     *
+     * @param call the operation
+     * @throws Exception if it fails, which ends the group
+     */
+    protected abstract void execute(CollectiveCall call) throws Exception;
+
+    /**
+     * Returns how long an operation may take.
+     *
+     * @return the time-out
+     */
+    protected final Duration getTimeout() {
+        return timeout;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public boolean isAsynchronous() {
+        return true;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected final Work start(CollectiveCall call) {
+        QueuedWork work = new QueuedWork(call);
+        try {
+            thread.execute(work);
+        } catch (RejectedExecutionException e) {
+            getFailure().set(new CollectiveException("the group was closed before " + call, e));
+            getFailure().check(getRank(), getSize());
+        }
+        return work;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void close() {
+        if (!ownsThread) {
+            return;
+        }
+        thread.shutdown();
+        boolean interrupted = false;
+        try {
+            if (!thread.awaitTermination(CLOSE_SECONDS, TimeUnit.SECONDS)) {
+                abort(new IllegalStateException("the group was closed"));
+            }
+        } catch (InterruptedException e) {
+            interrupted = true;
+            abort(e);
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    /** An operation in the queue. */
+    private final class QueuedWork implements Work, Runnable {
+
+        private final CollectiveCall call;
+        private final CountDownLatch done = new CountDownLatch(1);
+
+        QueuedWork(CollectiveCall call) {
+            this.call = call;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void run() {
+            try (PointerScope scope = new PointerScope()) {
+                if (!getFailure().isSet()) {
+                    execute(call);
+                    call.finish();
+                }
+            } catch (CollectiveException e) {
+                getFailure().set(e);
+            } catch (Throwable t) {
+                getFailure()
+                        .set(
+                                new CollectiveException(
+                                        "rank " + getRank() + " failed in " + call + ": " + t, t));
+            } finally {
+                done.countDown();
+            }
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void await() {
+            boolean interrupted = false;
+            while (true) {
+                try {
+                    done.await();
+                    break;
+                } catch (InterruptedException e) {
+                    interrupted = true; // ends the group, but not the wait for the tensors
+                    getFailure()
+                            .set(
+                                    new CollectiveException(
+                                            "rank " + getRank() + " was interrupted in " + call,
+                                            e));
+                }
+            }
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+            if (!call.isFinished()) {
+                getFailure().check(getRank(), getSize());
+            }
+        }
+    }
+}
