@@ -91,7 +91,18 @@ public abstract class QueuedCommunicator extends AbstractCommunicator {
     /** {@inheritDoc} */
     @Override
     protected final Work start(CollectiveCall call) {
-        QueuedWork work = new QueuedWork(call);
+        return submit(call, () -> execute(call));
+    }
+
+    /**
+     * Queues something that is to be done in its turn, on the thread of the communicator.
+     *
+     * @param call the operation that it is part of
+     * @param task what is to be done
+     * @return the work
+     */
+    protected final Work submit(CollectiveCall call, Task task) {
+        QueuedWork work = new QueuedWork(call, task);
         try {
             thread.execute(work);
         } catch (RejectedExecutionException e) {
@@ -99,6 +110,20 @@ public abstract class QueuedCommunicator extends AbstractCommunicator {
             getFailure().check(getRank(), getSize());
         }
         return work;
+    }
+
+    /**
+     * Runs something on the thread of the communicator, after what is under way, even if the group
+     * has failed.
+     *
+     * @param task what is to be done
+     */
+    protected final void later(Runnable task) {
+        try {
+            thread.execute(task);
+        } catch (RejectedExecutionException e) {
+            return; // closed meanwhile, which does all that is to be done
+        }
     }
 
     /** {@inheritDoc} */
@@ -122,14 +147,28 @@ public abstract class QueuedCommunicator extends AbstractCommunicator {
         }
     }
 
+    /** What the thread does in its turn. */
+    @FunctionalInterface
+    protected interface Task {
+
+        /**
+         * Does it.
+         *
+         * @throws Exception if it fails, which ends the group
+         */
+        void run() throws Exception;
+    }
+
     /** An operation in the queue. */
     private final class QueuedWork implements Work, Runnable {
 
         private final CollectiveCall call;
+        private final Task task;
         private final CountDownLatch done = new CountDownLatch(1);
 
-        QueuedWork(CollectiveCall call) {
+        QueuedWork(CollectiveCall call, Task task) {
             this.call = call;
+            this.task = task;
         }
 
         /** {@inheritDoc} */
@@ -137,7 +176,7 @@ public abstract class QueuedCommunicator extends AbstractCommunicator {
         public void run() {
             try (PointerScope scope = new PointerScope()) {
                 if (!getFailure().isSet()) {
-                    execute(call);
+                    task.run();
                     call.finish();
                 }
             } catch (CollectiveException e) {

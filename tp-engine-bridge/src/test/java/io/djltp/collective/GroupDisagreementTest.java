@@ -93,7 +93,7 @@ public class GroupDisagreementTest {
     public void everyRankIsToldWhatTheOthersCalled(
             String what, RankThreads.Body most, RankThreads.Body last, String first, String third)
             throws Exception {
-        List<Communicator> group = LocalCommunicator.create(3, Duration.ofMinutes(10));
+        List<Communicator> group = TestBackend.current().create(3, Duration.ofMinutes(10));
         Throwable[] outcomes =
                 RankThreads.outcomes(
                         group,
@@ -114,7 +114,7 @@ public class GroupDisagreementTest {
     /** The third call differs: the message says which call it was. */
     @Test(timeOut = 60_000)
     public void theCallIsNumbered() throws Exception {
-        List<Communicator> group = LocalCommunicator.create(2, Duration.ofMinutes(10));
+        List<Communicator> group = TestBackend.current().create(2, Duration.ofMinutes(10));
         Throwable[] outcomes =
                 RankThreads.outcomes(
                         group,

@@ -50,7 +50,7 @@ public final class RankThreads {
      * @throws Exception what the first rank that failed threw
      */
     public static void run(int size, Body body) throws Exception {
-        List<Communicator> group = LocalCommunicator.create(size, TIMEOUT);
+        List<Communicator> group = TestBackend.current().create(size, TIMEOUT);
         AtomicReference<Throwable> first = new AtomicReference<>();
         outcomes(
                 group,

@@ -1,0 +1,236 @@
+package io.djltp.collective.tcp;
+
+import io.djltp.collective.CollectiveCall;
+import io.djltp.collective.CollectiveException;
+import io.djltp.collective.GroupFailure;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.SelectionKey;
+import java.nio.channels.Selector;
+import java.nio.channels.SocketChannel;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * Sends something to every peer and receives something from every peer, all at once: the one
+ * primitive that the collectives of the {@code tcp} backend are made of.
+ *
+ * <p>With every message goes what the sender has called, so that ranks that call different things
+ * find out instead of mistaking one's bytes for the other's.
+ */
+final class PeerExchange implements AutoCloseable {
+
+    private static final long SPIN_NANOS = 20_000;
+    private static final long WAIT_MILLIS = 50;
+    private static final long HEADER_NANOS = 1_000_000_000; // for those that also disagree
+
+    private final SocketChannel[] peers; // null for this rank
+    private final int rank;
+    private final GroupFailure failure;
+    private final Selector selector;
+
+    /**
+     * Takes over the connections of a rank.
+     *
+     * @param peers the connection to every rank, {@code null} for this one
+     * @param rank this rank
+     * @param failure the failure of the group, which ends an exchange
+     */
+    PeerExchange(SocketChannel[] peers, int rank, GroupFailure failure) throws IOException {
+        this.peers = peers;
+        this.rank = rank;
+        this.failure = failure;
+        selector = Selector.open();
+        for (int i = 0; i < peers.length; i++) {
+            if (i != rank) {
+                peers[i].configureBlocking(false);
+                peers[i].register(selector, 0);
+            }
+        }
+    }
+
+    /** What a rank has with its peers in one exchange. */
+    interface Buffers {
+
+        /** Returns a peer's buffers: direct ones, from their positions to their limits. */
+        ByteBuffer[] of(int peer);
+    }
+
+    /**
+     * Exchanges messages with some of the peers.
+     *
+     * @param members the ranks that take part, in the order of their group
+     * @param call what this rank has called
+     * @param sent what goes to each member, by its place in {@code members}
+     * @param received where goes what comes from each member
+     * @param timeout how long it may take
+     * @throws IOException if a connection is lost
+     */
+    void run(int[] members, CollectiveCall call, Buffers sent, Buffers received, Duration timeout)
+            throws IOException {
+        String description = call.describe();
+        byte[] header = Message.header(call.getAgreement(), description);
+        Message[] messages = new Message[members.length];
+        for (int i = 0; i < members.length; i++) {
+            if (members[i] != rank) {
+                messages[i] = new Message(peers[members[i]], header, sent.of(i), received.of(i));
+            }
+        }
+        new Run(members, messages, header, description, timeout).complete();
+    }
+
+    /** Lets an exchange that waits look at the failure of the group. */
+    void wakeUp() {
+        selector.wakeup();
+    }
+
+    /** Closes the connections, so that the peers find out. */
+    @Override
+    public void close() {
+        for (SocketChannel peer : peers) {
+            if (peer != null) {
+                try {
+                    peer.close();
+                } catch (IOException e) {
+                    continue; // it is closed all the same
+                }
+            }
+        }
+        try {
+            selector.close();
+        } catch (IOException e) {
+            return; // nothing depends on it
+        }
+    }
+
+    /** One exchange under way. */
+    private final class Run {
+
+        private final int[] members;
+        private final Message[] messages;
+        private final byte[] header;
+        private final String description;
+        private final Duration timeout;
+        private final long begin = System.nanoTime();
+        private long moved = begin;
+        private boolean disagreement;
+
+        Run(
+                int[] members,
+                Message[] messages,
+                byte[] header,
+                String description,
+                Duration timeout) {
+            this.members = members;
+            this.messages = messages;
+            this.header = header;
+            this.description = description;
+            this.timeout = timeout;
+        }
+
+        void complete() throws IOException {
+            while (advance()) {
+                failure.check(rank, peers.length);
+                long now = System.nanoTime();
+                if (disagreement && (now - begin > HEADER_NANOS || allHeadersHere())) {
+                    throw new CollectiveException(describeDisagreement());
+                }
+                if (now - begin > timeout.toNanos()) {
+                    throw new PeerSilentException(describeTimeout());
+                }
+                if (now - moved > SPIN_NANOS) {
+                    await();
+                }
+            }
+        }
+
+        /** Moves what can be moved. Returns whether anything is left to do. */
+        private boolean advance() throws IOException {
+            boolean left = false;
+            for (int i = 0; i < messages.length; i++) {
+                Message message = messages[i];
+                if (message != null && !message.isDone()) {
+                    advance(members[i], message);
+                    left |= !message.isDone();
+                }
+            }
+            return left || disagreement;
+        }
+
+        private void advance(int peer, Message message) throws IOException {
+            boolean hadHeader = message.hasHeader();
+            boolean change;
+            try {
+                change = message.advance(hadHeader && !disagreement);
+                if (!hadHeader && message.hasHeader()) {
+                    if (!message.agreesWith(header)) {
+                        disagreement = true;
+                    } else if (!disagreement) {
+                        message.checkSize(peer, rank);
+                        message.advance(true);
+                    }
+                }
+            } catch (IOException e) {
+                throw new PeerLostException(peer, description, e);
+            }
+            if (change) {
+                moved = System.nanoTime();
+            }
+        }
+
+        private void await() throws IOException {
+            for (int i = 0; i < messages.length; i++) {
+                if (messages[i] != null) {
+                    int interest = messages[i].isSent() ? 0 : SelectionKey.OP_WRITE;
+                    interest |= messages[i].isReceived() ? 0 : SelectionKey.OP_READ;
+                    SelectionKey key = peers[members[i]].keyFor(selector);
+                    if (key.interestOps() != interest) {
+                        key.interestOps(interest);
+                    }
+                }
+            }
+            selector.select(key -> {}, WAIT_MILLIS);
+        }
+
+        private boolean allHeadersHere() {
+            for (Message message : messages) {
+                if (message != null && !message.hasHeader()) {
+                    return false;
+                }
+            }
+            return true;
+        }
+
+        private String describeDisagreement() {
+            StringBuilder text = new StringBuilder("the ranks called different operations:");
+            for (int i = 0; i < members.length; i++) {
+                text.append(i == 0 ? " " : "; ").append("rank ").append(members[i]).append(' ');
+                if (messages[i] == null) {
+                    text.append(description);
+                } else {
+                    text.append(messages[i].hasHeader() ? messages[i].description() : "not yet");
+                }
+            }
+            return text.toString();
+        }
+
+        private String describeTimeout() {
+            List<String> missing = new ArrayList<>();
+            for (int i = 0; i < members.length; i++) {
+                if (messages[i] != null && !messages[i].isDone()) {
+                    missing.add("rank " + members[i]);
+                }
+            }
+            return "time-out after "
+                    + timeout.toMillis()
+                    + " ms: rank "
+                    + rank
+                    + " waits in "
+                    + description
+                    + " for "
+                    + String.join(", ", missing);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+package io.djltp.collective.tcp;
+
+import io.djltp.collective.BlockReduction;
+import io.djltp.collective.CollectiveCall;
+import io.djltp.collective.CollectiveException;
+import io.djltp.collective.Communicator;
+import io.djltp.collective.GroupFailure;
+import io.djltp.collective.QueuedCommunicator;
+import io.djltp.collective.ShardRange;
+
+import org.bytedeco.pytorch.Tensor;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.channels.SocketChannel;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Comparator;
+import java.util.List;
+import java.util.function.UnaryOperator;
+
+/**
+ * The {@code tcp} backend: CPU ranks of many processes and machines, each connected to each other
+ * by a socket.
+ *
+ * <p>A large all-reduce is a reduce-scatter and an all-gather: every rank sends every other its
+ * share, adds up what comes, and sends the sum to all. That moves as few bytes as a ring does, in
+ * two steps instead of {@code 2 (p - 1)}, and adds in the order of the ranks: results are those of
+ * the {@code local} backend, bit for bit. A small one is sent whole to all, in one step.
+ */
+public final class TcpCommunicator extends QueuedCommunicator {
+
+    private static final long SMALL_BYTES = 1 << 15;
+
+    private final PeerExchange exchange;
+    private final int[] members; // the ranks of this group, as the connections are numbered
+    private final Staging staging;
+    private final BlockReduction reduction = new BlockReduction();
+    private final UnaryOperator<CollectiveException> explanation;
+    private final boolean whole; // not a part of another group
+
+    /**
+     * Creates a rank's end of the group of all ranks.
+     *
+     * @param peers the connection to every rank, {@code null} for this one; taken over
+     * @param rank the rank
+     * @param timeout how long an operation may take
+     * @param failure where the group's failure is kept
+     * @param explanation finds out why a rank is lost or silent, if something more is known; it may
+     *     take a moment
+     * @throws IOException if the connections cannot be used
+     */
+    public TcpCommunicator(
+            SocketChannel[] peers,
+            int rank,
+            Duration timeout,
+            GroupFailure failure,
+            UnaryOperator<CollectiveException> explanation)
+            throws IOException {
+        super(rank, peers.length, timeout, failure);
+        this.explanation = explanation;
+        exchange = new PeerExchange(peers, rank, failure);
+        members = new int[peers.length];
+        Arrays.setAll(members, i -> i);
+        staging = new Staging();
+        whole = true;
+        failure.onSet(
+                () -> {
+                    exchange.wakeUp();
+                    later(exchange::close); // so that the others find out
+                });
+    }
+
+    private TcpCommunicator(TcpCommunicator parent, int color, int rank, int[] members) {
+        super(parent, color, rank, members.length);
+        this.members = members;
+        explanation = parent.explanation;
+        exchange = parent.exchange;
+        staging = parent.staging;
+        whole = false;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected void execute(CollectiveCall call) {
+        switch (call.getCollective()) {
+            case ALL_REDUCE:
+                allReduce(call);
+                break;
+            case ALL_GATHER:
+                allGather(call);
+                break;
+            case REDUCE_SCATTER:
+                reduceScatter(call);
+                break;
+            case BROADCAST:
+                broadcast(call);
+                break;
+            case ALL_TO_ALL:
+                allToAll(call);
+                break;
+            default:
+                run(call, i -> TensorBuffers.NONE, i -> TensorBuffers.NONE);
+        }
+    }
+
+    private void run(
+            CollectiveCall call, PeerExchange.Buffers sent, PeerExchange.Buffers received) {
+        try {
+            exchange.run(members, call, sent, received, getTimeout());
+        } catch (IOException e) {
+            throw explanation.apply(new CollectiveException(e.getMessage(), e.getCause()));
+        }
+    }
+
+    private void allReduce(CollectiveCall call) {
+        Tensor tensor = flat(call.getInput().tensor());
+        long size = tensor.numel();
+        if (call.getBytes() <= SMALL_BYTES) {
+            Tensor[] all = staging.slots(tensor, size, getRank(), getSize());
+            run(call, i -> TensorBuffers.of(tensor, 0, size), i -> staging.buffers(i, size));
+            reduction.reduce(all, 0, size, call.getOp(), new Tensor[] {tensor}, 0);
+            return;
+        }
+        ShardRange own = range(size, getRank());
+        Tensor mine = tensor.narrow(0, own.start(), own.length());
+        Tensor[] all = staging.slots(mine, own.length(), getRank(), getSize());
+        run(call, i -> part(tensor, range(size, i)), i -> staging.buffers(i, own.length()));
+        reduction.reduce(all, 0, own.length(), call.getOp(), new Tensor[] {mine}, 0);
+        run(call, i -> part(tensor, own), i -> part(tensor, range(size, i)));
+    }
+
+    private void allGather(CollectiveCall call) {
+        Tensor output = flat(call.getOutput().tensor());
+        Tensor input = flat(call.getInput().tensor());
+        ShardRange[] parts = ranges(call.getShares());
+        run(call, i -> TensorBuffers.of(input, 0, input.numel()), i -> part(output, parts[i]));
+        copy(input, part(parts[getRank()], output));
+    }
+
+    private void reduceScatter(CollectiveCall call) {
+        Tensor input = flat(call.getInput().tensor());
+        Tensor output = flat(call.getOutput().tensor());
+        ShardRange[] parts = ranges(call.getShares());
+        long size = output.numel();
+        Tensor mine = part(parts[getRank()], input);
+        Tensor[] all = staging.slots(mine, size, getRank(), getSize());
+        run(call, i -> part(input, parts[i]), i -> staging.buffers(i, size));
+        reduction.reduce(all, 0, size, call.getOp(), new Tensor[] {output}, 0);
+        if (getSize() == 1) {
+            copy(mine, output);
+        }
+    }
+
+    /** The root sends a part to each rank, and the ranks send their parts to each other. */
+    private void broadcast(CollectiveCall call) {
+        Tensor tensor = flat(call.getInput().tensor());
+        long size = tensor.numel();
+        int root = call.getRoot();
+        boolean isRoot = getRank() == root;
+        if (call.getBytes() <= SMALL_BYTES || getSize() == 2) {
+            ShardRange all = new ShardRange(0, size);
+            run(
+                    call,
+                    i -> isRoot ? part(tensor, all) : TensorBuffers.NONE,
+                    i -> i == root ? part(tensor, all) : TensorBuffers.NONE);
+            return;
+        }
+        ShardRange own = range(size, getRank());
+        run(
+                call,
+                i -> isRoot ? part(tensor, range(size, i)) : TensorBuffers.NONE,
+                i -> i == root ? part(tensor, own) : TensorBuffers.NONE);
+        run(
+                call,
+                i -> i == root ? TensorBuffers.NONE : part(tensor, own),
+                i -> isRoot ? TensorBuffers.NONE : part(tensor, range(size, i)));
+    }
+
+    private void allToAll(CollectiveCall call) {
+        Tensor input = flat(call.getInput().tensor());
+        Tensor output = flat(call.getOutput().tensor());
+        ShardRange[] from = ranges(call.getShares());
+        ShardRange[] to = ranges(call.getReceivedShares());
+        run(call, i -> part(input, from[i]), i -> part(output, to[i]));
+        copy(part(from[getRank()], input), part(to[getRank()], output));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected Communicator startSplit(CollectiveCall call, int color, int key) {
+        ByteBuffer own = direct().putInt(color).putInt(key).flip();
+        ByteBuffer[] places = new ByteBuffer[getSize()];
+        Arrays.setAll(places, i -> i == getRank() ? own : direct());
+        submit(
+                        call,
+                        () ->
+                                run(
+                                        call,
+                                        i -> new ByteBuffer[] {own.duplicate()},
+                                        i -> new ByteBuffer[] {places[i].duplicate()}))
+                .await();
+        List<Integer> part = new ArrayList<>();
+        for (int i = 0; i < places.length; i++) {
+            if (places[i].getInt(0) == color) {
+                part.add(i);
+            }
+        }
+        part.sort(Comparator.comparingInt(i -> places[i].getInt(4))); // stable
+        int[] numbers = part.stream().mapToInt(i -> members[i]).toArray();
+        return new TcpCommunicator(this, color, part.indexOf(getRank()), numbers);
+    }
+
+    private static ByteBuffer direct() {
+        return ByteBuffer.allocateDirect(8).order(ByteOrder.BIG_ENDIAN);
+    }
+
+    private ShardRange range(long size, int index) {
+        return ShardRange.balanced(size, index, getSize());
+    }
+
+    private static ShardRange[] ranges(long[] shares) {
+        ShardRange[] ranges = new ShardRange[shares.length];
+        long start = 0;
+        for (int i = 0; i < shares.length; i++) {
+            ranges[i] = new ShardRange(start, shares[i]);
+            start += shares[i];
+        }
+        return ranges;
+    }
+
+    private static ByteBuffer[] part(Tensor tensor, ShardRange range) {
+        return TensorBuffers.of(tensor, range.start(), range.length());
+    }
+
+    private static Tensor part(ShardRange range, Tensor tensor) {
+        return tensor.narrow(0, range.start(), range.length());
+    }
+
+    private static Tensor flat(Tensor tensor) {
+        return tensor.detach().view(-1);
+    }
+
+    private static void copy(Tensor from, Tensor to) {
+        if (from.numel() > 0 && from.data_ptr().address() != to.data_ptr().address()) {
+            to.copy_(from);
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void close() {
+        super.close();
+        reduction.close();
+        if (whole) {
+            staging.close();
+            exchange.close();
+        }
+    }
+}
