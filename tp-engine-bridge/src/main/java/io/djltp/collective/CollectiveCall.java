@@ -6,6 +6,7 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.bridge.TensorView;
 
 import java.util.Arrays;
+import java.util.Objects;
 
 /**
  * One call of a collective operation by one rank: what a backend carries out, what the ranks must
@@ -176,8 +177,25 @@ public final class CollectiveCall {
         return finished != 0;
     }
 
+    /** Returns whether two ranks have called the same: shapes may differ where shares do. */
+    boolean agreesWith(CollectiveCall other) {
+        if (collective != other.collective
+                || sequence != other.sequence
+                || op != other.op
+                || root != other.root
+                || dataType != other.dataType) {
+            return false;
+        }
+        if (collective == Collective.ALL_TO_ALL) {
+            return true;
+        }
+        return inputShares == null
+                ? Objects.equals(shape, other.shape)
+                : Arrays.equals(inputShares, other.inputShares);
+    }
+
     /**
-     * Returns what must be the same on all ranks: shapes may differ where shares do.
+     * Returns what must be the same on all ranks, for ranks of other processes.
      *
      * @return a text
      */

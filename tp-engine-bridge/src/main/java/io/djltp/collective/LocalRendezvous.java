@@ -188,9 +188,8 @@ final class LocalRendezvous {
     }
 
     private boolean checkAgreement() {
-        String first = calls[0].getAgreement();
         for (CollectiveCall call : calls) {
-            if (!call.getAgreement().equals(first)) {
+            if (!call.agreesWith(calls[0])) {
                 StringBuilder text = new StringBuilder("the ranks called different operations:");
                 for (int i = 0; i < calls.length; i++) {
                     text.append(i == 0 ? " " : "; ").append("rank ").append(i).append(' ');
