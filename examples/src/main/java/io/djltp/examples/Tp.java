@@ -3,6 +3,8 @@ package io.djltp.examples;
 import io.djltp.examples.lemma.LemmaCommand;
 import io.djltp.examples.train.TrainCommand;
 import io.djltp.examples.verify.VerifyCommand;
+import io.djltp.job.JobFailedException;
+import io.djltp.mesh.RankFailedException;
 
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
@@ -52,12 +54,22 @@ public final class Tp implements Runnable {
         throw new ParameterException(spec.commandLine(), "Choose a command");
     }
 
+    private static boolean isEndOfJob(Exception e) {
+        return e instanceof JobFailedException
+                || e instanceof RankFailedException && ((RankFailedException) e).isRemote();
+    }
+
     /** Prints one line for bad input, and the whole trace of what should not have happened. */
     private static int report(
             Exception e, CommandLine command, CommandLine.ParseResult parseResult) {
         if (e instanceof BadInputException) {
             command.getErr().println("tp: " + e.getMessage());
             return CommandLine.ExitCode.USAGE;
+        }
+        if (isEndOfJob(e)) {
+            // what went wrong is in another process, which prints its trace
+            command.getErr().println("tp: the job has ended: " + e.getMessage());
+            return CommandLine.ExitCode.SOFTWARE;
         }
         e.printStackTrace(command.getErr());
         return CommandLine.ExitCode.SOFTWARE;

@@ -76,7 +76,12 @@ public class VocabParallelAccuracy extends AbstractAccuracy {
                 Autograd.GradMode mode = Autograd.gradMode(false)) {
             VocabShard shard =
                     new VocabShard(
-                            scope, context, logits, labels.singletonOrThrow(), Long.MIN_VALUE);
+                            scope,
+                            context,
+                            logits,
+                            labels.singletonOrThrow(),
+                            Long.MIN_VALUE,
+                            this);
             NDArray label = shard.reduce(shard.ownedLogit(), ReduceOp.SUM);
             NDArray wide = shard.logits.toType(DataType.FLOAT32, false);
             NDArray before = RowOps.countBefore(wide, label, shard.labels.sub(shard.start));

@@ -77,7 +77,8 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
         try (NDManager scope = logits.getManager().newSubManager();
                 Autograd.GradMode mode = Autograd.gradMode(false)) {
             VocabShard shard =
-                    new VocabShard(scope, context, logits, labels.singletonOrThrow(), ignoreIndex);
+                    new VocabShard(
+                            scope, context, logits, labels.singletonOrThrow(), ignoreIndex, this);
             NDArray value = compute(shard, backward, logits, context);
             value.attach(logits.getManager());
             return value;

@@ -36,14 +36,19 @@ final class VocabShard {
      * @param logits the logits, [x1, ..., xn, classes of this rank]
      * @param labels the labels, [x1, ..., xn], of any numeric type
      * @param ignoreIndex the label of rows that do not count
+     * @param user the loss or evaluator, which errors of collective operations then name
      */
     VocabShard(
             NDManager manager,
             ParallelContext context,
             NDArray logits,
             NDArray labels,
-            long ignoreIndex) {
+            long ignoreIndex,
+            Object user) {
         group = context == null ? null : context.getTensorGroup();
+        if (group != null) {
+            group.setIssuer(user.getClass().getSimpleName());
+        }
         Shape shape = logits.getShape();
         long columns = shape.get(shape.dimension() - 1);
         if (size() > 1) {

@@ -2,6 +2,7 @@ package io.djltp.mesh;
 
 import ai.djl.Device;
 
+import io.djltp.backend.Connector;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.LocalCommunicator;
 
@@ -22,19 +23,24 @@ final class DeviceMesh {
         this.config = config;
     }
 
-    /** Creates the contexts of all ranks, with communicators that reach each other. */
+    /** Creates the contexts of this process's ranks, with communicators that reach all. */
     List<ParallelContext> connect() {
-        int size = config.getRanks();
-        List<Communicator> all = LocalCommunicator.create(size, config.getTimeout());
-        List<ParallelContext> contexts = new ArrayList<>(size);
-        for (int rank = 0; rank < size; rank++) {
-            Communicator world = all.get(rank);
+        List<? extends Communicator> all =
+                Connector.connect(
+                        config.getBackend(),
+                        config.getDevices(),
+                        config.getJob(),
+                        config.getTimeout());
+        List<ParallelContext> contexts = new ArrayList<>(all.size());
+        for (int i = 0; i < all.size(); i++) {
+            Communicator world = all.get(i);
             boolean tensor = config.getMode() != ParallelMode.DATA;
             boolean data = config.getMode() != ParallelMode.TENSOR;
-            Device device = config.getDevices().get(rank);
+            Device device = config.getDevices().get(i);
             contexts.add(
                     new ParallelContext(
                             config.getMode(),
+                            i,
                             world,
                             tensor ? world : alone(),
                             data ? world : alone(),

@@ -2,7 +2,9 @@ package io.djltp.mesh;
 
 import ai.djl.Device;
 
+import io.djltp.backend.Backend;
 import io.djltp.collective.LocalCommunicator;
+import io.djltp.job.Job;
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -24,19 +26,27 @@ public final class ParallelConfig {
     private final List<Device> devices;
     private final int threadsPerRank;
     private final Duration timeout;
+    private final Job job;
+    private final Backend backend;
+    private final int driftCheckSteps;
 
     private ParallelConfig(Builder builder) {
         mode = builder.mode;
         ranks = builder.ranks;
+        job = builder.job;
         devices =
                 builder.devices == null
-                        ? Collections.nCopies(ranks, Device.cpu())
+                        ? Collections.nCopies(builder.localRanks(), Device.cpu())
                         : List.copyOf(builder.devices);
         threadsPerRank =
                 builder.threadsPerRank > 0
                         ? builder.threadsPerRank
-                        : Math.max(1, Runtime.getRuntime().availableProcessors() / ranks);
+                        : Math.max(
+                                1,
+                                Runtime.getRuntime().availableProcessors() / builder.localRanks());
         timeout = builder.timeout;
+        backend = builder.backend;
+        driftCheckSteps = builder.driftCheckSteps;
     }
 
     /**
@@ -49,7 +59,7 @@ public final class ParallelConfig {
     }
 
     /**
-     * Returns the number of ranks.
+     * Returns the number of ranks of all processes.
      *
      * @return the number of ranks
      */
@@ -58,7 +68,43 @@ public final class ParallelConfig {
     }
 
     /**
-     * Returns the device of each rank.
+     * Returns the number of ranks of this process.
+     *
+     * @return the number of ranks
+     */
+    public int getLocalRanks() {
+        return devices.size();
+    }
+
+    /**
+     * Returns the job that this process is part of.
+     *
+     * @return the job, or {@code null} if all ranks are in this process
+     */
+    public Job getJob() {
+        return job;
+    }
+
+    /**
+     * Returns what carries out the collective operations.
+     *
+     * @return the backend; {@link Backend#AUTO} to choose what fits the devices and the job
+     */
+    public Backend getBackend() {
+        return backend;
+    }
+
+    /**
+     * Returns after how many steps the replicas of parameters are compared.
+     *
+     * @return the number of steps, or 0 for never
+     */
+    public int getDriftCheckSteps() {
+        return driftCheckSteps;
+    }
+
+    /**
+     * Returns the device of each rank of this process.
      *
      * @return the devices, in the order of the ranks
      */
@@ -101,8 +147,15 @@ public final class ParallelConfig {
         private List<Device> devices;
         private int threadsPerRank;
         private Duration timeout = LocalCommunicator.DEFAULT_TIMEOUT;
+        private Job job;
+        private Backend backend = Backend.AUTO;
+        private int driftCheckSteps;
 
         private Builder() {}
+
+        private int localRanks() {
+            return job == null ? ranks : job.getLocalRanks();
+        }
 
         /**
          * Sets how the ranks share the work.
@@ -116,7 +169,7 @@ public final class ParallelConfig {
         }
 
         /**
-         * Sets the number of ranks.
+         * Sets the number of ranks of all processes.
          *
          * @param ranks the number of ranks, 1 or more
          * @return this builder
@@ -127,9 +180,9 @@ public final class ParallelConfig {
         }
 
         /**
-         * Sets the device of each rank. Default: the CPU for all.
+         * Sets the device of each rank of this process. Default: the CPU for all.
          *
-         * @param devices one device for each rank; several ranks may share one
+         * @param devices one device for each rank; several ranks may share a CPU, but not a GPU
          * @return this builder
          */
         public Builder optDevices(List<Device> devices) {
@@ -172,6 +225,48 @@ public final class ParallelConfig {
         }
 
         /**
+         * Sets the job that this process is part of. Default: none, all ranks are in this process.
+         *
+         * @param job the job, see {@link io.djltp.backend.Launcher}, or {@code null}; stays the
+         *     caller's to close, after the trainer
+         * @return this builder
+         */
+        public Builder optJob(Job job) {
+            this.job = job;
+            return this;
+        }
+
+        /**
+         * Sets what carries out the collective operations. Default: what fits the devices and the
+         * job.
+         *
+         * @param backend the backend
+         * @return this builder
+         */
+        public Builder optBackend(Backend backend) {
+            this.backend = backend;
+            return this;
+        }
+
+        /**
+         * Compares the replicas of parameters on all ranks every so many steps, by a checksum: if
+         * they have drifted apart, the job ends with an error that names the parameter. Default: 0,
+         * never.
+         *
+         * @param steps the number of steps, or 0
+         * @return this builder
+         */
+        public Builder optDriftCheck(int steps) {
+            if (steps < 0) {
+                throw new IllegalArgumentException(
+                        "The replicas are compared every 1 or more steps, or with 0 never; not "
+                                + steps);
+            }
+            driftCheckSteps = steps;
+            return this;
+        }
+
+        /**
          * Builds the configuration.
          *
          * @return the configuration
@@ -186,19 +281,20 @@ public final class ParallelConfig {
                 throw new IllegalArgumentException(
                         "The number of ranks must be 1 or more, not " + ranks);
             }
-            if (devices != null && devices.size() != ranks) {
+            if (job != null && job.getRanks() != ranks) {
+                throw new IllegalArgumentException(
+                        "The job has "
+                                + job.getRanks()
+                                + " ranks, not "
+                                + ranks
+                                + ": set the number that the job was joined with");
+            }
+            if (devices != null && devices.size() != localRanks()) {
                 throw new IllegalArgumentException(
                         devices.size()
                                 + " devices for "
-                                + ranks
-                                + " ranks: give one device for each rank");
-            }
-            if (ranks > 1 && devices != null && devices.stream().anyMatch(Device::isGpu)) {
-                throw new IllegalArgumentException(
-                        "Several ranks on "
-                                + devices
-                                + " need a backend for GPUs, and this version has only the local"
-                                + " one for CPUs: use Device.cpu() or 1 rank");
+                                + localRanks()
+                                + " ranks: give one device for each rank of this process");
             }
             return new ParallelConfig(this);
         }

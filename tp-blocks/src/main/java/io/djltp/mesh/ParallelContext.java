@@ -2,12 +2,14 @@ package io.djltp.mesh;
 
 import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
+import ai.djl.nn.Block;
 
 import io.djltp.bridge.GradientKeeper;
 import io.djltp.bridge.RegionMappings;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.Communicator;
 
+import java.util.HashMap;
 import java.util.IdentityHashMap;
 import java.util.Map;
 
@@ -23,11 +25,12 @@ public final class ParallelContext implements AutoCloseable {
     private static final ThreadLocal<ParallelContext> CURRENT = new ThreadLocal<>();
 
     private final ParallelMode mode;
+    private final int localIndex;
     private final Communicator world;
     private final Communicator tensorGroup;
     private final Communicator dataGroup;
     private final Device device;
-    private final RegionMappings mappings;
+    private final Map<String, RegionMappings> mappings = new HashMap<>(); // by who uses them
     private final GradientKeeper gradientKeeper = new GradientKeeper();
     private final Map<NDArray, ShardedLayout> layouts = new IdentityHashMap<>();
 
@@ -36,16 +39,17 @@ public final class ParallelContext implements AutoCloseable {
 
     ParallelContext(
             ParallelMode mode,
+            int localIndex,
             Communicator world,
             Communicator tensorGroup,
             Communicator dataGroup,
             Device device) {
         this.mode = mode;
+        this.localIndex = localIndex;
         this.world = world;
         this.tensorGroup = tensorGroup;
         this.dataGroup = dataGroup;
         this.device = device;
-        mappings = new RegionMappings(tensorGroup);
     }
 
     /**
@@ -71,7 +75,7 @@ public final class ParallelContext implements AutoCloseable {
     }
 
     /**
-     * Returns this rank's number.
+     * Returns this rank's number in the job.
      *
      * @return the rank, from 0
      */
@@ -80,7 +84,25 @@ public final class ParallelContext implements AutoCloseable {
     }
 
     /**
-     * Returns the number of ranks.
+     * Returns this rank's place among the ranks of its process.
+     *
+     * @return the index, from 0
+     */
+    public int getLocalIndex() {
+        return localIndex;
+    }
+
+    /**
+     * Returns the group of all ranks.
+     *
+     * @return this rank's end of the group
+     */
+    public Communicator getWorld() {
+        return world;
+    }
+
+    /**
+     * Returns the number of ranks of all processes.
      *
      * @return the number of ranks
      */
@@ -118,10 +140,31 @@ public final class ParallelContext implements AutoCloseable {
     /**
      * Returns the autograd mappings in and out of tensor-parallel regions.
      *
+     * @param user the layer that uses them, which errors then name
+     * @return the mappings
+     */
+    public RegionMappings getMappings(Block user) {
+        return mappings.computeIfAbsent(
+                user.getClass().getSimpleName(), name -> new RegionMappings(tensorGroup, name));
+    }
+
+    /**
+     * Returns the autograd mappings for code outside of layers.
+     *
      * @return the mappings
      */
     public RegionMappings getMappings() {
-        return mappings;
+        return mappings.computeIfAbsent("", name -> new RegionMappings(tensorGroup));
+    }
+
+    /** Returns the first exception in a backward pass, and forgets it. */
+    Throwable takeFailure() {
+        Throwable first = null;
+        for (RegionMappings users : mappings.values()) {
+            Throwable failure = users.takeFailure();
+            first = first == null ? failure : first;
+        }
+        return first;
     }
 
     /**
@@ -211,7 +254,7 @@ public final class ParallelContext implements AutoCloseable {
     public void close() {
         layouts.clear();
         gradientKeeper.close();
-        mappings.close();
+        mappings.values().forEach(RegionMappings::close);
         world.close();
         tensorGroup.close();
         dataGroup.close();

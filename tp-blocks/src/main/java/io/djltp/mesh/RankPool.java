@@ -2,6 +2,7 @@ package io.djltp.mesh;
 
 import io.djltp.bridge.Autograd;
 import io.djltp.bridge.LibTorch;
+import io.djltp.job.Job;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -31,7 +32,11 @@ public final class RankPool implements AutoCloseable {
     /** How long ranks that were aborted or closed may take to finish what they are computing. */
     private static final Duration GRACE = Duration.ofSeconds(30);
 
+    /** How many operations of each rank are written when the job fails. */
+    private static final int SHOWN_CALLS = 12;
+
     private final List<ParallelContext> contexts;
+    private final Job job; // or null
     private final List<ExecutorService> threads = new ArrayList<>();
     private final AtomicReference<RuntimeException> failure = new AtomicReference<>();
     private boolean closed;
@@ -45,6 +50,7 @@ public final class RankPool implements AutoCloseable {
     public RankPool(ParallelConfig config) {
         LibTorch.load();
         int before = Autograd.getThreads();
+        job = config.getJob();
         contexts = new DeviceMesh(config).connect();
         for (ParallelContext context : contexts) {
             threads.add(
@@ -83,7 +89,7 @@ public final class RankPool implements AutoCloseable {
     }
 
     /**
-     * Returns the number of ranks.
+     * Returns the number of ranks of this process.
      *
      * @return the number of ranks
      */
@@ -92,17 +98,44 @@ public final class RankPool implements AutoCloseable {
     }
 
     /**
-     * Returns the context of a rank. To be used by its thread, or while no task runs.
+     * Returns the number of ranks of all processes.
      *
-     * @param rank the rank
-     * @return the context
+     * @return the number of ranks
      */
-    public ParallelContext getContext(int rank) {
-        return contexts.get(rank);
+    public int getWorldSize() {
+        return contexts.get(0).getSize();
     }
 
     /**
-     * Runs a task on all ranks and waits for all of them.
+     * Returns whether there are ranks in other processes.
+     *
+     * @return whether this process has not all ranks
+     */
+    public boolean isDistributed() {
+        return getWorldSize() > size();
+    }
+
+    /**
+     * Returns whether a rank has failed, or the pool was closed.
+     *
+     * @return whether no task can be run any more
+     */
+    public boolean isOver() {
+        return closed || failure.get() != null;
+    }
+
+    /**
+     * Returns the context of a rank. To be used by its thread, or while no task runs.
+     *
+     * @param index the place of the rank among those of this process
+     * @return the context
+     */
+    public ParallelContext getContext(int index) {
+        return contexts.get(index);
+    }
+
+    /**
+     * Runs a task on all ranks of this process and waits for all of them.
      *
      * @param task the task
      * @param <T> the type of a rank's result
@@ -138,7 +171,8 @@ public final class RankPool implements AutoCloseable {
             closed = true;
             threads.forEach(ExecutorService::shutdown);
         }
-        contexts.get(0).abort(new IllegalStateException("the ranks were closed"));
+        Exception cause = new IllegalStateException("the ranks were closed");
+        contexts.forEach(context -> context.abort(cause));
         stopped = awaitThreads();
         if (stopped) {
             contexts.forEach(ParallelContext::close);
@@ -181,8 +215,7 @@ public final class RankPool implements AutoCloseable {
     private void checkUsable() {
         RuntimeException first = failure.get();
         if (first instanceof RankFailedException) {
-            int rank = ((RankFailedException) first).getRank();
-            throw new RankFailedException(rank, first.getCause());
+            throw ((RankFailedException) first).again();
         }
         if (first != null) {
             throw new IllegalStateException(first.getMessage(), first.getCause());
@@ -197,12 +230,36 @@ public final class RankPool implements AutoCloseable {
             return task.run(context);
         } catch (Throwable t) {
             // of an exception in a gradient hook libtorch passes on nothing but the message
-            Throwable first = context.getMappings().takeFailure();
-            Throwable cause = first == null ? t : first;
-            failure.compareAndSet(null, new RankFailedException(context.getRank(), cause));
-            context.abort(cause);
+            Throwable first = context.takeFailure();
+            fail(context, first == null ? t : first);
             return null;
         }
+    }
+
+    private void fail(ParallelContext context, Throwable cause) {
+        RankFailedException failed = RankFailedException.of(context.getRank(), cause);
+        if (failure.compareAndSet(null, failed)) {
+            logger.error("{}{}", failed.getMessage(), lastOperations());
+            if (job != null && !failed.isRemote()) {
+                job.fail(context.getRank(), cause);
+            }
+        }
+        contexts.forEach(each -> each.abort(cause));
+    }
+
+    /** Which rank was where: the first thing to know of a job that hung or fell apart. */
+    private String lastOperations() {
+        StringBuilder text = new StringBuilder();
+        for (ParallelContext context : contexts) {
+            List<String> entries = context.getWorld().getRecorder().entries();
+            text.append(System.lineSeparator()).append("rank ").append(context.getRank());
+            text.append(entries.isEmpty() ? " has not called anything yet" : ", the last calls:");
+            for (String entry :
+                    entries.subList(Math.max(0, entries.size() - SHOWN_CALLS), entries.size())) {
+                text.append(System.lineSeparator()).append("    ").append(entry);
+            }
+        }
+        return text.toString();
     }
 
     /**
@@ -229,7 +286,10 @@ public final class RankPool implements AutoCloseable {
                     interrupted = true;
                     String message = "Interrupted while the ranks were running";
                     failure.compareAndSet(null, new IllegalStateException(message, e));
-                    contexts.get(0).abort(e);
+                    contexts.forEach(context -> context.abort(e));
+                    if (job != null) {
+                        job.fail(-1, failure.get());
+                    }
                 } catch (ExecutionException e) {
                     throw new IllegalStateException(e.getCause()); // runOn catches everything
                 }

@@ -9,6 +9,7 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
+import io.djltp.bridge.RegionMappings;
 import io.djltp.mesh.ParallelContext;
 import io.djltp.mesh.ParallelMode;
 import io.djltp.sharding.RankParameterStore;
@@ -78,10 +79,10 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
         checkInput(input, inputFeatures(context));
         boolean gather = checkBatch(context, input);
         if (gather) {
-            long batch = context.getGlobalBatch();
-            input =
-                    context.getMappings()
-                            .gatherFromSequenceRegion(input, batch, hasPartialInputGradient());
+            RegionMappings mappings = context.getMappings(this);
+            // a product that overlaps reduces the gradient itself
+            boolean partial = hasPartialInputGradient() && !mappings.canOverlap(input, weight);
+            input = mappings.gatherFromSequenceRegion(input, context.getGlobalBatch(), partial);
             context.setBatchSharded(false);
         }
         return new NDList(forwardRank(context, input, gather, weight, bias));

@@ -4,6 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.core.Linear;
 
+import io.djltp.bridge.RegionMappings;
 import io.djltp.mesh.ParallelContext;
 import io.djltp.mesh.ShardedLayout;
 import io.djltp.sharding.ShardingStrategy;
@@ -83,12 +84,18 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
             boolean gathered,
             NDArray weight,
             NDArray bias) {
-        // the gradient of a gathered input is reduced where it is scattered
-        NDArray x = gathered ? input : context.getMappings().copyToRegion(input, true);
-        NDArray y = linear(x, weight, bias).singletonOrThrow(); // [.., in] @ [in, units/p]
+        RegionMappings mappings = context.getMappings(this);
+        NDArray y; // [.., in] @ [in, units/p]
+        if (mappings.canOverlap(input, weight)) {
+            y = mappings.columnLinear(input, weight, bias, gathered);
+        } else {
+            // the gradient of a gathered input is reduced where it is scattered
+            NDArray x = gathered ? input : mappings.copyToRegion(input, true);
+            y = linear(x, weight, bias).singletonOrThrow();
+        }
         long units = weight().getShape().get(0);
         if (gatherOutput) {
-            return context.getMappings().gatherFromRegion(y, units);
+            return mappings.gatherFromRegion(y, units);
         }
         context.setLayout(y, new ShardedLayout(units));
         return y;

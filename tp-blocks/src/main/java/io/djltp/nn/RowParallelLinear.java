@@ -97,13 +97,13 @@ public class RowParallelLinear extends AbstractParallelLinear {
             boolean gathered,
             NDArray weight,
             NDArray bias) {
-        NDArray x = inputIsParallel ? input : context.getMappings().scatterToRegion(input);
+        NDArray x = inputIsParallel ? input : context.getMappings(this).scatterToRegion(input);
         NDArray y = linear(x, weight).singletonOrThrow(); // [.., in/p] @ [in/p, units]
         if (batchShardedOutput && context.getMode() == ParallelMode.MIXED) {
-            y = context.getMappings().reduceScatterToSequenceRegion(y);
+            y = context.getMappings(this).reduceScatterToSequenceRegion(y);
             context.setBatchSharded(true);
         } else {
-            y = context.getMappings().reduceFromRegion(y, true);
+            y = context.getMappings(this).reduceFromRegion(y, true);
         }
         return bias == null ? y : y.addi(bias);
     }

@@ -55,6 +55,7 @@ final class LossOnRanks {
                         : labels.head().getShape().get(0);
         float[] total;
         try (NDArray sums = manager.create(new float[] {weight * part.loss.getFloat(), weight})) {
+            context.getDataGroup().setIssuer(loss.getClass().getSimpleName());
             context.getDataGroup().allReduce(sums, ReduceOp.SUM);
             total = sums.toFloatArray();
         }

@@ -57,12 +57,14 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
             Shape leading = shape.slice(0, shape.dimension() - 1);
             return ShardedArray.of(array, leading.add(first.getLayout(index).total()));
         }
-        return concatenated(
-                parts.stream().map(part -> part.arrays.get(index)).toArray(NDArray[]::new));
+        return concatenated(parts.stream().map(part -> part.arrays.get(index)).toList());
     }
 
     /** Puts the ranks' rows together where the batch was cut; else all have the same. */
-    private NDArray concatenated(NDArray[] arrays) {
+    private NDArray concatenated(List<NDArray> arrays) {
+        if (ranks.isDistributed() && parts.get(0).batchCut) {
+            return RowGather.of(ranks, arrays, manager);
+        }
         NDList detached = new NDList();
         for (NDArray array : arrays) {
             detached.add(Autograd.detach(array, manager));
@@ -86,7 +88,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         if (loss == null || !sameArrays(labels, lossLabels)) {
             ranks.run(
                     context -> {
-                        RankOutput part = parts.get(context.getRank());
+                        RankOutput part = parts.get(context.getLocalIndex());
                         part.restoreLayouts(context);
                         lossOnRanks.evaluate(context, part, labels, manager);
                         return null;
@@ -109,14 +111,14 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         List<NDArray> results =
                 ranks.run(
                         context -> {
-                            RankOutput part = parts.get(context.getRank());
+                            RankOutput part = parts.get(context.getLocalIndex());
                             part.restoreLayouts(context);
                             try (NDManager scope = manager.newSubManager(context.getDevice())) {
                                 NDList own = BatchPart.of(labels, context, part.batchCut, scope);
                                 return evaluator.apply(own, part.arrays);
                             }
                         });
-        NDArray whole = concatenated(results.toArray(new NDArray[0]));
+        NDArray whole = concatenated(results);
         results.forEach(NDArray::close);
         return whole;
     }
@@ -140,7 +142,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         consumed = true;
         ranks.run(
                 context -> {
-                    RankOutput part = parts.get(context.getRank());
+                    RankOutput part = parts.get(context.getLocalIndex());
                     NDArray rankLoss = part.loss;
                     try (NDArray seed = rankLoss.onesLike();
                             NDArray scaled = seed.mul(above * part.share)) {

@@ -43,15 +43,18 @@ final class ParallelParameters implements WeightSource {
 
     private final Block block;
     private final NDManager modelManager;
+    private final RankPool ranks;
     private final List<RankParameterStore> stores = new ArrayList<>();
     private final List<ParallelContext> contexts = new ArrayList<>();
     private final Map<Parameter, ShardingStrategy> sharded = new LinkedHashMap<>();
     private final Set<Parameter> dataParallel = Collections.newSetFromMap(new IdentityHashMap<>());
+    private final Map<Parameter, String> names = new IdentityHashMap<>();
     private final List<ShardedBlock> shardedBlocks = new ArrayList<>();
 
     ParallelParameters(Block block, NDManager modelManager, NDManager manager, RankPool ranks) {
         this.block = block;
         this.modelManager = modelManager;
+        this.ranks = ranks;
         for (int i = 0; i < ranks.size(); i++) {
             ParallelContext context = ranks.getContext(i);
             contexts.add(context);
@@ -79,10 +82,28 @@ final class ParallelParameters implements WeightSource {
                 initializers.forEach(Parameter::setInitializer);
             }
             for (Pair<String, Parameter> named : block.getParameters()) {
+                names.put(named.getValue(), named.getKey());
                 handOut(named.getKey(), named.getValue());
             }
         }
+        if (ranks.isDistributed()) {
+            replicate();
+        }
         shardedBlocks.forEach(b -> b.setWeightSource(this));
+    }
+
+    /** Another process may have drawn other numbers, or loaded another file. */
+    private void replicate() {
+        ShardExchange exchange = new ShardExchange(ranks);
+        Set<Parameter> seen = Collections.newSetFromMap(new IdentityHashMap<>());
+        for (Pair<String, Parameter> named : block.getParameters()) {
+            Parameter parameter = named.getValue();
+            if (!sharded.containsKey(parameter) && seen.add(parameter)) {
+                exchange.replicate(
+                        named.getKey(),
+                        context -> getStore(context).getValue(parameter, null, true));
+            }
+        }
     }
 
     /** Walks the tree in the order in which it is saved, and in which a sequence computes. */
@@ -211,9 +232,18 @@ final class ParallelParameters implements WeightSource {
             try (Autograd.GradMode mode = Autograd.gradMode(false)) {
                 NDArray old = parameter.getArray();
                 NDArray whole = modelManager.create(old.getShape(), old.getDataType());
-                for (int i = 0; i < stores.size(); i++) {
-                    NDArray shard = stores.get(i).getValue(parameter, null, true);
-                    strategy.gather(shard, whole, tensorRank(i), size());
+                if (ranks.isDistributed()) {
+                    new ShardExchange(ranks)
+                            .gather(
+                                    nameOf(parameter),
+                                    strategy,
+                                    context -> getStore(context).getValue(parameter, null, true),
+                                    whole);
+                } else {
+                    for (int i = 0; i < stores.size(); i++) {
+                        NDArray shard = stores.get(i).getValue(parameter, null, true);
+                        strategy.gather(shard, whole, tensorRank(i), size());
+                    }
                 }
                 replaceArray(parameter, whole);
             }
@@ -261,6 +291,11 @@ final class ParallelParameters implements WeightSource {
 
     RankParameterStore getStore(ParallelContext context) {
         return stores.get(contexts.indexOf(context));
+    }
+
+    /** Returns the name that a parameter has in the whole model. */
+    String nameOf(Parameter parameter) {
+        return names.getOrDefault(parameter, parameter.getName());
     }
 
     /** Returns the parameters that are trained, in the order of the block tree. */

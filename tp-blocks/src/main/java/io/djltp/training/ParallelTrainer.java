@@ -14,8 +14,11 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.util.Pair;
 
 import io.djltp.bridge.Autograd;
+import io.djltp.bridge.TensorView;
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
+import io.djltp.collective.Work;
 import io.djltp.mesh.ParallelConfig;
 import io.djltp.mesh.ParallelContext;
 import io.djltp.mesh.ParallelMode;
@@ -66,6 +69,7 @@ public class ParallelTrainer extends Trainer {
     private final RankPool ranks;
     private final ParallelParameters parameters;
     private final List<ParallelOutput> pending = new ArrayList<>();
+    private long steps;
     private boolean initialized;
     private boolean hasGradients;
     private boolean closed;
@@ -123,7 +127,7 @@ public class ParallelTrainer extends Trainer {
     public void initialize(Shape... shapes) {
         parameters.initialize(getModel().getDataType(), shapes);
         if (parallelConfig.getMode() == ParallelMode.MIXED
-                && ranks.size() > 1
+                && ranks.getWorldSize() > 1
                 && !parameters.hasBatchGather()) {
             throw new IllegalArgumentException(
                     "MIXED mode needs a layer where the data-parallel body ends and the"
@@ -166,7 +170,7 @@ public class ParallelTrainer extends Trainer {
         if (!initialized) {
             initialize(data.getShapes());
         }
-        BatchPart.check(parallelConfig.getMode(), data, ranks.size());
+        BatchPart.check(parallelConfig.getMode(), data, ranks.getWorldSize());
         NDManager manager = data.head().getManager().newSubManager();
         pending.removeIf(output -> !output.isPending());
         ParallelOutput output = forwardPass.run(manager, data, labels, training);
@@ -221,26 +225,52 @@ public class ParallelTrainer extends Trainer {
         List<Parameter> trained = parameters.getTrained();
         ranks.run(
                 context -> {
-                    RankParameterStore store = parameters.getStore(context);
-                    for (Parameter parameter : trained) {
-                        update(context, store, parameter);
-                    }
+                    update(context, trained);
                     context.getGradientKeeper().close(); // of losses that were never used
                     return null;
                 });
         pending.clear();
         hasGradients = false;
+        steps++;
+        int interval = parallelConfig.getDriftCheckSteps();
+        if (interval > 0 && steps % interval == 0) {
+            new DriftCheck(ranks, parameters).run(steps);
+        }
         addMetric("step", begin);
     }
 
-    private void update(ParallelContext context, RankParameterStore store, Parameter parameter) {
-        NDArray value = store.getValue(parameter, context.getDevice(), true);
-        try (NDArray gradient = value.getGradient()) {
-            if (parameters.isDataParallel(parameter) && context.getDataGroup().getSize() > 1) {
-                context.getDataGroup().allReduce(gradient, ReduceOp.SUM);
+    /** Sums the gradients of data-parallel parameters, and updates one while others are summed. */
+    private void update(ParallelContext context, List<Parameter> trained) {
+        RankParameterStore store = parameters.getStore(context);
+        List<NDArray> gradients = new ArrayList<>(trained.size());
+        List<Work> sums = new ArrayList<>(trained.size());
+        try {
+            for (Parameter parameter : trained) {
+                NDArray value = store.getValue(parameter, context.getDevice(), true);
+                NDArray gradient = value.getGradient();
+                gradients.add(gradient);
+                sums.add(beginSum(context, parameter, gradient));
             }
-            optimizer.update(stateKey(parameter, context.getRank()), value, gradient);
+            for (int i = 0; i < trained.size(); i++) {
+                Parameter parameter = trained.get(i);
+                sums.get(i).await();
+                optimizer.update(
+                        stateKey(parameter, context.getRank()),
+                        store.getValue(parameter, context.getDevice(), true),
+                        gradients.get(i));
+            }
+        } finally {
+            gradients.forEach(NDArray::close);
         }
+    }
+
+    private Work beginSum(ParallelContext context, Parameter parameter, NDArray gradient) {
+        Communicator group = context.getDataGroup();
+        if (group.getSize() == 1 || !parameters.isDataParallel(parameter)) {
+            return Work.DONE;
+        }
+        group.setIssuer("the gradient of " + parameters.nameOf(parameter));
+        return group.allReduce(TensorView.of(gradient), ReduceOp.SUM);
     }
 
     /** DJL's optimizers keep state and step counts by key: ranks on one device must not share. */
@@ -258,9 +288,32 @@ public class ParallelTrainer extends Trainer {
     }
 
     /**
+     * Returns rank 0's value of something that the processes could see differently, such as the
+     * time. All processes call it.
+     *
+     * @param value this process's value
+     * @return that of the process of rank 0
+     */
+    public double fromRankZero(double value) {
+        if (!ranks.isDistributed()) {
+            return value;
+        }
+        return ranks.run(
+                        context -> {
+                            try (NDManager scope = getManager().newSubManager();
+                                    NDArray agreed = scope.create(value)) {
+                                context.getWorld().setIssuer("ParallelTrainer.fromRankZero");
+                                context.getWorld().broadcast(TensorView.of(agreed), 0).await();
+                                return agreed.getDouble();
+                            }
+                        })
+                .get(0);
+    }
+
+    /**
      * Returns a rank's parameters. To be used by the rank, or while no step is running.
      *
-     * @param rank the rank
+     * @param rank the place of the rank among those of this process
      * @return the rank's store
      */
     public RankParameterStore getParameterStore(int rank) {
@@ -288,6 +341,29 @@ public class ParallelTrainer extends Trainer {
             return;
         }
         closed = true;
+        boolean handedBack = ranks.isDistributed();
+        try {
+            if (handedBack) {
+                handBackDistributed();
+            }
+        } finally {
+            end(handedBack);
+        }
+    }
+
+    /** The shards of other processes can be had only while the ranks run. */
+    private void handBackDistributed() {
+        if (initialized && ranks.isOver()) {
+            logger.error(
+                    "The job has failed: the shards of other processes are lost, and {} does not"
+                            + " hold its weights",
+                    getModel().getName());
+        } else if (initialized && getManager().isOpen()) {
+            parameters.handBack();
+        }
+    }
+
+    private void end(boolean handedBack) {
         ranks.close();
         if (!ranks.isStopped()) {
             // a rank is still computing: what it uses must not be freed under it
@@ -296,7 +372,7 @@ public class ParallelTrainer extends Trainer {
         }
         try {
             // before the listeners: one of them may save the model
-            if (initialized && getManager().isOpen()) {
+            if (!handedBack && initialized && getManager().isOpen()) {
                 parameters.handBack();
             }
         } finally {
@@ -308,8 +384,8 @@ public class ParallelTrainer extends Trainer {
     private void freeOptimizerState() {
         List<String> keys = new ArrayList<>();
         for (Parameter parameter : getModel().getBlock().getParameters().values()) {
-            for (int rank = 0; rank < ranks.size(); rank++) {
-                keys.add(stateKey(parameter, rank));
+            for (int i = 0; i < ranks.size(); i++) {
+                keys.add(stateKey(parameter, ranks.getContext(i).getRank()));
             }
         }
         new OptimizerState(optimizer).free(keys);

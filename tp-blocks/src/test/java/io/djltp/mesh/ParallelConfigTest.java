@@ -36,14 +36,7 @@ public class ParallelConfigTest {
                 () -> builder().setRanks(2).optDevices(List.of(Device.cpu())).build(),
                 "1 devices for 2 ranks",
                 "one device for each rank");
-        assertRefused(
-                () ->
-                        builder()
-                                .setRanks(2)
-                                .optDevices(List.of(Device.gpu(0), Device.gpu(1)))
-                                .build(),
-                "GPU",
-                "Device.cpu() or 1 rank");
+        assertRefused(() -> builder().optDriftCheck(-1), "not -1", "0 never");
     }
 
     private static ParallelConfig.Builder builder() {

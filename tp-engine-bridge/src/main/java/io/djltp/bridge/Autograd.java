@@ -70,6 +70,15 @@ public final class Autograd {
     }
 
     /**
+     * Returns whether the calling thread records the autograd graph.
+     *
+     * @return whether recording is on
+     */
+    public static boolean isRecording() {
+        return JniUtils.isGradMode();
+    }
+
+    /**
      * Sets how many threads an operation of the calling thread may use. The setting of libtorch is
      * per thread: each rank sets its own. Threads that have not computed yet start with what any
      * thread has set last.

@@ -6,6 +6,7 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.ShardRange;
+import io.djltp.collective.Work;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.MemoryFormatOptional;
@@ -16,6 +17,7 @@ import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.MemoryFormat;
 
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Function;
 
 /**
  * The mappings between a replicated and a tensor-parallel region of a network, for one rank: each
@@ -52,6 +54,7 @@ import java.util.concurrent.atomic.AtomicReference;
 public final class RegionMappings implements AutoCloseable {
 
     private final Communicator communicator;
+    private final String issuer;
     private final AtomicReference<Throwable> failure = new AtomicReference<>();
     private final GradientHook allReduceOwned;
     private final GradientHook allReduceShared;
@@ -65,8 +68,19 @@ public final class RegionMappings implements AutoCloseable {
      * @param communicator the rank's end of the group
      */
     public RegionMappings(Communicator communicator) {
+        this(communicator, null);
+    }
+
+    /**
+     * Creates the mappings of a rank.
+     *
+     * @param communicator the rank's end of the group
+     * @param issuer who uses them, which errors then name, or {@code null}
+     */
+    public RegionMappings(Communicator communicator, String issuer) {
         LibTorch.load();
         this.communicator = communicator;
+        this.issuer = issuer;
         allReduceOwned = new GradientHook(this::allReduce, true, failure);
         allReduceShared = new GradientHook(this::allReduce, false, failure);
         // the next three get the zero-padded gradient of a slice or a product: their own
@@ -98,6 +112,39 @@ public final class RegionMappings implements AutoCloseable {
     }
 
     /**
+     * Returns whether {@link #columnLinear} can reduce the gradient of the input while it computes
+     * that of the weight.
+     *
+     * @param input the input of the layer
+     * @param weight the rank's shard of the weight
+     * @return whether the backend is asynchronous, and both need a gradient
+     */
+    public boolean canOverlap(NDArray input, NDArray weight) {
+        return !single()
+                && communicator.isAsynchronous()
+                && Autograd.isRecording()
+                && TensorView.of(input).requiresGradient()
+                && TensorView.of(weight).requiresGradient();
+    }
+
+    /**
+     * Enters a tensor-parallel region by a column-parallel product: backward, the gradient of the
+     * input is reduced while that of the weight is computed.
+     *
+     * @param input a replicated array, [.., in]
+     * @param weight the rank's shard of the weight, [out/p, in], a leaf
+     * @param bias the rank's shard of the bias, [out/p], or {@code null}
+     * @param gathered whether {@code input} is the result of {@link #gatherFromSequenceRegion}
+     *     without a partial gradient: the gradient is then reduce-scattered, else all-reduced
+     * @return the rank's slice of the product, [.., out/p]
+     */
+    public NDArray columnLinear(NDArray input, NDArray weight, NDArray bias, boolean gathered) {
+        Function<Tensor, Work> reduction =
+                gathered ? this::beginReduceScatter : this::beginAllReduce;
+        return new OverlappedLinear(reduction, failure).forward(input, weight, bias);
+    }
+
+    /**
      * Leaves a tensor-parallel region: all-reduce forward, identity backward.
      *
      * @param input this rank's summand
@@ -120,7 +167,7 @@ public final class RegionMappings implements AutoCloseable {
             return input;
         }
         NDArray output = ownsInput && TensorView.of(input).isContiguous() ? input : copy(input);
-        communicator.allReduce(output, ReduceOp.SUM);
+        issue().allReduce(output, ReduceOp.SUM);
         return output;
     }
 
@@ -216,8 +263,7 @@ public final class RegionMappings implements AutoCloseable {
                     whole.narrow(0, own.start(), own.length())
                             .clone(new MemoryFormatOptional(MemoryFormat.Contiguous));
             try (NoGradGuard guard = new NoGradGuard()) {
-                communicator
-                        .reduceScatter(
+                issue().reduceScatter(
                                 TensorView.of(whole.detach().contiguous()),
                                 TensorView.of(output.detach()),
                                 shares(whole, 0),
@@ -248,6 +294,12 @@ public final class RegionMappings implements AutoCloseable {
             hook.release();
             hook.close();
         }
+    }
+
+    /** Returns the group, which from here on knows who calls. */
+    private Communicator issue() {
+        communicator.setIssuer(issuer);
+        return communicator;
     }
 
     private boolean single() {
@@ -296,26 +348,32 @@ public final class RegionMappings implements AutoCloseable {
     }
 
     private void allReduce(Tensor gradient) {
-        communicator.allReduce(TensorView.of(gradient), ReduceOp.SUM).await();
+        beginAllReduce(gradient).await();
+    }
+
+    private Work beginAllReduce(Tensor gradient) {
+        return issue().allReduce(TensorView.of(gradient), ReduceOp.SUM);
     }
 
     private void reduceScatterFirst(Tensor gradient) {
+        beginReduceScatter(gradient).await();
+    }
+
+    private Work beginReduceScatter(Tensor gradient) {
         ShardRange own = range(gradient.size(0));
-        communicator
-                .reduceScatter(
+        // the caller's scope keeps the slice until the operation is complete
+        return issue().reduceScatter(
                         TensorView.of(gradient),
                         TensorView.of(gradient.narrow(0, own.start(), own.length())),
                         shares(gradient, 0),
-                        ReduceOp.SUM)
-                .await();
+                        ReduceOp.SUM);
     }
 
     /** Fills a whole, in which the own slice of axis 0 is right, with the others' slices. */
     private void gatherFirst(Tensor whole) {
         ShardRange own = range(whole.size(0));
         Tensor flat = whole.detach();
-        communicator
-                .allGather(
+        issue().allGather(
                         TensorView.of(flat.narrow(0, own.start(), own.length())),
                         TensorView.of(flat),
                         shares(whole, 0))
@@ -331,7 +389,7 @@ public final class RegionMappings implements AutoCloseable {
         ShardRange own = range(total);
         Tensor mine = target.narrow(axis, own.start(), own.length()).contiguous();
         Tensor all = torch.empty_like(target).view(-1);
-        communicator.allGather(TensorView.of(mine), TensorView.of(all), shares).await();
+        issue().allGather(TensorView.of(mine), TensorView.of(all), shares).await();
         long start = 0;
         for (int i = 0; i < shares.length; i++) {
             ShardRange range = ShardRange.balanced(total, i, shares.length);

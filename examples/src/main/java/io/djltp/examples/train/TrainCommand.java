@@ -21,6 +21,7 @@ import io.djltp.examples.lemma.LemmaCorpus;
 import io.djltp.examples.lemma.LemmaDataset;
 import io.djltp.examples.lemma.LemmaNetwork;
 import io.djltp.examples.lemma.SavedModel;
+import io.djltp.job.Job;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.mesh.ParallelConfig;
 import io.djltp.nn.ColumnParallelLinear;
@@ -30,6 +31,7 @@ import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
 
 import java.io.IOException;
+import java.io.OutputStream;
 import java.io.PrintStream;
 import java.util.Locale;
 import java.util.concurrent.Callable;
@@ -52,27 +54,40 @@ public final class TrainCommand implements Callable<Integer> {
 
     @Mixin private TrainOptions options;
 
-    private final PrintStream out = System.out;
+    private PrintStream out = System.out;
+    private boolean first = true; // whether this is the process of rank 0
     private final TrainReport report = new TrainReport();
 
     /** {@inheritDoc} */
     @Override
     public Integer call() throws IOException, TranslateException {
-        long begin = System.nanoTime();
         options.check();
+        try (Job job = options.join()) {
+            first = job == null || job.getProcess() == 0;
+            if (!first) {
+                out = new PrintStream(OutputStream.nullOutputStream());
+            }
+            run(job);
+        }
+        return 0;
+    }
+
+    private void run(Job job) throws IOException, TranslateException {
+        long begin = System.nanoTime();
         LemmaCorpus corpus = readCorpus();
         HeldOutSplit split = HeldOutSplit.of(corpus, HELD_OUT, SPLIT_SEED);
         CharNGrams nGrams = CharNGrams.builder().setRows(tableRows(corpus)).optLimit(96).build();
         checkSizes(corpus, nGrams);
         try (Model model = Model.newInstance(SavedModel.NAME)) {
-            train(model, split, nGrams);
-            evaluate(model, split, nGrams);
-            SavedModel.save(options.out, model, corpus.lexicon(), nGrams, options.dim);
+            train(model, job, split, nGrams);
+            if (first) {
+                evaluate(model, split, nGrams);
+                SavedModel.save(options.out, model, corpus.lexicon(), nGrams, options.dim);
+                out.printf("%nThe model is saved in %s. Try: ./tp lemma WORD...%n", options.out);
+                report.totalSeconds = (System.nanoTime() - begin) / 1e9;
+                JsonFile.write(options.json, report);
+            }
         }
-        out.printf("%nThe model is saved in %s. Try: ./tp lemma WORD...%n", options.out);
-        report.totalSeconds = (System.nanoTime() - begin) / 1e9;
-        JsonFile.write(options.json, report);
-        return 0;
     }
 
     private LemmaCorpus readCorpus() throws IOException {
@@ -120,15 +135,16 @@ public final class TrainCommand implements Callable<Integer> {
         out.printf("Memory in GiB, estimated: %s%n", memory.describe());
     }
 
-    private void train(Model model, HeldOutSplit split, CharNGrams nGrams)
+    private void train(Model model, Job job, HeldOutSplit split, CharNGrams nGrams)
             throws IOException, TranslateException {
         out.printf(
                 Locale.ROOT,
-                "Training %,d x %d on %d rank%s, mode %s, %s%n",
+                "Training %,d x %d on %d rank%s%s, mode %s, %s%n",
                 split.corpus().classes(),
                 options.dim,
                 options.ranks,
                 options.ranks == 1 ? "" : "s",
+                job == null ? "" : " of " + job.getProcesses() + " processes",
                 options.mode.name().toLowerCase(Locale.ROOT),
                 options.optimizer.name().toLowerCase(Locale.ROOT));
         ColumnParallelLinear head =
@@ -149,22 +165,38 @@ public final class TrainCommand implements Callable<Integer> {
                         .optStop(() -> progress[0].isOver())
                         .build();
         long batches = (long) training.batchesPerPass() * options.epochs;
-        progress[0] = new TrainingProgress(options, batches, heldOut, report.loss);
+        progress[0] = new TrainingProgress(options, batches, heldOut, report.loss, first);
         ParallelConfig ranks =
-                ParallelConfig.builder().setMode(options.mode).setRanks(options.ranks).build();
+                ParallelConfig.builder()
+                        .setMode(options.mode)
+                        .setRanks(options.ranks)
+                        .optJob(job)
+                        .optBackend(options.backend)
+                        .optTimeout(options.timeout())
+                        .optDriftCheck(options.driftCheckSteps)
+                        .build();
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                         .optOptimizer(optimizer())
                         .addTrainingListeners(progress[0]);
         Engine.getInstance().setRandomSeed(options.seed);
         try (TrainingProgress shown = progress[0];
-                Trainer trainer = new ParallelTrainer(model, config, ranks)) {
+                Trainer trainer = trainer(model, config, ranks)) {
             trainer.initialize(new Shape(options.batch, nGrams.limit()));
             shown.begin();
             EasyTrain.fit(trainer, options.epochs, training, null);
             report.seconds = shown.seconds();
         }
         fillReport(split.corpus());
+    }
+
+    private static Trainer trainer(
+            Model model, DefaultTrainingConfig config, ParallelConfig ranks) {
+        try {
+            return new ParallelTrainer(model, config, ranks);
+        } catch (IllegalArgumentException e) {
+            throw new BadInputException("--backend: " + e.getMessage(), e);
+        }
     }
 
     private void fillReport(LemmaCorpus corpus) {

@@ -1,8 +1,11 @@
 package io.djltp.examples.train;
 
+import io.djltp.backend.Backend;
+import io.djltp.backend.Launcher;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.lemma.Language;
+import io.djltp.job.Job;
 import io.djltp.mesh.ParallelMode;
 
 import picocli.CommandLine.Option;
@@ -10,6 +13,7 @@ import picocli.CommandLine.Option;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.List;
 import java.util.Locale;
 
@@ -25,6 +29,7 @@ final class TrainOptions {
     }
 
     private static final double DEFAULT_MINUTES = 3.5;
+    private static final int DEFAULT_RANKS = 2;
 
     @Option(
             names = "--languages",
@@ -32,8 +37,12 @@ final class TrainOptions {
             description = "Dictionaries to learn, any of de,en,pl,uk,ru (${DEFAULT-VALUE}).")
     private String languageCodes;
 
-    @Option(names = "--tp", defaultValue = "2", description = "Number of ranks (${DEFAULT-VALUE}).")
-    int ranks;
+    @Option(
+            names = "--tp",
+            description =
+                    "Number of ranks of all processes (2, or one for each process that a launcher"
+                            + " has started).")
+    private Integer tp;
 
     @Option(
             names = "--mode",
@@ -71,6 +80,30 @@ final class TrainOptions {
             description = "End after so many minutes of training (3.5 if there are no --steps).")
     Double minutes;
 
+    @Option(
+            names = "--backend",
+            defaultValue = "auto",
+            description =
+                    "What carries out the collective operations: ${COMPLETION-CANDIDATES}"
+                            + " (${DEFAULT-VALUE}).")
+    Backend backend;
+
+    @Option(
+            names = "--timeout",
+            defaultValue = "300",
+            description =
+                    "Seconds after which a rank that does not come counts as lost"
+                            + " (${DEFAULT-VALUE}).")
+    int timeoutSeconds;
+
+    @Option(
+            names = "--drift-check",
+            defaultValue = "0",
+            description =
+                    "Compare the replicas of parameters every so many steps; 0 for never"
+                            + " (${DEFAULT-VALUE}).")
+    int driftCheckSteps;
+
     @Option(names = "--lr", description = "Learning rate (depends on the optimizer).")
     Float learningRate;
 
@@ -93,6 +126,7 @@ final class TrainOptions {
     Path json;
 
     List<Language> languages;
+    int ranks; // of all processes
 
     /** Checks everything that can be checked before anything is read or written. */
     void check() {
@@ -101,7 +135,22 @@ final class TrainOptions {
         } catch (IllegalArgumentException e) {
             throw new BadInputException("--languages: " + e.getMessage(), e);
         }
+        int processes = processes();
+        ranks = tp != null ? tp : processes > 1 ? processes : DEFAULT_RANKS;
         positive("--tp", ranks);
+        positive("--timeout", timeoutSeconds);
+        if (driftCheckSteps < 0) {
+            throw new BadInputException("--drift-check must be 0 or more, not " + driftCheckSteps);
+        }
+        if (ranks % processes != 0) {
+            throw new BadInputException(
+                    "--tp "
+                            + ranks
+                            + " ranks cannot be shared evenly by the "
+                            + processes
+                            + " processes that were started: use a multiple of "
+                            + processes);
+        }
         positive("--dim", dim);
         positive("--batch", batch);
         positive("--epochs", epochs);
@@ -122,6 +171,27 @@ final class TrainOptions {
         }
         checkOut();
         JsonFile.check(json);
+    }
+
+    private static int processes() {
+        try {
+            return Launcher.processes(System.getenv());
+        } catch (IllegalArgumentException e) {
+            throw new BadInputException(e.getMessage(), e);
+        }
+    }
+
+    /** Joins the job that a launcher has started; {@code null} if this process is alone. */
+    Job join() {
+        try {
+            return Launcher.join(System.getenv(), ranks, timeout());
+        } catch (IllegalArgumentException e) {
+            throw new BadInputException(e.getMessage(), e);
+        }
+    }
+
+    Duration timeout() {
+        return Duration.ofSeconds(timeoutSeconds);
     }
 
     private static void positive(String option, double value) {

@@ -10,6 +10,7 @@ import ai.djl.training.listener.TrainingListenerAdapter;
 
 import io.djltp.examples.lemma.LemmaDataset;
 import io.djltp.loss.VocabParallelAccuracy;
+import io.djltp.training.ParallelTrainer;
 
 import me.tongfei.progressbar.ProgressBar;
 import me.tongfei.progressbar.ProgressBarBuilder;
@@ -37,6 +38,7 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
     private long evaluating; // time that was not training
     private double shownLoss = Double.NaN;
     private String accuracy = "";
+    private boolean over;
 
     /**
      * Creates a display.
@@ -45,22 +47,31 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
      * @param batches the number of batches if no limit comes first
      * @param heldOut the held-out words
      * @param losses where the loss of every step goes
+     * @param shown whether this process shows it; all decide alike when training ends
      */
-    TrainingProgress(TrainOptions options, long batches, LemmaDataset heldOut, List<Float> losses) {
+    TrainingProgress(
+            TrainOptions options,
+            long batches,
+            LemmaDataset heldOut,
+            List<Float> losses,
+            boolean shown) {
         maxSteps = (int) Math.min(options.steps(), batches);
         maxSeconds = options.minutes() * 60;
         batchSize = options.batch;
         this.heldOut = heldOut;
         this.losses = losses;
-        bar =
-                new ProgressBarBuilder()
-                        .setTaskName("train")
-                        .setInitialMax(100)
-                        .setStyle(ProgressBarStyle.ASCII)
-                        .setUpdateIntervalMillis(500)
-                        .hideEta()
-                        .setMaxRenderedLength(118)
-                        .build();
+        bar = shown ? newBar() : null;
+    }
+
+    private static ProgressBar newBar() {
+        return new ProgressBarBuilder()
+                .setTaskName("train")
+                .setInitialMax(100)
+                .setStyle(ProgressBarStyle.ASCII)
+                .setUpdateIntervalMillis(500)
+                .hideEta()
+                .setMaxRenderedLength(118)
+                .build();
     }
 
     /** Starts the clock. */
@@ -69,9 +80,9 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
         nextEvaluation = start + EVALUATION_INTERVAL;
     }
 
-    /** Returns whether a limit is reached. */
+    /** Returns whether a limit was reached at the last step. */
     boolean isOver() {
-        return losses.size() >= maxSteps || seconds() >= maxSeconds;
+        return over;
     }
 
     /** Returns the time of the training steps so far. */
@@ -93,10 +104,17 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
                 losses.size() == 1
                         ? losses.get(0)
                         : 0.9 * shownLoss + 0.1 * losses.get(losses.size() - 1);
-        if (System.nanoTime() > nextEvaluation) {
+        // the clocks of several processes differ: that of rank 0 decides
+        boolean last = losses.size() >= maxSteps || seconds() >= maxSeconds;
+        boolean due = System.nanoTime() > nextEvaluation;
+        double decision = ((ParallelTrainer) trainer).fromRankZero((last ? 1 : 0) + (due ? 2 : 0));
+        over = decision % 2 == 1;
+        if (decision >= 2) {
             evaluate(trainer);
         }
-        show();
+        if (bar != null) {
+            show();
+        }
     }
 
     private void show() {
@@ -137,6 +155,8 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
     /** {@inheritDoc} */
     @Override
     public void close() {
-        bar.close();
+        if (bar != null) {
+            bar.close();
+        }
     }
 }

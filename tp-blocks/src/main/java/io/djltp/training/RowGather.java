@@ -1,0 +1,70 @@
+package io.djltp.training;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+
+import io.djltp.bridge.Autograd;
+import io.djltp.bridge.TensorView;
+import io.djltp.collective.Communicator;
+import io.djltp.mesh.ParallelContext;
+import io.djltp.mesh.RankPool;
+
+import java.util.Arrays;
+import java.util.List;
+
+/** Puts rows together that lie on the ranks of many processes. */
+@SuppressWarnings("try") // a scope is used by being open
+final class RowGather {
+
+    private RowGather() {}
+
+    /**
+     * Gathers the rows of all ranks.
+     *
+     * @param ranks the ranks of this process
+     * @param rows the rows of each of them, which may differ in number
+     * @param manager the manager of the result
+     * @return the rows of all ranks of the job, in their order
+     */
+    static NDArray of(RankPool ranks, List<NDArray> rows, NDManager manager) {
+        List<NDArray> whole =
+                ranks.run(context -> gather(context, rows.get(context.getLocalIndex()), manager));
+        whole.subList(1, whole.size()).forEach(NDArray::close);
+        return whole.get(0);
+    }
+
+    private static NDArray gather(ParallelContext context, NDArray rows, NDManager manager) {
+        Communicator group = context.getDataGroup();
+        group.setIssuer("the gathering of the output");
+        try (Autograd.GradMode mode = Autograd.gradMode(false);
+                NDManager scope = manager.newSubManager(context.getDevice())) {
+            NDArray own = Autograd.detach(rows, scope);
+            if (own.getDataType() == DataType.BOOLEAN) {
+                own = own.toType(DataType.INT32, false);
+            }
+            own = TensorView.of(own).isContiguous() ? own : own.duplicate();
+            long[] counts = counts(group, own.getShape().get(0), scope);
+            long rowSize = own.getShape().slice(1).size();
+            long[] shares = Arrays.stream(counts).map(count -> count * rowSize).toArray();
+            Shape shape = new Shape(Arrays.stream(counts).sum()).addAll(own.getShape().slice(1));
+            NDArray whole = scope.create(shape, own.getDataType());
+            group.allGather(TensorView.of(own), TensorView.of(whole), shares).await();
+            if (rows.getDataType() == DataType.BOOLEAN) {
+                whole = whole.toType(DataType.BOOLEAN, false);
+            }
+            whole.attach(manager);
+            return whole;
+        }
+    }
+
+    private static long[] counts(Communicator group, long own, NDManager scope) {
+        long[] ones = new long[group.getSize()];
+        Arrays.fill(ones, 1);
+        NDArray mine = scope.create(new long[] {own});
+        NDArray all = scope.create(new Shape(ones.length), DataType.INT64);
+        group.allGather(TensorView.of(mine), TensorView.of(all), ones).await();
+        return all.toLongArray();
+    }
+}

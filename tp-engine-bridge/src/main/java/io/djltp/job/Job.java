@@ -1,0 +1,302 @@
+package io.djltp.job;
+
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.List;
+import java.util.Objects;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Consumer;
+import java.util.function.Supplier;
+
+/**
+ * A job as one of its processes sees it.
+ *
+ * <p>Process {@code p} of {@code P} holds the ranks from {@code p * L} to {@code p * L + L - 1},
+ * where {@code L} is the number of ranks divided by {@code P}. Process 0 is the master. All members
+ * prove to each other that they know the job's secret before anything else is said; what they say
+ * then is not encrypted, so that the secret keeps strangers out of the job, but does not hide it
+ * from a network that listens or changes what it carries.
+ *
+ * <p>{@link #exchange}, {@link #check} and {@link #connectMesh} are called by all processes in the
+ * same order. When a process fails, dies or falls silent, every wait of every other one ends with a
+ * {@link JobFailedException}.
+ */
+public final class Job implements AutoCloseable {
+
+    /** The most bytes that a process may send in an exchange. */
+    public static final int MAX_EXCHANGE = 1 << 20;
+
+    private static final int MAX_ALL_EXCHANGE = 1 << 30;
+    private static final int MAX_NAME = 1024;
+    private static final int MAX_ERROR = 16 * 1024;
+
+    private final int process;
+    private final List<JobMember> members;
+    private final JobState state;
+    private final Control control;
+    private final Mesh mesh;
+    private final ReentrantLock turn = new ReentrantLock();
+    private final AtomicBoolean closed = new AtomicBoolean();
+
+    Job(int process, List<JobMember> members, JobState state, Control control, Mesh mesh) {
+        this.process = process;
+        this.members = List.copyOf(members);
+        this.state = state;
+        this.control = control;
+        this.mesh = mesh;
+    }
+
+    /**
+     * Joins the job, and waits until all processes have come.
+     *
+     * @param environment what the launcher said
+     * @param options what the processes agree on
+     * @return the job
+     * @throws IllegalArgumentException if the arguments do not fit together
+     * @throws JobFailedException if not all processes come in time, or they do not fit together
+     */
+    public static Job join(LaunchEnvironment environment, JobOptions options) {
+        return join(environment, options, null);
+    }
+
+    /**
+     * Joins the job, and waits until all processes have come.
+     *
+     * @param environment what the launcher said
+     * @param options what the processes agree on
+     * @param bound in process 0, the channel at which it listens, see {@link MasterPort}; else
+     *     {@code null}. The job closes it
+     * @return the job
+     * @throws IllegalArgumentException if the arguments do not fit together
+     * @throws JobFailedException if not all processes come in time, or they do not fit together
+     */
+    public static Job join(
+            LaunchEnvironment environment, JobOptions options, ServerSocketChannel bound) {
+        return new Joining(environment, options, bound).join();
+    }
+
+    /**
+     * Returns the number of this process.
+     *
+     * @return the number, from 0
+     */
+    public int getProcess() {
+        return process;
+    }
+
+    /**
+     * Returns the number of processes.
+     *
+     * @return the number of processes
+     */
+    public int getProcesses() {
+        return members.size();
+    }
+
+    /**
+     * Returns the number of ranks of all processes.
+     *
+     * @return the number of ranks
+     */
+    public int getRanks() {
+        return getLocalRanks() * members.size();
+    }
+
+    /**
+     * Returns the number of ranks of this process, which is that of every other one too.
+     *
+     * @return the number of ranks
+     */
+    public int getLocalRanks() {
+        return members.get(process).ranks();
+    }
+
+    /**
+     * Returns the first rank of this process.
+     *
+     * @return the rank
+     */
+    public int getFirstRank() {
+        return members.get(process).firstRank();
+    }
+
+    /**
+     * Returns the process that holds a rank.
+     *
+     * @param rank the rank
+     * @return the number of its process
+     */
+    public int processOf(int rank) {
+        if (rank < 0 || rank >= getRanks()) {
+            throw new IllegalArgumentException(
+                    "Rank %d does not exist: the job has the ranks from 0 to %d"
+                            .formatted(rank, getRanks() - 1));
+        }
+        return rank / getLocalRanks();
+    }
+
+    /**
+     * Returns a process of the job.
+     *
+     * @param process its number
+     * @return the process
+     */
+    public JobMember getMember(int process) {
+        return members.get(Objects.checkIndex(process, members.size()));
+    }
+
+    /**
+     * Sends a small message of every process to all processes. Blocks until all have called it.
+     *
+     * @param what a name for the exchange, which must be the same on all processes
+     * @param mine the message of this process, of {@link #MAX_EXCHANGE} bytes at most
+     * @return the messages of all processes, in their order
+     * @throws JobFailedException if the job fails, the names differ, or not all come in time
+     */
+    public byte[][] exchange(String what, byte[] mine) {
+        int limit = Math.min(MAX_EXCHANGE, MAX_ALL_EXCHANGE / members.size());
+        if (mine.length > limit) {
+            throw new IllegalArgumentException(
+                    "The message of %d bytes for the exchange '%s' is larger than %d: send less"
+                            .formatted(mine.length, what, limit));
+        }
+        if (what.length() > MAX_NAME) {
+            throw new IllegalArgumentException(
+                    "The name of %d characters is longer than %d: use a shorter one"
+                            .formatted(what.length(), MAX_NAME));
+        }
+        try {
+            turn.lockInterruptibly();
+            try {
+                state.check();
+                return control.exchange(what, mine.clone());
+            } finally {
+                turn.unlock();
+            }
+        } catch (InterruptedException e) {
+            throw interrupted("the exchange '" + what + "'", e);
+        }
+    }
+
+    /**
+     * Lets every process say whether it is ready. If one is not, the check throws on all, but the
+     * job as such goes on.
+     *
+     * @param what a name for the check, which must be the same on all processes
+     * @param error why this process is not ready, or {@code null} if it is
+     * @throws JobFailedException if a process is not ready
+     */
+    public void check(String what, String error) {
+        byte[] mine = new byte[0];
+        if (error != null) {
+            // the first byte tells an empty error from none
+            mine = ("!" + Texts.cut(error, MAX_ERROR)).getBytes(StandardCharsets.UTF_8);
+        }
+        byte[][] all = exchange("check: " + what, mine);
+        StringBuilder text = new StringBuilder();
+        int failed = -1;
+        int count = 0;
+        for (int i = 0; i < all.length; i++) {
+            if (all[i].length > 0) {
+                String said = new String(all[i], StandardCharsets.UTF_8).substring(1);
+                text.append(count++ == 0 ? "" : "; ").append(getMember(i)).append(": ");
+                text.append(said);
+                failed = i;
+            }
+        }
+        if (count > 0) {
+            String message = what + " failed on " + Texts.cut(text.toString(), 2 * MAX_ERROR);
+            throw new JobFailedException(message, count == 1 ? failed : -1, -1, null);
+        }
+    }
+
+    /**
+     * Sets what is told with each heartbeat, so that a process that falls silent can be asked what
+     * it was last doing.
+     *
+     * @param status returns what each local rank is doing, in 4 KiB at most; called about once a
+     *     second on a thread of the job's
+     */
+    public void setStatus(Supplier<String> status) {
+        control.setStatus(status);
+    }
+
+    /**
+     * Adds a listener that is called once, on a thread of the job's, when the job has failed; at
+     * once if it already has. A job that was closed before does not fail any more.
+     *
+     * @param listener the listener
+     */
+    public void onFailure(Consumer<JobFailedException> listener) {
+        state.onFailure(listener);
+    }
+
+    /**
+     * Tells all processes that a rank of this one failed. Only the first failure of a job counts.
+     * Returns within about 2 seconds.
+     *
+     * @param rank the rank, or -1 if it is the process as a whole
+     * @param cause what the rank threw
+     */
+    public void fail(int rank, Throwable cause) {
+        String who = getMember(process).describeRank(rank);
+        boolean local = !who.equals(getMember(process).toString());
+        String message = who + " failed: " + Texts.causes(cause);
+        control.fail(new JobFailedException(message, process, local ? rank : -1, cause));
+    }
+
+    /**
+     * Returns the failure if it is known or becomes known in time.
+     *
+     * @param time how long to wait
+     * @return the failure, or {@code null} if there is none, or the job is closed
+     */
+    public JobFailedException awaitFailure(Duration time) {
+        return state.awaitFailure(time);
+    }
+
+    /**
+     * Connects every rank with every other one. Called by all processes with the same name.
+     *
+     * @param name the name of the mesh
+     * @return the connected channels, in blocking mode and without delay: {@code [i][r]} connects
+     *     local rank {@code i} with rank {@code r}, and is {@code null} for itself. The caller
+     *     closes them
+     * @throws JobFailedException if a connection cannot be made, or the job fails
+     */
+    public SocketChannel[][] connectMesh(String name) {
+        turn.lock();
+        try {
+            return mesh.connect(this, name);
+        } catch (InterruptedException e) {
+            throw interrupted("the mesh '" + name + "'", e);
+        } finally {
+            turn.unlock();
+        }
+    }
+
+    /**
+     * Ends this process's part: says goodbye, so that the others do not take it for a death, and
+     * after a failure lets that reach the others first. Returns within about 2 seconds.
+     */
+    @Override
+    public void close() {
+        if (closed.compareAndSet(false, true)) {
+            state.close();
+            control.close();
+            mesh.close();
+        }
+    }
+
+    private JobFailedException interrupted(String what, InterruptedException e) {
+        Thread.currentThread().interrupt();
+        String message = getMember(process) + " was interrupted in " + what;
+        JobFailedException failure = new JobFailedException(message, process, -1, e);
+        // the others wait for a part that will not come
+        control.fail(failure);
+        return failure;
+    }
+}

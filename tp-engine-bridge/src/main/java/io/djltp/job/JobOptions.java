@@ -1,0 +1,228 @@
+package io.djltp.job;
+
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.InvalidPathException;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Map;
+
+/** What the processes of a job agree on, and how long they wait for each other. */
+public final class JobOptions {
+
+    /** How long a process waits for the others when nothing else is said. */
+    public static final Duration DEFAULT_TIMEOUT = Duration.ofMinutes(5);
+
+    /** After how long a silent process counts as dead when nothing else is said. */
+    public static final Duration DEFAULT_HEARTBEAT_TIMEOUT = Duration.ofSeconds(60);
+
+    private static final Duration MIN_HEARTBEAT_TIMEOUT = Duration.ofMillis(100);
+    private static final Duration MAX_TIME = Duration.ofDays(365);
+
+    private final int ranks;
+    private final byte[] secret;
+    private final Duration timeout;
+    private final Duration heartbeatTimeout;
+    private final String version;
+
+    private JobOptions(Builder builder) {
+        ranks = builder.ranks;
+        secret = builder.secret == null ? secretOf(builder.environment) : builder.secret;
+        timeout = builder.timeout;
+        heartbeatTimeout = builder.heartbeatTimeout;
+        version = builder.version == null ? Version.get() : builder.version;
+    }
+
+    /**
+     * Creates a builder.
+     *
+     * @return the builder
+     */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /**
+     * Returns the number of ranks of the whole job.
+     *
+     * @return the number of ranks
+     */
+    public int getRanks() {
+        return ranks;
+    }
+
+    /**
+     * Returns the secret by which the processes know each other.
+     *
+     * @return a copy of the secret, or {@code null} if there is none
+     */
+    public byte[] getSecret() {
+        return secret == null ? null : secret.clone();
+    }
+
+    /**
+     * Returns how long a process waits for the others, in joining and in each exchange.
+     *
+     * @return the time
+     */
+    public Duration getTimeout() {
+        return timeout;
+    }
+
+    /**
+     * Returns after how long a silent process counts as dead. That of process 0 holds for all.
+     *
+     * @return the time
+     */
+    public Duration getHeartbeatTimeout() {
+        return heartbeatTimeout;
+    }
+
+    /**
+     * Returns the version of the library, which must be the same in all processes.
+     *
+     * @return the version
+     */
+    public String getVersion() {
+        return version;
+    }
+
+    private static byte[] secretOf(Map<String, String> environment) {
+        String text = environment.get("TP_SECRET");
+        if (text != null) {
+            return nonEmpty("TP_SECRET", text);
+        }
+        String file = environment.get("TP_SECRET_FILE");
+        if (file == null) {
+            return null;
+        }
+        try {
+            String content = Files.readString(Path.of(file), StandardCharsets.UTF_8);
+            // editors and echo end a file with a newline that is no part of the secret
+            return nonEmpty("The file " + file + " of TP_SECRET_FILE", content.strip());
+        } catch (IOException | InvalidPathException e) {
+            throw new IllegalArgumentException(
+                    ("Cannot read the file '%s' (%s): set TP_SECRET_FILE to a text file that holds"
+                                    + " the secret")
+                            .formatted(file, e),
+                    e);
+        }
+    }
+
+    private static byte[] nonEmpty(String name, String text) {
+        if (text.isBlank()) {
+            throw new IllegalArgumentException(
+                    name + " is empty: put the same long random text there on all processes");
+        }
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+
+    /** Builds {@link JobOptions}. */
+    public static final class Builder {
+
+        private int ranks;
+        private byte[] secret;
+        private Duration timeout = DEFAULT_TIMEOUT;
+        private Duration heartbeatTimeout = DEFAULT_HEARTBEAT_TIMEOUT;
+        private String version;
+        private Map<String, String> environment = System.getenv();
+
+        private Builder() {}
+
+        /**
+         * Sets the number of ranks of the whole job.
+         *
+         * @param ranks the number of ranks, a multiple of the number of processes
+         * @return this builder
+         */
+        public Builder setRanks(int ranks) {
+            this.ranks = ranks;
+            return this;
+        }
+
+        /**
+         * Sets the secret by which the processes know each other. Without it, that of the
+         * environment variable {@code TP_SECRET}, or of the file that {@code TP_SECRET_FILE} names.
+         *
+         * @param secret the same long random bytes on all processes
+         * @return this builder
+         */
+        public Builder optSecret(byte[] secret) {
+            if (secret != null && secret.length == 0) {
+                throw new IllegalArgumentException(
+                        "The secret has 0 bytes: give the same 16 random bytes or more to all"
+                                + " processes");
+            }
+            this.secret = secret == null ? null : secret.clone();
+            return this;
+        }
+
+        /**
+         * Sets how long a process waits for the others, in joining and in each exchange.
+         *
+         * @param timeout the time
+         * @return this builder
+         */
+        public Builder optTimeout(Duration timeout) {
+            checkTime("The time-out", timeout, Duration.ofMillis(1));
+            this.timeout = timeout;
+            return this;
+        }
+
+        /**
+         * Sets after how long a silent process counts as dead. That of process 0 holds for all.
+         *
+         * @param timeout the time
+         * @return this builder
+         */
+        public Builder optHeartbeatTimeout(Duration timeout) {
+            checkTime("The heartbeat time-out", timeout, MIN_HEARTBEAT_TIMEOUT);
+            this.heartbeatTimeout = timeout;
+            return this;
+        }
+
+        /**
+         * Sets the version of the library that the other processes must have too.
+         *
+         * @param version the version
+         * @return this builder
+         */
+        public Builder optVersion(String version) {
+            this.version = version;
+            return this;
+        }
+
+        /**
+         * Sets where the secret is looked for, in place of the environment of this process.
+         *
+         * @param environment the environment variables
+         * @return this builder
+         */
+        public Builder optEnvironment(Map<String, String> environment) {
+            this.environment = Map.copyOf(environment);
+            return this;
+        }
+
+        /**
+         * Builds the options.
+         *
+         * @return the options
+         */
+        public JobOptions build() {
+            if (ranks < 1) {
+                throw new IllegalArgumentException(
+                        "A job needs 1 rank or more, not %d: call setRanks".formatted(ranks));
+            }
+            return new JobOptions(this);
+        }
+
+        private static void checkTime(String name, Duration time, Duration min) {
+            if (time.compareTo(min) < 0 || time.compareTo(MAX_TIME) > 0) {
+                throw new IllegalArgumentException(
+                        "%s is %d ms: give %d ms or more, and a year at most"
+                                .formatted(name, time.toMillis(), min.toMillis()));
+            }
+        }
+    }
+}
