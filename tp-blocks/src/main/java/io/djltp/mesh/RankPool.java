@@ -39,6 +39,7 @@ public final class RankPool implements AutoCloseable {
     private final Job job; // or null
     private final List<ExecutorService> threads = new ArrayList<>();
     private final AtomicReference<RuntimeException> failure = new AtomicReference<>();
+    private volatile boolean running;
     private boolean closed;
     private boolean stopped;
 
@@ -146,6 +147,7 @@ public final class RankPool implements AutoCloseable {
         List<Future<T>> futures = new ArrayList<>(size());
         synchronized (threads) { // on all ranks or, if they are being closed, on none
             checkUsable();
+            running = true;
             for (int i = 0; i < size(); i++) {
                 ParallelContext context = contexts.get(i);
                 futures.add(threads.get(i).submit(() -> runOn(context, task)));
@@ -155,6 +157,7 @@ public final class RankPool implements AutoCloseable {
         for (Future<T> future : futures) {
             results.add(await(future));
         }
+        running = false;
         if (failure.get() != null) {
             throw failure.get();
         }
@@ -172,7 +175,9 @@ public final class RankPool implements AutoCloseable {
             threads.forEach(ExecutorService::shutdown);
         }
         Exception cause = new IllegalStateException("the ranks were closed");
-        contexts.forEach(context -> context.abort(cause));
+        if (running) {
+            contexts.forEach(context -> context.abort(cause));
+        }
         stopped = awaitThreads();
         if (stopped) {
             contexts.forEach(ParallelContext::close);

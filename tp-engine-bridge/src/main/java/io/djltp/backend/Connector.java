@@ -144,7 +144,7 @@ public final class Connector {
             case TCP:
                 return connectSockets(devices.size(), job, timeout);
             case MPI:
-                return MpiBackend.connect(timeout, job);
+                return MpiBackend.connect(timeout);
             default:
                 return NcclBackend.connect(devices, job, timeout);
         }

@@ -40,6 +40,16 @@ public final class Launcher {
     }
 
     /**
+     * Returns the number of this process among those of its machine.
+     *
+     * @param environment the environment variables
+     * @return the number, 0 if there is no launcher
+     */
+    public static int localProcess(Map<String, String> environment) {
+        return LaunchEnvironment.detect(environment).map(LaunchEnvironment::localProcess).orElse(0);
+    }
+
+    /**
      * Joins the job, and waits until all processes have come.
      *
      * @param environment the environment variables

@@ -36,7 +36,7 @@ final class Doorkeeper {
 
     // so that those who are at it are heard between the arrivals of a flood
     private static final int MAX_ACCEPTS = 64;
-    private static final long ACCEPT_PAUSE_MILLIS = 50;
+    private static final long ACCEPT_PAUSE_MILLIS = 10;
     private static final long CLOSE_MILLIS = 1000;
     private static final long MAX_WAIT_MILLIS = 250;
     private static final long REPORT_NANOS = TimeUnit.SECONDS.toNanos(60);
@@ -45,6 +45,7 @@ final class Doorkeeper {
     private final byte[] key;
     private final Guest guest;
     private final Selector selector;
+    private final SelectionKey acceptKey;
     // in the order of arrival, which is that of the deadlines
     private final Set<SelectionKey> pending = new LinkedHashSet<>();
     private Thread thread;
@@ -53,8 +54,9 @@ final class Doorkeeper {
     private volatile long wrongKeys;
     private long reported;
     private long lastReport = System.nanoTime() - REPORT_NANOS;
-    private SelectionKey acceptKey;
+
     private long acceptAgain;
+    private IOException acceptError;
 
     /** What to do with a connection that has proved itself. */
     interface Guest {
@@ -192,13 +194,16 @@ final class Doorkeeper {
         }
     }
 
-    /** Out of file descriptors, most likely: lets some time pass, and one of the strangers go. */
+    /**
+     * Out of file descriptors, most likely: lets the older half of those who are at it go, and
+     * gives the others time.
+     */
     private void pauseAccepting(IOException e) {
         if (closed) {
             return;
         }
-        logger.debug("Cannot accept a connection: {}", e.toString());
-        if (!pending.isEmpty()) {
+        acceptError = e;
+        for (int i = (pending.size() + 1) / 2; i > 0; i--) {
             dropOldest();
         }
         acceptKey.interestOps(0);
@@ -224,7 +229,7 @@ final class Doorkeeper {
                     break;
             }
         } catch (IOException | RuntimeException e) {
-            logger.debug("A connection ended before it was one", e);
+            // most end so, and are counted: a line for each would be theirs to flood
             malformed++;
             drop(ready);
         }
@@ -267,12 +272,17 @@ final class Doorkeeper {
     /** Says once in a while that strangers come: one line for each would be theirs to flood. */
     private void report() {
         long count = wrongKeys + malformed;
-        if (count == reported || System.nanoTime() - lastReport < REPORT_NANOS) {
+        boolean nothing = count == reported && acceptError == null;
+        if (nothing || System.nanoTime() - lastReport < REPORT_NANOS) {
             return;
         }
         lastReport = System.nanoTime();
         reported = count;
         SocketAddress port = server.socket().getLocalSocketAddress();
+        if (acceptError != null) {
+            logger.warn("Connections to {} could not be accepted", port, acceptError);
+            acceptError = null;
+        }
         if (wrongKeys > 0) {
             logger.warn("{} connections to {} were refused: wrong secret", wrongKeys, port);
         }

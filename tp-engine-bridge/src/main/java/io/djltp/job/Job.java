@@ -281,6 +281,9 @@ public final class Job implements AutoCloseable {
     /**
      * Ends this process's part: says goodbye, so that the others do not take it for a death, and
      * after a failure lets that reach the others first. Returns within about 2 seconds.
+     *
+     * <p>Process 0 is the one that hears all others: those that go on after it has closed do not
+     * learn of each other's failures any more.
      */
     @Override
     public void close() {

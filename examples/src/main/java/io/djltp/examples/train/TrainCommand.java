@@ -171,6 +171,7 @@ public final class TrainCommand implements Callable<Integer> {
                         .setMode(options.mode)
                         .setRanks(options.ranks)
                         .optJob(job)
+                        .optDevices(options.devices(job))
                         .optBackend(options.backend)
                         .optTimeout(options.timeout())
                         .optDriftCheck(options.driftCheckSteps)

@@ -1,5 +1,7 @@
 package io.djltp.examples.train;
 
+import ai.djl.Device;
+
 import io.djltp.backend.Backend;
 import io.djltp.backend.Launcher;
 import io.djltp.examples.BadInputException;
@@ -14,8 +16,10 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Collections;
 import java.util.List;
 import java.util.Locale;
+import java.util.stream.IntStream;
 
 /** The options of {@code tp train}. */
 final class TrainOptions {
@@ -26,6 +30,12 @@ final class TrainOptions {
         MOMENTUM,
         ADAM,
         ADAMW
+    }
+
+    /** Where the ranks compute. */
+    enum DeviceName {
+        CPU,
+        GPU
     }
 
     private static final double DEFAULT_MINUTES = 3.5;
@@ -87,6 +97,13 @@ final class TrainOptions {
                     "What carries out the collective operations: ${COMPLETION-CANDIDATES}"
                             + " (${DEFAULT-VALUE}).")
     Backend backend;
+
+    @Option(
+            names = "--device",
+            defaultValue = "cpu",
+            description =
+                    "${COMPLETION-CANDIDATES}; with gpu, each rank has one (${DEFAULT-VALUE}).")
+    DeviceName device;
 
     @Option(
             names = "--timeout",
@@ -188,6 +205,18 @@ final class TrainOptions {
         } catch (IllegalArgumentException e) {
             throw new BadInputException(e.getMessage(), e);
         }
+    }
+
+    /**
+     * Returns the devices of this process's ranks: GPUs in the order of the processes of a machine.
+     */
+    List<Device> devices(Job job) {
+        int local = job == null ? ranks : job.getLocalRanks();
+        if (device == DeviceName.CPU) {
+            return Collections.nCopies(local, Device.cpu());
+        }
+        int first = Launcher.localProcess(System.getenv()) * local;
+        return IntStream.range(first, first + local).mapToObj(Device::gpu).toList();
     }
 
     Duration timeout() {

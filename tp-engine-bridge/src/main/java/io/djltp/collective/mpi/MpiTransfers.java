@@ -1,0 +1,289 @@
+package io.djltp.collective.mpi;
+
+import ai.djl.ndarray.types.DataType;
+
+import com.sun.jna.Memory;
+import com.sun.jna.Pointer;
+
+import io.djltp.collective.ReduceOp;
+
+import java.util.Arrays;
+
+/**
+ * The operations of MPI on host memory of any size. MPI counts elements in an {@code int}: what is
+ * larger is cut into pieces, in the same way on all ranks.
+ *
+ * <p>Every operation is begun and then waited for, so that the native memory for counts is used
+ * again and again.
+ */
+final class MpiTransfers {
+
+    private final MpiLibrary library;
+    private final MpiPoller poller;
+    private final long comm;
+    private final int rank;
+    private final int size;
+    private final long limit;
+    private final Memory memory; // counts and starts of what is sent, and of what is received
+    private final long address;
+    private DataType type;
+    private long handle; // of the type
+
+    /**
+     * Creates the operations of a group.
+     *
+     * @param library the library
+     * @param poller waits for them
+     * @param comm the handle of the communicator
+     * @param rank this rank
+     * @param size the number of ranks
+     * @param limit how many elements one operation of MPI may have
+     */
+    MpiTransfers(MpiLibrary library, MpiPoller poller, long comm, int rank, int size, long limit) {
+        this.library = library;
+        this.poller = poller;
+        this.comm = comm;
+        this.rank = rank;
+        this.size = size;
+        this.limit = limit;
+        memory = new Memory(4L * size * Integer.BYTES);
+        address = Pointer.nativeValue(memory);
+        of(DataType.INT64);
+    }
+
+    /**
+     * Sets the type of the elements.
+     *
+     * @param dataType the data type
+     * @return this
+     */
+    MpiTransfers of(DataType dataType) {
+        if (dataType != type) {
+            type = dataType;
+            handle = library.type(dataType);
+        }
+        return this;
+    }
+
+    /** Returns the communicator. */
+    long comm() {
+        return comm;
+    }
+
+    /** Waits until all ranks have come. */
+    void barrier() {
+        poller.await(MpiFunctions.MPI_Ibarrier(comm, poller.request()), "MPI_Ibarrier");
+    }
+
+    /** Replaces elements by one rank's. */
+    void broadcast(long buffer, long count, int root) {
+        for (long done = 0; done < count; done += limit) {
+            poller.await(
+                    MpiFunctions.MPI_Ibcast(
+                            bytes(buffer, done),
+                            piece(count, done),
+                            handle,
+                            root,
+                            comm,
+                            poller.request()),
+                    "MPI_Ibcast");
+        }
+    }
+
+    /** Replaces elements by their reduction over all ranks. */
+    void allReduce(long buffer, long count, ReduceOp op) {
+        for (long done = 0; done < count; done += limit) {
+            poller.await(
+                    MpiFunctions.MPI_Iallreduce(
+                            MpiLibrary.IN_PLACE,
+                            bytes(buffer, done),
+                            piece(count, done),
+                            handle,
+                            library.op(op),
+                            comm,
+                            poller.request()),
+                    "MPI_Iallreduce");
+        }
+    }
+
+    /**
+     * Gathers as many elements of each rank, few enough for one operation.
+     *
+     * @param input where this rank's are, {@link MpiLibrary#IN_PLACE} for its place in the output
+     */
+    void allGather(long input, long output, long count) {
+        poller.await(
+                MpiFunctions.MPI_Iallgather(
+                        input,
+                        (int) count,
+                        handle,
+                        output,
+                        (int) count,
+                        handle,
+                        comm,
+                        poller.request()),
+                "MPI_Iallgather");
+    }
+
+    /**
+     * Returns whether shares are too large for one operation.
+     *
+     * @param total the number of elements of all of them
+     * @return whether they are to be cut
+     */
+    boolean isLarge(long total) {
+        return total > limit;
+    }
+
+    /** Gathers the shares of all ranks, each of which lies in its place. */
+    void allGatherInPlace(long output, long[] shares) {
+        if (isLarge(sum(shares))) {
+            long start = 0;
+            for (int i = 0; i < size; i++) {
+                broadcast(bytes(output, start), shares[i], i);
+                start += shares[i];
+            }
+        } else {
+            allGather(MpiLibrary.IN_PLACE, output, shares);
+        }
+    }
+
+    /** Gathers the shares of all ranks, which are not too large. */
+    void allGather(long input, long output, long[] shares) {
+        if (sum(shares) == 0) {
+            return;
+        }
+        write(0, shares);
+        poller.await(
+                MpiFunctions.MPI_Iallgatherv(
+                        input,
+                        (int) shares[rank],
+                        handle,
+                        output,
+                        array(0),
+                        array(1),
+                        handle,
+                        comm,
+                        poller.request()),
+                "MPI_Iallgatherv");
+    }
+
+    /** Leaves each rank its share of the reduction; the output lies outside the input. */
+    void reduceScatter(long input, long output, long[] shares, ReduceOp op) {
+        long total = sum(shares);
+        if (isLarge(total)) {
+            long start = 0;
+            for (int i = 0; i < size; i++) {
+                reduce(bytes(input, start), output, shares[i], i, op);
+                start += shares[i];
+            }
+        } else if (total > 0) {
+            write(0, shares);
+            poller.await(
+                    MpiFunctions.MPI_Ireduce_scatter(
+                            input,
+                            output,
+                            array(0),
+                            handle,
+                            library.op(op),
+                            comm,
+                            poller.request()),
+                    "MPI_Ireduce_scatter");
+        }
+    }
+
+    private void reduce(long input, long output, long count, int root, ReduceOp op) {
+        for (long done = 0; done < count; done += limit) {
+            poller.await(
+                    MpiFunctions.MPI_Ireduce(
+                            bytes(input, done),
+                            rank == root ? bytes(output, done) : 0,
+                            piece(count, done),
+                            handle,
+                            library.op(op),
+                            root,
+                            comm,
+                            poller.request()),
+                    "MPI_Ireduce");
+        }
+    }
+
+    /**
+     * Sends a share to every rank and receives one from each.
+     *
+     * @param largest the elements of the largest share between any two ranks
+     * @param total the elements that a rank sends or receives at most; the same on all ranks, as
+     *     {@code largest} is
+     */
+    void allToAll(long input, long output, long[] sent, long[] received, long largest, long total) {
+        if (!isLarge(total)) {
+            write(0, sent);
+            write(2, received);
+            allToAll(input, output);
+            return;
+        }
+        for (int distance = 0; distance < size; distance++) {
+            int to = (rank + distance) % size;
+            int from = (rank - distance + size) % size;
+            long source = bytes(input, sum(sent, to));
+            long target = bytes(output, sum(received, from));
+            for (long done = 0; done < largest; done += limit) {
+                write(0, only(to, piece(sent[to], done)));
+                write(2, only(from, piece(received[from], done)));
+                allToAll(bytes(source, done), bytes(target, done));
+            }
+        }
+    }
+
+    private void allToAll(long input, long output) {
+        poller.await(
+                MpiFunctions.MPI_Ialltoallv(
+                        input,
+                        array(0),
+                        array(1),
+                        handle,
+                        output,
+                        array(2),
+                        array(3),
+                        handle,
+                        comm,
+                        poller.request()),
+                "MPI_Ialltoallv");
+    }
+
+    private long[] only(int peer, int count) {
+        long[] counts = new long[size];
+        counts[peer] = count;
+        return counts;
+    }
+
+    private int piece(long count, long done) {
+        return (int) Math.max(0, Math.min(limit, count - done));
+    }
+
+    private long bytes(long start, long elements) {
+        return start + elements * type.getNumOfBytes();
+    }
+
+    private long array(int index) {
+        return address + (long) index * size * Integer.BYTES;
+    }
+
+    /** Writes counts, and after them where each share starts. */
+    private void write(int index, long[] counts) {
+        int start = 0;
+        for (int i = 0; i < size; i++) {
+            memory.setInt((long) (index * size + i) * Integer.BYTES, (int) counts[i]);
+            memory.setInt((long) ((index + 1) * size + i) * Integer.BYTES, start);
+            start += (int) counts[i];
+        }
+    }
+
+    private static long sum(long[] shares) {
+        return sum(shares, shares.length);
+    }
+
+    private static long sum(long[] shares, int end) {
+        return Arrays.stream(shares, 0, end).sum();
+    }
+}

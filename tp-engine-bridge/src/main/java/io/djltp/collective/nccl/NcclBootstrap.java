@@ -1,0 +1,151 @@
+package io.djltp.collective.nccl;
+
+import io.djltp.collective.CollectiveException;
+
+import org.bytedeco.cuda.global.nccl;
+import org.bytedeco.cuda.nccl.ncclComm;
+import org.bytedeco.cuda.nccl.ncclConfig_t;
+import org.bytedeco.cuda.nccl.ncclUniqueId;
+import org.bytedeco.javacpp.PointerPointer;
+
+import java.time.Duration;
+
+/** Brings the ranks of a group together: all those of this process at once. */
+final class NcclBootstrap {
+
+    /** What marks a configuration as initialised, {@code NCCL_API_MAGIC}. */
+    private static final int MAGIC = 0xcafebeef;
+
+    /** What marks an option as not set, {@code NCCL_CONFIG_UNDEF_INT}. */
+    private static final int UNDEFINED = Integer.MIN_VALUE;
+
+    private final int size;
+    private final int firstRank;
+    private final int[] devices;
+    private final Duration timeout;
+
+    NcclBootstrap(int size, int firstRank, int[] devices, Duration timeout) {
+        this.size = size;
+        this.firstRank = firstRank;
+        this.devices = devices;
+        this.timeout = timeout;
+    }
+
+    /**
+     * Waits until all ranks of the group have come.
+     *
+     * @param uniqueId the id under which they meet
+     * @return the communicators of this process's ranks
+     */
+    ncclComm[] run(byte[] uniqueId) {
+        int device = Gpu.current();
+        // native memory, and not an argument of the call: NCCL may fill it in later
+        try (PointerPointer<ncclComm> places = new PointerPointer<>(devices.length)) {
+            for (int i = 0; i < devices.length; i++) {
+                places.put(i, (ncclComm) null);
+            }
+            int error = begin(places, uniqueId);
+            ncclComm[] comms = new ncclComm[devices.length];
+            try {
+                NcclErrors.checkNccl(error, "ncclGroupEnd");
+                await(places);
+            } catch (CollectiveException e) {
+                abort(places);
+                throw new CollectiveException(
+                        describe() + " could not be formed: " + e.getMessage(), e);
+            }
+            for (int i = 0; i < comms.length; i++) {
+                comms[i] = places.get(ncclComm.class, i);
+            }
+            return comms;
+        } finally {
+            Gpu.use(device);
+        }
+    }
+
+    private int begin(PointerPointer<ncclComm> places, byte[] uniqueId) {
+        try (ncclUniqueId id = new ncclUniqueId();
+                ncclConfig_t config = newConfig()) {
+            id.internal().put(uniqueId);
+            int error = nccl.ncclGroupStart();
+            for (int i = 0; i < devices.length && isGood(error); i++) {
+                Gpu.use(devices[i]);
+                error =
+                        nccl.ncclCommInitRankConfig(
+                                places.position(i), size, id, firstRank + i, config);
+            }
+            places.position(0);
+            int end = nccl.ncclGroupEnd();
+            return isGood(error) ? end : error;
+        }
+    }
+
+    /** Returns what C programs get from {@code NCCL_CONFIG_INITIALIZER}, and not blocking. */
+    private static ncclConfig_t newConfig() {
+        ncclConfig_t config = new ncclConfig_t();
+        config.size(config.sizeof());
+        config.magic(MAGIC);
+        config.version(nccl.NCCL_VERSION_CODE);
+        config.cgaClusterSize(UNDEFINED).minCTAs(UNDEFINED).maxCTAs(UNDEFINED);
+        config.netName(null).splitShare(UNDEFINED).trafficClass(UNDEFINED).commName(null);
+        config.collnetEnable(UNDEFINED).CTAPolicy(UNDEFINED).shrinkShare(UNDEFINED);
+        config.nvlsCTAs(UNDEFINED);
+        return config.blocking(0);
+    }
+
+    private void await(PointerPointer<ncclComm> places) {
+        Backoff backoff = new Backoff();
+        long start = System.nanoTime();
+        int[] state = new int[1];
+        for (int i = 0; i < devices.length; ) {
+            ncclComm comm = places.get(ncclComm.class, i);
+            NcclErrors.checkNccl(
+                    nccl.ncclCommGetAsyncError(comm, state), "rank " + (firstRank + i));
+            NcclErrors.checkNccl(state[0], "rank " + (firstRank + i));
+            if (state[0] == nccl.ncclSuccess) {
+                i++;
+                continue;
+            }
+            if (System.nanoTime() - start > timeout.toNanos()) {
+                throw new CollectiveException(
+                        "after "
+                                + timeout.toMillis()
+                                + " ms not all "
+                                + size
+                                + " ranks have come; start the others with the same unique id and"
+                                + " see that the machines reach each other (NCCL_SOCKET_IFNAME),"
+                                + " or allow more time");
+            }
+            if (Thread.currentThread().isInterrupted()) {
+                throw new CollectiveException(
+                        "interrupted while waiting for the other ranks",
+                        new InterruptedException());
+            }
+            backoff.pause();
+        }
+    }
+
+    private void abort(PointerPointer<ncclComm> places) {
+        nccl.ncclGroupStart();
+        for (int i = 0; i < devices.length; i++) {
+            ncclComm comm = places.get(ncclComm.class, i);
+            if (comm != null && !comm.isNull()) {
+                nccl.ncclCommAbort(comm);
+            }
+        }
+        nccl.ncclGroupEnd();
+    }
+
+    private String describe() {
+        int last = firstRank + devices.length - 1;
+        return "A group of "
+                + size
+                + " ranks with "
+                + (last == firstRank ? "rank " + last : "ranks " + firstRank + " to " + last)
+                + " in this process";
+    }
+
+    private static boolean isGood(int result) {
+        return result == nccl.ncclSuccess || result == nccl.ncclInProgress;
+    }
+}

@@ -1,0 +1,158 @@
+package io.djltp.collective.nccl;
+
+import io.djltp.collective.CollectiveException;
+import io.djltp.collective.FlightRecorder;
+import io.djltp.collective.GroupFailure;
+
+import org.bytedeco.cuda.global.nccl;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * The ranks of a group that live in this process, and the thread that watches over them: it finds
+ * errors that NCCL has met on its own and operations that take too long. Whatever ends the group,
+ * all communicators are aborted at once, so that no kernel and no thread stays behind.
+ */
+final class NcclGroup {
+
+    private static final Logger logger = LoggerFactory.getLogger(NcclGroup.class);
+
+    private static final long LONGEST_INTERVAL_MILLIS = 50;
+
+    /** How long a call that does not end may keep an abort waiting, which may be what ends it. */
+    private static final long LOCK_SECONDS = 2;
+
+    private final int size;
+    private final Duration timeout;
+    private final GroupFailure failure = new GroupFailure();
+    private final List<NcclEndpoint> endpoints = new ArrayList<>();
+    private final List<FlightRecorder> recorders = new ArrayList<>();
+    private final CountDownLatch aborted = new CountDownLatch(1);
+    private final CountDownLatch closed = new CountDownLatch(1);
+
+    NcclGroup(int size, Duration timeout) {
+        this.size = size;
+        this.timeout = timeout;
+        failure.onSet(this::abortAll);
+    }
+
+    GroupFailure getFailure() {
+        return failure;
+    }
+
+    void add(NcclEndpoint endpoint, FlightRecorder recorder) {
+        endpoints.add(endpoint);
+        recorders.add(recorder);
+    }
+
+    void startWatch() {
+        Thread thread = new Thread(this::watch, "tp-nccl-watchdog");
+        thread.setDaemon(true);
+        thread.start();
+    }
+
+    /** Lets the watch end when the last rank has closed. */
+    void onClose() {
+        if (endpoints.stream().allMatch(NcclEndpoint::isClosed)) {
+            closed.countDown();
+        }
+    }
+
+    /** Waits until nothing of the group runs any more, once it has failed. */
+    void awaitAborted() {
+        boolean interrupted = false;
+        while (aborted.getCount() > 0) {
+            try {
+                aborted.await();
+            } catch (InterruptedException e) {
+                interrupted = true;
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    private void watch() {
+        long interval = Math.max(1, Math.min(LONGEST_INTERVAL_MILLIS, timeout.toMillis() / 10));
+        try {
+            while (!closed.await(interval, TimeUnit.MILLISECONDS) && !failure.isSet()) {
+                for (int i = 0; i < endpoints.size(); i++) {
+                    inspect(endpoints.get(i));
+                }
+            }
+        } catch (InterruptedException e) {
+            logger.warn("The watch over a group of NCCL ranks was interrupted", e);
+        } catch (RuntimeException e) {
+            failure.set(new CollectiveException("the watch over the NCCL ranks failed: " + e, e));
+        }
+    }
+
+    private void inspect(NcclEndpoint endpoint) {
+        String error = endpoint.findError();
+        if (error != null) {
+            failure.set(new CollectiveException(error));
+        } else if (endpoint.getQueue().isOverdue(timeout)) {
+            NcclWork work = endpoint.getQueue().getOldest();
+            if (work != null) {
+                failure.set(new CollectiveException(describeTimeout(endpoint, work)));
+            }
+        }
+    }
+
+    private String describeTimeout(NcclEndpoint endpoint, NcclWork work) {
+        String waiting = "in " + work.getCall();
+        List<String> others = new ArrayList<>();
+        for (int i = 0; i < endpoints.size(); i++) {
+            endpoints.get(i).findError(); // so that the record is up to date
+            String latest = recorders.get(i).latest();
+            if (!latest.equals(waiting)) {
+                others.add("rank " + endpoints.get(i).getRank() + " (" + latest + ")");
+            }
+        }
+        if (endpoints.size() < size) {
+            others.add("ranks of other processes");
+        }
+        return "time-out after "
+                + timeout.toMillis()
+                + " ms: rank "
+                + endpoint.getRank()
+                + " waits "
+                + waiting
+                + " for "
+                + (others.isEmpty() ? "its GPU" : String.join(", ", others));
+    }
+
+    /**
+     * Aborts all communicators. In one NCCL group: all of them are told to stop before the first is
+     * waited for, because what one frees may wait for the kernels of another.
+     */
+    private void abortAll() {
+        List<NcclEndpoint> locked = new ArrayList<>();
+        try {
+            for (NcclEndpoint endpoint : endpoints) {
+                if (endpoint.lock(LOCK_SECONDS)) {
+                    locked.add(endpoint);
+                } else {
+                    logger.warn(
+                            "Rank {} is stuck in a native call: aborting under it",
+                            endpoint.getRank());
+                }
+            }
+            int device = Gpu.current();
+            nccl.ncclGroupStart();
+            endpoints.forEach(NcclEndpoint::abort);
+            nccl.ncclGroupEnd();
+            Gpu.use(device);
+        } finally {
+            locked.forEach(NcclEndpoint::unlock);
+            aborted.countDown();
+        }
+    }
+}

@@ -1,0 +1,60 @@
+package io.djltp.collective.nccl;
+
+import io.djltp.collective.CollectiveCall;
+import io.djltp.collective.Work;
+
+import org.bytedeco.cuda.cudart.CUevent_st;
+
+/** An operation on the communication stream of a rank. */
+final class NcclWork implements Work {
+
+    private final NcclEndpoint endpoint;
+    private final NcclCommunicator owner;
+    private final CollectiveCall call;
+    private final boolean onGpu;
+    private final long issued = System.nanoTime();
+
+    /** Reached by the stream when the operation is done; {@code null} before and after. */
+    private CUevent_st event;
+
+    NcclWork(NcclEndpoint endpoint, NcclCommunicator owner, CollectiveCall call, boolean onGpu) {
+        this.endpoint = endpoint;
+        this.owner = owner;
+        this.call = call;
+        this.onGpu = onGpu;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void await() {
+        if (onGpu) {
+            endpoint.awaitOnStream(this);
+        } else {
+            endpoint.awaitOnHost(this);
+        }
+    }
+
+    NcclCommunicator getOwner() {
+        return owner;
+    }
+
+    CollectiveCall getCall() {
+        return call;
+    }
+
+    boolean isOnGpu() {
+        return onGpu;
+    }
+
+    long getIssued() {
+        return issued;
+    }
+
+    CUevent_st getEvent() {
+        return event;
+    }
+
+    void setEvent(CUevent_st event) {
+        this.event = event;
+    }
+}

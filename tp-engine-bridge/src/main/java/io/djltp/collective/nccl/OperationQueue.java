@@ -1,0 +1,127 @@
+package io.djltp.collective.nccl;
+
+import org.bytedeco.cuda.cudart.CUevent_st;
+import org.bytedeco.cuda.cudart.CUstream_st;
+import org.bytedeco.cuda.global.cudart;
+
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.Deque;
+
+/**
+ * The communication stream of a rank and the operations on it, each with the event that tells its
+ * end. Used under the lock of the rank's {@link NcclEndpoint}, except where said.
+ */
+final class OperationQueue {
+
+    private final int device;
+    private final CUstream_st stream = new CUstream_st();
+    private final EventPool events = new EventPool();
+    private final Deque<NcclWork> pending = new ArrayDeque<>();
+
+    // for the watch, which must not wait for a thread that is stuck in a call
+    private volatile NcclWork issuing;
+    private volatile NcclWork oldest;
+    private volatile long progress = System.nanoTime(); // when an operation was last seen to end
+
+    /** Creates the queue on the calling thread's GPU. */
+    OperationQueue(int device) {
+        this.device = device;
+        NcclErrors.checkCuda(
+                cudart.cudaStreamCreateWithFlags(stream, cudart.cudaStreamNonBlocking),
+                "cudaStreamCreateWithFlags on GPU " + device);
+    }
+
+    CUstream_st getStream() {
+        return stream;
+    }
+
+    /** Returns the operation that has been under way for longest, or {@code null}. Any thread. */
+    NcclWork getOldest() {
+        NcclWork work = oldest;
+        return work == null ? issuing : work;
+    }
+
+    /** Returns whether the oldest operation takes too long. Any thread. */
+    boolean isOverdue(Duration timeout) {
+        NcclWork work = getOldest();
+        if (work == null) {
+            return false;
+        }
+        long now = System.nanoTime();
+        // its turn came when it was issued or when the one before it was done
+        return Math.min(now - work.getIssued(), now - progress) > timeout.toNanos();
+    }
+
+    /** Makes way for an operation: it follows what the thread's current stream has queued. */
+    void begin(NcclWork work) {
+        issuing = work;
+        if (work.isOnGpu()) {
+            CUevent_st event = events.take();
+            CurrentStream.record(event, device);
+            NcclErrors.checkCuda(
+                    cudart.cudaStreamWaitEvent(stream, event, 0), "cudaStreamWaitEvent");
+            // the wait is for what was recorded: the event may be recorded anew at once
+            events.giveBack(event);
+        }
+    }
+
+    /** Marks the end of an operation that is on the stream. */
+    void add(NcclWork work) {
+        CUevent_st event = events.take();
+        NcclErrors.checkCuda(cudart.cudaEventRecord(event, stream), "cudaEventRecord");
+        work.setEvent(event);
+        pending.add(work);
+        oldest = pending.peek();
+        issuing = null;
+    }
+
+    /** Forgets an operation that leaves nothing on the stream. Any thread. */
+    void end() {
+        issuing = null;
+    }
+
+    /** Takes the operations that are done off the list. */
+    void sweep() {
+        while (!pending.isEmpty()) {
+            NcclWork work = pending.peek();
+            int result = cudart.cudaEventQuery(work.getEvent());
+            if (result == cudart.cudaErrorNotReady) {
+                break;
+            }
+            NcclErrors.checkCuda(result, work.getCall().toString());
+            work.getCall().finish();
+            release(work);
+            pending.remove();
+            progress = System.nanoTime();
+        }
+        oldest = pending.peek();
+    }
+
+    /** Makes the thread's current stream wait for an operation. */
+    void awaitOnStream(NcclWork work) {
+        if (work.getEvent() != null) {
+            CurrentStream.await(work.getEvent(), device);
+        }
+    }
+
+    /** Returns whether the stream is past an operation, done or aborted. */
+    boolean isPast(NcclWork work) {
+        return work.getEvent() == null
+                || cudart.cudaEventQuery(work.getEvent()) != cudart.cudaErrorNotReady;
+    }
+
+    private void release(NcclWork work) {
+        events.giveBack(work.getEvent());
+        work.setEvent(null);
+    }
+
+    void close() {
+        pending.forEach(this::release);
+        pending.clear();
+        oldest = null;
+        issuing = null;
+        events.close();
+        cudart.cudaStreamDestroy(stream);
+    }
+}
