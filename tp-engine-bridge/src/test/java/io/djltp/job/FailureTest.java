@@ -1,0 +1,240 @@
+package io.djltp.job;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/** When one process fails, all others find out, and say the same. */
+public class FailureTest {
+
+    private static final Duration LONG = Duration.ofSeconds(20);
+
+    @DataProvider
+    static Object[][] processes() {
+        return new Object[][] {{0}, {2}};
+    }
+
+    @Test(dataProvider = "processes", timeOut = 30_000)
+    public void allLearnWhichRankFailed(int failing) throws Exception {
+        Exception cause = new IllegalStateException("boom", new IOException("disk full"));
+        Jobs.run(
+                3,
+                6,
+                job -> {
+                    int rank = 2 * failing + 1;
+                    if (job.getProcess() == failing) {
+                        job.fail(rank, cause);
+                    } else {
+                        // others are in the middle of something
+                        Assert.expectThrows(
+                                JobFailedException.class, () -> job.exchange("x", new byte[1]));
+                    }
+                    JobFailedException e = job.awaitFailure(LONG);
+                    Jobs.assertMatches(
+                            e,
+                            "rank %d \\(process %d, pid \\d+ on .*\\) failed:"
+                                            .formatted(rank, failing)
+                                    + " java.lang.IllegalStateException: boom; caused by"
+                                    + " java.io.IOException: disk full");
+                    Assert.assertEquals(e.getRank(), rank);
+                    Assert.assertEquals(e.getProcess(), failing);
+                    Assert.assertSame(e.getCause(), job.getProcess() == failing ? cause : null);
+                    Assert.expectThrows(JobFailedException.class, () -> job.check("y", null));
+                    Assert.expectThrows(JobFailedException.class, () -> job.connectMesh("z"));
+                    return null;
+                });
+    }
+
+    @Test(timeOut = 30_000)
+    public void theFirstFailureIsThatOfAll() throws Exception {
+        List<String> messages =
+                Jobs.run(
+                        4,
+                        4,
+                        job -> {
+                            job.fail(job.getFirstRank(), new RuntimeException("mine"));
+                            job.fail(job.getFirstRank(), new RuntimeException("second"));
+                            return job.awaitFailure(LONG).getMessage();
+                        });
+        Assert.assertEquals(messages.stream().distinct().count(), 1, "" + messages);
+        Assert.assertTrue(messages.get(0).endsWith("RuntimeException: mine"), messages.get(0));
+    }
+
+    @Test(timeOut = 30_000)
+    public void theProcessThatFailsMayEndAtOnce() throws Exception {
+        for (int failing = 0; failing < 2; failing++) {
+            int process = failing;
+            List<Job> jobs = Jobs.joinAll(2, Jobs.options(2).build());
+            Job other = jobs.get(1 - process);
+            jobs.get(process).fail(process, new RuntimeException("boom"));
+            jobs.get(process).close();
+            Jobs.assertMatches(other.awaitFailure(LONG), "rank " + process + " .*boom");
+            other.close();
+        }
+    }
+
+    @Test(timeOut = 30_000)
+    public void listenersAreToldOnce() throws Exception {
+        for (int processes = 1; processes < 3; processes++) {
+            Jobs.run(
+                    processes,
+                    processes,
+                    job -> {
+                        AtomicInteger count = new AtomicInteger();
+                        CountDownLatch both = new CountDownLatch(2);
+                        job.onFailure(
+                                e -> {
+                                    throw new IllegalStateException("a listener that fails");
+                                });
+                        job.onFailure(
+                                e -> {
+                                    count.incrementAndGet();
+                                    both.countDown();
+                                });
+                        job.fail(job.getFirstRank(), new RuntimeException("boom"));
+                        job.fail(job.getFirstRank(), new RuntimeException("boom again"));
+                        job.onFailure(e -> both.countDown());
+                        Assert.assertTrue(both.await(10, TimeUnit.SECONDS));
+                        Thread.sleep(50);
+                        Assert.assertEquals(count.get(), 1);
+                        return null;
+                    });
+        }
+    }
+
+    @Test(timeOut = 30_000)
+    public void aLongErrorIsCut() throws Exception {
+        RuntimeException cause = new RuntimeException("x".repeat(5_000_000));
+        Jobs.run(
+                2,
+                2,
+                job -> {
+                    if (job.getProcess() == 1) {
+                        job.fail(1, cause);
+                    }
+                    String message = job.awaitFailure(LONG).getMessage();
+                    Assert.assertTrue(message.length() < 3000, "" + message.length());
+                    return null;
+                });
+    }
+
+    @Test(timeOut = 30_000)
+    public void theMasterTellsOfAProcessThatEndsWithoutAWord() throws Exception {
+        withFake(
+                Duration.ofSeconds(5),
+                (job, fake) -> {
+                    fake.close();
+                    Jobs.assertMatches(
+                            job.awaitFailure(LONG),
+                            "process 2 \\(ranks 4-5, pid 7 on far\\) ended without a word");
+                });
+    }
+
+    @Test(timeOut = 30_000)
+    public void theMasterTellsOfASilentProcess() throws Exception {
+        withFake(
+                Duration.ofMillis(800),
+                (job, fake) -> {
+                    fake.write(Message.of(Message.Type.HEARTBEAT, "all-reduce #7").encode());
+                    Jobs.assertMatches(
+                            job.awaitFailure(LONG),
+                            "process 2 \\(ranks 4-5, pid 7 on far\\) has not been heard for 800"
+                                    + " ms; it was last in: all-reduce #7");
+                });
+    }
+
+    @Test(timeOut = 30_000)
+    public void theMasterTellsOfAProcessThatTalksNonsense() throws Exception {
+        withFake(
+                Duration.ofSeconds(5),
+                (job, fake) -> {
+                    byte[] huge = {127, 0, 0, 0, 3};
+                    fake.write(ByteBuffer.wrap(huge));
+                    Jobs.assertMatches(
+                            job.awaitFailure(LONG),
+                            "process 2 \\(ranks 4-5, pid 7 on far\\) sent what it must not: a"
+                                    + " message of 2130706432 bytes");
+                });
+    }
+
+    /** A status that blocks stays as it was, and the process lives. */
+    @Test(timeOut = 30_000)
+    public void aBlockedStatusIsNoDeath() throws Exception {
+        JobOptions options = Jobs.options(2).optHeartbeatTimeout(Duration.ofMillis(500)).build();
+        CountDownLatch never = new CountDownLatch(1);
+        Jobs.run(
+                2,
+                options,
+                job -> {
+                    job.setStatus(
+                            () -> {
+                                try {
+                                    never.await();
+                                } catch (InterruptedException e) {
+                                    Thread.currentThread().interrupt();
+                                }
+                                return "";
+                            });
+                    Assert.assertNull(job.awaitFailure(Duration.ofMillis(1500)));
+                    return null;
+                });
+        never.countDown();
+    }
+
+    @Test(timeOut = 30_000)
+    public void anInterruptedExchangeIsAFailure() throws Exception {
+        Jobs.run(
+                2,
+                2,
+                job -> {
+                    if (job.getProcess() == 1) {
+                        Thread.currentThread().interrupt();
+                        Assert.expectThrows(
+                                JobFailedException.class, () -> job.exchange("x", new byte[1]));
+                        Assert.assertTrue(Thread.interrupted());
+                    }
+                    Jobs.assertMatches(
+                            job.awaitFailure(LONG),
+                            "process 1 \\(.*\\) was interrupted in the exchange 'x'");
+                    return null;
+                });
+    }
+
+    private interface Deed {
+        void run(Job job, SocketChannel fake) throws Exception;
+    }
+
+    /** Runs a job whose third process is a fake, and looks how the second sees what it does. */
+    private static void withFake(Duration heartbeat, Deed deed) throws Exception {
+        JobOptions options = Jobs.options(6).optHeartbeatTimeout(heartbeat).build();
+        ServerSocketChannel bound = Jobs.bind();
+        int port = MasterPort.getPort(bound);
+        Hello hello = new Hello(1, "1.0", 2, 3, 6, "far", 7, Jobs.LOOPBACK, 1);
+        List<Callable<Object>> tasks = new ArrayList<>();
+        tasks.add(() -> Job.join(Jobs.environment(0, 3, port), options, bound));
+        tasks.add(() -> Jobs.join(1, 3, port, options));
+        tasks.add(() -> FakeMember.connect(port, hello));
+        List<Object> joined = Jobs.results(tasks);
+        SocketChannel fake = (SocketChannel) joined.get(2);
+        try (Job master = (Job) joined.get(0);
+                Job member = (Job) joined.get(1)) {
+            deed.run(member, fake);
+            String message = member.awaitFailure(LONG).getMessage();
+            Assert.assertEquals(master.awaitFailure(LONG).getMessage(), message);
+        } finally {
+            fake.close();
+        }
+    }
+}

@@ -1,0 +1,36 @@
+package io.djltp.job;
+
+import java.time.Duration;
+
+/** A process of a job in a JVM of its own: it joins, and waits until the job fails. */
+public final class JobProcess {
+
+    private JobProcess() {}
+
+    /**
+     * Runs the process.
+     *
+     * @param arguments its number, the number of processes, the port, and the heartbeat time-out
+     * @throws Exception if it cannot join
+     */
+    public static void main(String[] arguments) throws Exception {
+        int process = Integer.parseInt(arguments[0]);
+        int processes = Integer.parseInt(arguments[1]);
+        JobOptions options =
+                Jobs.options(2 * processes)
+                        .optHeartbeatTimeout(Duration.ofMillis(Long.parseLong(arguments[3])))
+                        .build();
+        int port = Integer.parseInt(arguments[2]);
+        try (Job job = Jobs.join(process, processes, port, options)) {
+            job.setStatus(() -> "step 7");
+            job.exchange("up", new byte[0]);
+            JobFailedException failure = job.awaitFailure(Duration.ofSeconds(40));
+            print(failure == null ? "no failure" : failure.getMessage());
+        }
+    }
+
+    // what it prints is what the test reads
+    private static void print(String text) {
+        System.out.println(text);
+    }
+}

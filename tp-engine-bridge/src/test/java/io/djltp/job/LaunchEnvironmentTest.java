@@ -1,0 +1,142 @@
+package io.djltp.job;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Optional;
+
+/** What torchrun, Open MPI and Slurm set is read, and what is wrong in it is said. */
+public class LaunchEnvironmentTest {
+
+    @DataProvider
+    static Object[][] wellFormed() {
+        return new Object[][] {
+            {"RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 MASTER_ADDR=a MASTER_PORT=7", "torchrun 1 4 1 a 7"},
+            {"RANK=3 WORLD_SIZE=4 MASTER_ADDR=a MASTER_PORT=65535", "torchrun 3 4 0 a 65535"},
+            {"RANK=0 WORLD_SIZE=1", "torchrun 0 1 0 null 0"},
+            {
+                "RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=7 SLURM_PROCID=5 SLURM_NTASKS=9"
+                        + " OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=3",
+                "torchrun 1 2 0 a 7"
+            },
+            {
+                "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=3 OMPI_COMM_WORLD_LOCAL_RANK=1"
+                        + " SLURM_PROCID=0 SLURM_NTASKS=1",
+                "Open MPI 1 3 1 null 0"
+            },
+            {
+                "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=3 MASTER_ADDR=m MASTER_PORT=80",
+                "Open MPI 1 3 0 m 80"
+            },
+            {
+                "SLURM_PROCID=2 SLURM_NTASKS=4 SLURM_LOCALID=1 SLURM_JOB_ID=41234"
+                        + " SLURM_STEP_NODELIST=gpu[003-007,12],cpu1 SLURM_NODELIST=x",
+                "Slurm 2 4 1 gpu003 21234"
+            },
+            {"SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_NODELIST=n1,n2", "Slurm 0 1 0 n1 0"},
+            {"SLURM_PROCID=0 SLURM_NTASKS=1", "Slurm 0 1 0 null 0"},
+            {
+                "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_JOB_NODELIST=r[0-3]n[1,4]-ib"
+                        + " SLURM_JOB_ID=7 MASTER_PORT=99",
+                "Slurm 1 2 0 r0n1-ib 99"
+            },
+            {
+                "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_NODELIST=n SLURM_JOB_ID=7 MASTER_ADDR=m",
+                "Slurm 1 2 0 m 20007"
+            },
+        };
+    }
+
+    @Test(dataProvider = "wellFormed", timeOut = 10_000)
+    public void itIsRead(String variables, String expected) {
+        LaunchEnvironment found = LaunchEnvironment.detect(parse(variables)).orElseThrow();
+        Assert.assertEquals(
+                "%s %d %d %d %s %d"
+                        .formatted(
+                                found.launcher(),
+                                found.process(),
+                                found.processes(),
+                                found.localProcess(),
+                                found.masterAddress(),
+                                found.masterPort()),
+                expected);
+    }
+
+    @DataProvider
+    static Object[][] absent() {
+        // what an allocation of Slurm sets where nothing was launched with srun
+        String allocation = "SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_JOB_NODELIST=n[1-4]";
+        return new Object[][] {
+            {""}, {"MASTER_ADDR=a MASTER_PORT=7"}, {"LOCAL_RANK=0"}, {allocation}
+        };
+    }
+
+    @Test(dataProvider = "absent", timeOut = 10_000)
+    public void noLauncherIsNoError(String variables) {
+        Assert.assertEquals(LaunchEnvironment.detect(parse(variables)), Optional.empty());
+    }
+
+    @DataProvider
+    static Object[][] malformed() {
+        String master = " MASTER_ADDR=a MASTER_PORT=7";
+        String slurm = "SLURM_PROCID=1 SLURM_NTASKS=2";
+        return new Object[][] {
+            {"RANK=0", "WORLD_SIZE is not set although RANK=0: set it to the number of processes"},
+            {"WORLD_SIZE=2", "RANK is not set although WORLD_SIZE=2: set it"},
+            {
+                "RANK=2 WORLD_SIZE=2" + master,
+                "RANK is '2': set it to a number from 0 to 1, because"
+            },
+            {"RANK=-1 WORLD_SIZE=2" + master, "RANK is '-1': set it to a number from 0 to 1"},
+            {"RANK=x WORLD_SIZE=2" + master, "RANK is 'x': set it to a number"},
+            {"RANK=0 WORLD_SIZE=0" + master, "WORLD_SIZE is '0': set it to a number of processes"},
+            {"RANK=0 WORLD_SIZE=two" + master, "WORLD_SIZE is 'two': set it"},
+            {"RANK=0 WORLD_SIZE=99999999999" + master, "WORLD_SIZE is '99999999999': set it"},
+            {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=-1" + master, "LOCAL_RANK is '-1': set it"},
+            {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=x" + master, "LOCAL_RANK is 'x': set it"},
+            {"RANK=0 WORLD_SIZE=2 MASTER_PORT=7", "MASTER_ADDR is not set although WORLD_SIZE=2"},
+            {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a", "MASTER_PORT is not set although WORLD_SIZE=2"},
+            {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=70000", "MASTER_PORT is '70000': set"},
+            {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=0", "MASTER_PORT is '0': set it to a"},
+            {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=tcp://x", "MASTER_PORT is 'tcp://x'"},
+            {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE is not set although"},
+            {"OMPI_COMM_WORLD_SIZE=1", "OMPI_COMM_WORLD_RANK is not set although"},
+            {"OMPI_COMM_WORLD_RANK=4 OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK is '4': set"},
+            {"SLURM_PROCID=0", "SLURM_NTASKS is not set although SLURM_PROCID=0"},
+            {
+                "SLURM_PROCID=2 SLURM_NTASKS=2",
+                "SLURM_PROCID is '2': set it to a number from 0 to 1"
+            },
+            {slurm, "SLURM_STEP_NODELIST is not set although SLURM_NTASKS=2"},
+            {slurm + " SLURM_NODELIST=gpu[1-3", "SLURM_NODELIST is 'gpu[1-3', which is not a list"},
+            {slurm + " SLURM_NODELIST=gpu]", "SLURM_NODELIST is 'gpu]', which is not a list"},
+            {slurm + " SLURM_NODELIST=gpu[]", "SLURM_NODELIST is 'gpu[]', which is not a list"},
+            {slurm + " SLURM_NODELIST=,gpu", "SLURM_NODELIST is ',gpu', which is not a list"},
+            {slurm + " SLURM_NODELIST=n SLURM_JOB_ID=x", "SLURM_JOB_ID is 'x': set it to"},
+        };
+    }
+
+    @Test(dataProvider = "malformed", timeOut = 10_000)
+    public void whatIsWrongIsSaid(String variables, String expected) {
+        IllegalArgumentException e =
+                Assert.expectThrows(
+                        IllegalArgumentException.class,
+                        () -> LaunchEnvironment.detect(parse(variables)));
+        String message = "The environment variable " + expected;
+        Assert.assertTrue(e.getMessage().startsWith(message), e.getMessage());
+    }
+
+    private static Map<String, String> parse(String variables) {
+        Map<String, String> map = new HashMap<>();
+        for (String variable : variables.split(" ")) {
+            if (!variable.isEmpty()) {
+                String[] parts = variable.split("=", 2);
+                map.put(parts[0], parts[1]);
+            }
+        }
+        return map;
+    }
+}

@@ -1,0 +1,148 @@
+package io.djltp.job;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import org.testng.Assert;
+import org.testng.annotations.Test;
+
+import java.lang.management.BufferPoolMXBean;
+import java.lang.management.ManagementFactory;
+import java.lang.management.MemoryUsage;
+import java.nio.channels.ServerSocketChannel;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.TimeUnit;
+
+/** A job comes together and runs while 10,000 connections of strangers come to its port. */
+public class MalformedConnectionsTest {
+
+    private static final Logger logger = LoggerFactory.getLogger(MalformedConnectionsTest.class);
+
+    private static final int WAVES = 25;
+    private static final int WAVE = 400;
+    private static final long MIB = 1 << 20;
+
+    // 3 processes: 2 accepting threads, a watch and 4 for its links in the master; in each of the
+    // others one accepting, 2 for the link, and the watch that ends with the wait and the next
+    private static final int MAX_THREADS = 7 + 2 * 5;
+
+    private int mostThreads;
+
+    @Test(timeOut = 60_000)
+    public void strangersDoNoHarm() throws Exception {
+        ServerSocketChannel bound = Jobs.bind();
+        int port = MasterPort.getPort(bound);
+        Strangers strangers = new Strangers(port);
+        int threads = jobThreads(); // those that other tests have left
+        long heap = usedHeap();
+        long direct = usedDirect();
+        JobOptions options = Jobs.options(6).optTimeout(Duration.ofSeconds(30)).build();
+        CompletableFuture<Void> attack = async(() -> attack(strangers));
+        List<Callable<Job>> tasks = new ArrayList<>();
+        tasks.add(() -> Job.join(Jobs.environment(0, 3, port), options, bound));
+        for (int i = 1; i < 3; i++) {
+            int process = i;
+            tasks.add(
+                    () -> {
+                        // in the middle of the flood, one after the other
+                        waitFor(strangers, process * 4 * WAVE);
+                        return Jobs.join(process, 3, port, options);
+                    });
+        }
+        List<Job> jobs = Jobs.results(tasks);
+        int atStart = strangers.made();
+        int rounds = 0;
+        while (!attack.isDone()) {
+            exchange(jobs, rounds++);
+        }
+        attack.get();
+        exchange(jobs, rounds++);
+        long heapGrowth = usedHeap() - heap;
+        long directGrowth = usedDirect() - direct;
+        strangers.closeAll();
+        logger.info(
+                "{} connections, {} before the start; {} exchanges meanwhile; {} threads at most;"
+                        + " heap +{} KiB, direct memory +{} KiB",
+                strangers.made(),
+                atStart,
+                rounds,
+                mostThreads - threads,
+                heapGrowth / 1024,
+                directGrowth / 1024);
+        Assert.assertEquals(strangers.made(), WAVES * WAVE);
+        Assert.assertTrue(atStart >= 8 * WAVE && atStart < WAVES * WAVE, "" + atStart);
+        Assert.assertTrue(rounds > 10, "" + rounds);
+        Assert.assertTrue(mostThreads <= threads + MAX_THREADS, "" + mostThreads);
+        Assert.assertTrue(heapGrowth < 16 * MIB, "" + heapGrowth);
+        Assert.assertTrue(directGrowth < 16 * MIB, "" + directGrowth);
+        for (Job job : jobs) {
+            Assert.assertNull(job.awaitFailure(Duration.ofMillis(50)));
+        }
+        Jobs.closeAll(jobs);
+    }
+
+    private Void attack(Strangers strangers) throws Exception {
+        for (int i = 0; i < WAVES; i++) {
+            strangers.wave(WAVE);
+            mostThreads = Math.max(mostThreads, jobThreads());
+        }
+        return null;
+    }
+
+    private static void waitFor(Strangers strangers, int count) throws InterruptedException {
+        while (strangers.made() < count) {
+            TimeUnit.MILLISECONDS.sleep(1);
+        }
+    }
+
+    private static void exchange(List<Job> jobs, int round) throws Exception {
+        List<byte[][]> results =
+                Jobs.inParallel(
+                        jobs,
+                        job -> {
+                            byte[] mine = {(byte) round, (byte) job.getProcess()};
+                            return job.exchange("round " + round, mine);
+                        });
+        for (byte[][] all : results) {
+            for (int i = 0; i < all.length; i++) {
+                Assert.assertEquals(all[i], new byte[] {(byte) round, (byte) i});
+            }
+        }
+    }
+
+    private static int jobThreads() {
+        return (int)
+                Thread.getAllStackTraces().keySet().stream()
+                        .filter(thread -> thread.getName().startsWith(Threads.PREFIX))
+                        .count();
+    }
+
+    private static long usedHeap() {
+        System.gc();
+        MemoryUsage usage = ManagementFactory.getMemoryMXBean().getHeapMemoryUsage();
+        return usage.getUsed();
+    }
+
+    private static long usedDirect() {
+        return ManagementFactory.getPlatformMXBeans(BufferPoolMXBean.class).stream()
+                .filter(pool -> pool.getName().equals("direct"))
+                .mapToLong(BufferPoolMXBean::getMemoryUsed)
+                .sum();
+    }
+
+    private static CompletableFuture<Void> async(Callable<Void> task) {
+        return CompletableFuture.supplyAsync(
+                () -> {
+                    try {
+                        return task.call();
+                    } catch (Exception e) {
+                        throw new CompletionException(e);
+                    }
+                },
+                runnable -> new Thread(runnable).start());
+    }
+}

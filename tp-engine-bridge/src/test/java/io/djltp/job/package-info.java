@@ -1,0 +1,2 @@
+/** Contains the tests of how the processes of a job find each other. */
+package io.djltp.job;
