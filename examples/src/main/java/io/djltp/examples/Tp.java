@@ -1,5 +1,6 @@
 package io.djltp.examples;
 
+import io.djltp.examples.doctor.DoctorCommand;
 import io.djltp.examples.lemma.LemmaCommand;
 import io.djltp.examples.train.TrainCommand;
 import io.djltp.examples.verify.VerifyCommand;
@@ -16,7 +17,12 @@ import picocli.CommandLine.Spec;
 @Command(
         name = "tp",
         description = "Tensor parallelism for the Deep Java Library.",
-        subcommands = {TrainCommand.class, LemmaCommand.class, VerifyCommand.class},
+        subcommands = {
+            TrainCommand.class,
+            LemmaCommand.class,
+            VerifyCommand.class,
+            DoctorCommand.class
+        },
         mixinStandardHelpOptions = true,
         version = "DJL Tensor Parallel 0.1.0-SNAPSHOT")
 public final class Tp implements Runnable {

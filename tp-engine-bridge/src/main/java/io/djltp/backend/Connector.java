@@ -22,6 +22,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
+import java.util.Optional;
 import java.util.StringJoiner;
 
 /** Makes the communicators of a process's ranks with the backend that fits. */
@@ -110,6 +111,18 @@ public final class Connector {
                                 + ": start all with the same settings");
             }
         }
+    }
+
+    /**
+     * Says why a backend cannot be used by this process. Never throws.
+     *
+     * @param backend the backend, not {@link Backend#AUTO}
+     * @param devices the devices of this process's ranks
+     * @param job the job, or {@code null} if all ranks are in this process
+     * @return the reason, or nothing if it can be used
+     */
+    public static Optional<String> whyNot(Backend backend, List<Device> devices, Job job) {
+        return Optional.ofNullable(obstacle(backend, devices, job));
     }
 
     /** Returns why a backend cannot be used here, or {@code null} if it can. */

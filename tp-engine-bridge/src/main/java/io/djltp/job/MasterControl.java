@@ -14,6 +14,8 @@ import java.util.function.Supplier;
 final class MasterControl implements Control, Link.Events {
 
     private static final long MARGIN_NANOS = TimeUnit.SECONDS.toNanos(10);
+    private static final String WAITED_IN_VAIN = "time-out after"; // as the backends say it
+    private static final int MAX_TEXT = 8 * 1024;
 
     private final List<JobMember> members;
     private final Link[] links;
@@ -76,8 +78,31 @@ final class MasterControl implements Control, Link.Events {
     /** {@inheritDoc} */
     @Override
     public void fail(JobFailedException failure) {
-        Message message = Message.fail(failure);
-        state.fail(failure, () -> others().forEach(link -> link.send(message)));
+        JobFailedException told = withWhereabouts(failure);
+        Message message = Message.fail(told);
+        state.fail(told, () -> others().forEach(link -> link.send(message)));
+    }
+
+    /** Of a rank that waited in vain, the error says where the others are: only process 0 knows. */
+    private JobFailedException withWhereabouts(JobFailedException failure) {
+        if (!failure.getMessage().contains(WAITED_IN_VAIN)) {
+            return failure;
+        }
+        List<String> places = new ArrayList<>();
+        for (JobMember member : members) {
+            String last = lastStatus(member.process());
+            if (member.process() != failure.getProcess() && !last.isEmpty()) {
+                places.add(last);
+            }
+        }
+        String text = failure.getMessage() + ". Meanwhile: " + String.join("; ", places);
+        return places.isEmpty()
+                ? failure
+                : new JobFailedException(
+                        Texts.cut(text, MAX_TEXT),
+                        failure.getProcess(),
+                        failure.getRank(),
+                        failure.getCause());
     }
 
     /** {@inheritDoc} */
@@ -194,8 +219,12 @@ final class MasterControl implements Control, Link.Events {
     }
 
     private String describeLast(int process) {
-        String last = process == 0 ? status.get() : links[process].lastStatus();
+        String last = lastStatus(process);
         return members.get(process) + (last.isEmpty() ? "" : " [last in: " + last + "]");
+    }
+
+    private String lastStatus(int process) {
+        return process == 0 ? status.get() : links[process].lastStatus();
     }
 
     private List<Link> others() {

@@ -1,0 +1,155 @@
+package io.djltp.examples.doctor;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+
+import io.djltp.bridge.TensorView;
+import io.djltp.collective.Communicator;
+import io.djltp.collective.ReduceOp;
+import io.djltp.mesh.ParallelContext;
+import io.djltp.mesh.RankPool;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * All-reduces of growing size on all ranks: right or wrong, and how fast, as nccl-tests measures
+ * it. The time of an operation is that of the slowest rank, the median of several series.
+ */
+final class AllReduceRun {
+
+    private static final int SERIES = 7;
+    private static final long SERIES_NANOS = 20_000_000; // about how long a series takes
+    private static final int MOST_CALLS = 200;
+
+    /** One line of the table. */
+    static final class Line {
+        final long bytes;
+        final double microseconds;
+        final double algorithmGbs; // bytes a second of what one rank puts in
+        final double busGbs; // the same, made comparable between numbers of ranks
+        final long wrong; // elements that are not the sum
+
+        Line(long bytes, double seconds, int ranks, long wrong) {
+            this.bytes = bytes;
+            this.wrong = wrong;
+            microseconds = seconds * 1e6;
+            algorithmGbs = bytes / seconds / 1e9;
+            busGbs = algorithmGbs * 2 * (ranks - 1) / ranks;
+        }
+    }
+
+    private final RankPool pool;
+    private final NDManager manager;
+
+    /**
+     * Prepares the run.
+     *
+     * @param pool the ranks
+     * @param manager the manager of the tensors
+     */
+    AllReduceRun(RankPool pool, NDManager manager) {
+        this.pool = pool;
+        this.manager = manager;
+    }
+
+    /**
+     * Measures all sizes.
+     *
+     * @param largest the largest size in bytes
+     * @return one line for each size
+     */
+    List<Line> run(long largest) {
+        List<Line> lines = new ArrayList<>();
+        for (long bytes = 8; bytes <= largest; bytes *= 8) {
+            lines.add(measure(bytes));
+        }
+        if (lines.get(lines.size() - 1).bytes != largest) {
+            lines.add(measure(largest));
+        }
+        return lines;
+    }
+
+    private Line measure(long bytes) {
+        List<double[]> results = pool.run(context -> measure(context, bytes));
+        double[] first = results.get(0); // the same on all ranks
+        return new Line(bytes, first[0], pool.getWorldSize(), (long) first[1]);
+    }
+
+    private double[] measure(ParallelContext context, long bytes) {
+        Communicator world = context.getWorld();
+        try (NDManager scope = manager.newSubManager(context.getDevice())) {
+            NDArray tensor = scope.full(new Shape(bytes / 4), context.getRank() + 1f);
+            TensorView view = TensorView.of(tensor);
+            world.allReduce(view, ReduceOp.SUM).await();
+            float expected = context.getSize() * (context.getSize() + 1) / 2f;
+            double wrong = tensor.neq(expected).countNonzero().getLong();
+            // maxima stay what they are, however often they are taken
+            int calls = calls(world, view, scope);
+            double[] seconds = new double[SERIES];
+            for (int i = 0; i < SERIES; i++) {
+                seconds[i] = agreed(world, scope, series(world, view, calls)) / calls;
+            }
+            Arrays.sort(seconds);
+            return new double[] {seconds[SERIES / 2], agreed(world, scope, wrong)};
+        }
+    }
+
+    private static int calls(Communicator world, TensorView view, NDManager scope) {
+        double one = agreed(world, scope, series(world, view, 3)) / 3;
+        return (int) Math.max(2, Math.min(MOST_CALLS, SERIES_NANOS / 1e9 / one));
+    }
+
+    private static double series(Communicator world, TensorView view, int calls) {
+        world.barrier();
+        long begin = System.nanoTime();
+        for (int i = 0; i < calls; i++) {
+            world.allReduce(view, ReduceOp.SUM).await();
+        }
+        world.barrier(); // on a GPU, the queued operations are done only now
+        return (System.nanoTime() - begin) / 1e9;
+    }
+
+    /** Returns the largest value of all ranks. */
+    private static double agreed(Communicator world, NDManager scope, double value) {
+        try (NDArray all = scope.create(value)) {
+            world.allReduce(TensorView.of(all), ReduceOp.MAX).await();
+            return all.getDouble();
+        }
+    }
+
+    /**
+     * Measures what an all-reduce in shared memory can at best be: each of as many threads as there
+     * are ranks reads and writes the bytes once.
+     *
+     * @param bytes the size
+     * @return the time of the slowest thread in seconds, the median of several runs
+     */
+    double copySeconds(int bytes) {
+        List<double[]> all =
+                pool.run(
+                        context -> {
+                            ByteBuffer from = ByteBuffer.allocateDirect(bytes);
+                            ByteBuffer to = ByteBuffer.allocateDirect(bytes);
+                            double[] seconds = new double[SERIES];
+                            for (int i = -1; i < SERIES; i++) {
+                                context.getWorld().barrier();
+                                long begin = System.nanoTime();
+                                to.clear().put(from.clear());
+                                double time = System.nanoTime() - begin;
+                                seconds[Math.max(i, 0)] = time / TimeUnit.SECONDS.toNanos(1);
+                            }
+                            return seconds;
+                        });
+        double[] slowest = new double[SERIES];
+        for (double[] seconds : all) {
+            Arrays.setAll(slowest, i -> Math.max(slowest[i], seconds[i]));
+        }
+        Arrays.sort(slowest);
+        return slowest[SERIES / 2];
+    }
+}

@@ -1,0 +1,84 @@
+package io.djltp.examples.doctor;
+
+import ai.djl.engine.Engine;
+
+import io.djltp.backend.Launcher;
+import io.djltp.bridge.Autograd;
+import io.djltp.bridge.LibTorch;
+import io.djltp.collective.mpi.MpiLibrary;
+import io.djltp.collective.nccl.NcclLibrary;
+import io.djltp.examples.SystemMemory;
+import io.djltp.job.LaunchEnvironment;
+
+import java.io.PrintStream;
+import java.util.LinkedHashMap;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Optional;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
+
+/** What this machine and this process have. */
+final class Facts {
+
+    final Map<String, String> values = new LinkedHashMap<>();
+
+    /** Looks at everything; nothing here fails because something is missing. */
+    Facts() {
+        values.put("system", property("os.name") + " " + property("os.arch"));
+        values.put("processors", "" + Runtime.getRuntime().availableProcessors());
+        SystemMemory.available()
+                .ifPresent(
+                        bytes ->
+                                values.put(
+                                        "memory available",
+                                        String.format(
+                                                Locale.ROOT,
+                                                "%.1f GiB",
+                                                bytes / (double) (1L << 30))));
+        values.put("java", property("java.version") + " " + property("java.vm.name"));
+        Engine engine = LibTorch.load();
+        values.put("engine", "DJL " + Engine.getDjlVersion() + ", " + engine.getEngineName());
+        values.put("libtorch", engine.getVersion() + ", one copy, bound by JavaCPP");
+        values.put("threads an operation", "" + Autograd.getThreads());
+        values.put("gpus", gpus());
+        values.put("nccl", NcclLibrary.whyNot().map(why -> "no: " + why).orElseGet(Facts::nccl));
+        values.put(
+                "mpi", MpiLibrary.whyNot().map(why -> "no: " + why).orElseGet(MpiLibrary::version));
+        values.put("launcher", launcher());
+    }
+
+    private static String property(String name) {
+        return System.getProperty(name);
+    }
+
+    private static String gpus() {
+        if (NcclLibrary.whyNot().isPresent()) {
+            return "" + Engine.getInstance().getGpuCount();
+        }
+        return IntStream.range(0, NcclLibrary.deviceCount())
+                .mapToObj(NcclLibrary::deviceName)
+                .collect(Collectors.joining(", "));
+    }
+
+    private static String nccl() {
+        return NcclLibrary.version()
+                + ", CUDA runtime "
+                + NcclLibrary.runtimeVersion()
+                + ", driver "
+                + NcclLibrary.driverVersion();
+    }
+
+    private static String launcher() {
+        Map<String, String> environment = System.getenv();
+        if (Launcher.processes(environment) == 1) {
+            return "none: all ranks are in this process";
+        }
+        Optional<LaunchEnvironment> found = LaunchEnvironment.detect(environment);
+        return found.map(e -> e.launcher() + ", " + e.processes() + " processes").orElse("none");
+    }
+
+    void print(PrintStream out) {
+        values.forEach((name, value) -> out.printf("%-22s %s%n", name, value));
+    }
+}

@@ -1,0 +1,252 @@
+package io.djltp.examples.chaos;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+
+/** Carries out a plan: starts a job, kills one of its processes, and looks how the others end. */
+final class KillRun implements AutoCloseable {
+
+    /** The time-out of the jobs. */
+    static final int TIMEOUT_SECONDS = 5;
+
+    /** How much longer than the time-out a process may take to end, on a busy machine. */
+    static final int GRACE_SECONDS = 10;
+
+    private static final int START_SECONDS = 60;
+
+    private final KillPlan plan;
+    private final Path folder;
+    private final List<Process> processes = new ArrayList<>();
+    private final List<Double> seconds = new ArrayList<>();
+    private final List<String> problems = new ArrayList<>();
+    private boolean tooEarly;
+    private int finished;
+
+    private KillRun(KillPlan plan, Path folder) {
+        this.plan = plan;
+        this.folder = folder;
+    }
+
+    /**
+     * How a plan went.
+     *
+     * @param plan the plan
+     * @param tooEarly whether the job ended before anything was done to it: a machine so busy that
+     *     its processes did not come together in time
+     * @param finished how many survivors had all they needed, and ended with success
+     * @param seconds from the signal to the end of each survivor that ended with an error
+     * @param problems what went wrong, with the logs
+     */
+    record Outcome(
+            KillPlan plan,
+            boolean tooEarly,
+            int finished,
+            List<Double> seconds,
+            List<String> problems) {}
+
+    /**
+     * Carries out a plan.
+     *
+     * @param plan the plan
+     * @return how it went
+     */
+    static Outcome of(KillPlan plan) throws IOException, InterruptedException {
+        Path folder = Files.createTempDirectory("chaos");
+        KillRun run = new KillRun(plan, folder);
+        try (run) {
+            run.start();
+            run.kill();
+        } finally {
+            run.delete();
+        }
+        return new Outcome(plan, run.tooEarly, run.finished, run.seconds, run.problems);
+    }
+
+    private void start() throws IOException {
+        int port;
+        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            port = socket.getLocalPort();
+        }
+        for (int i = 0; i < plan.processes(); i++) {
+            ProcessBuilder builder = new ProcessBuilder(command());
+            Map<String, String> environment = builder.environment();
+            environment.put("RANK", "" + i);
+            environment.put("WORLD_SIZE", "" + plan.processes());
+            environment.put("MASTER_ADDR", "127.0.0.1");
+            environment.put("MASTER_PORT", "" + port);
+            environment.put("OMP_NUM_THREADS", "1");
+            builder.redirectErrorStream(true).redirectOutput(log(i).toFile());
+            processes.add(builder.start());
+        }
+    }
+
+    private List<String> command() {
+        List<String> command = new ArrayList<>();
+        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+        command.addAll(List.of("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
+        command.addAll(List.of("-Dai.djl.offline=true", "-DdisableProgressBar=true"));
+        command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
+        command.addAll(List.of("-cp", System.getProperty("java.class.path")));
+        command.add(ToyJob.class.getName());
+        command.add(plan.mode().name());
+        command.add("" + plan.processes() * plan.ranks());
+        command.add("" + plan.steps());
+        command.add("" + TIMEOUT_SECONDS);
+        return command;
+    }
+
+    private void kill() throws IOException, InterruptedException {
+        awaitPhase();
+        Process victim = processes.get(plan.victim());
+        if (!tooEarly) {
+            signal(plan.frozen() ? "STOP" : "KILL", victim);
+        }
+        long begin = System.nanoTime();
+        List<Integer> survivors = new ArrayList<>();
+        for (int i = 0; i < plan.processes(); i++) {
+            if (i != plan.victim()) {
+                survivors.add(i);
+            }
+        }
+        awaitEnds(survivors, begin);
+        for (int survivor : survivors) {
+            check(survivor);
+        }
+        if (plan.frozen()) {
+            signal("CONT", victim);
+        }
+        checkVictim(victim);
+    }
+
+    private void awaitPhase() throws IOException, InterruptedException {
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(START_SECONDS);
+        while (plan.phase() != KillPlan.Phase.LAUNCH
+                && !hasReached(plan.victim(), plan.phase())
+                && processes.get(plan.victim()).isAlive()
+                && System.nanoTime() < deadline) {
+            Thread.sleep(1);
+        }
+        Thread.sleep(plan.delayMillis());
+        // at the end of a job its processes may end before the signal, as they should
+        tooEarly =
+                plan.phase() != KillPlan.Phase.CLOSING
+                        && processes.stream().anyMatch(process -> !process.isAlive());
+    }
+
+    private void awaitEnds(List<Integer> numbers, long begin) throws InterruptedException {
+        List<Integer> left = new ArrayList<>(numbers);
+        long end = begin + TimeUnit.SECONDS.toNanos(TIMEOUT_SECONDS + GRACE_SECONDS);
+        while (!left.isEmpty() && System.nanoTime() < end) {
+            for (int number : List.copyOf(left)) {
+                Process process = processes.get(number);
+                if (!process.isAlive()) {
+                    left.remove((Integer) number);
+                    if (process.exitValue() != 0) {
+                        seconds.add((System.nanoTime() - begin) / 1e9);
+                    }
+                }
+            }
+            Thread.sleep(5);
+        }
+    }
+
+    private void check(int survivor) throws IOException, InterruptedException {
+        Process process = processes.get(survivor);
+        if (process.isAlive()) {
+            hangs(survivor);
+        } else if (process.exitValue() != 0) {
+            List<String> errors = errors(survivor);
+            if (errors.size() != 1) {
+                problem(survivor, "has " + errors.size() + " lines of error");
+            } else if (!tooEarly && !plan.isNamedIn(errors.get(0))) {
+                problem(survivor, "does not name the process that was lost");
+            }
+        } else if (hasReached(plan.victim(), KillPlan.Phase.CLOSING)) {
+            finished++;
+        } else {
+            problem(survivor, "ended with status 0");
+        }
+    }
+
+    private void checkVictim(Process victim) throws IOException, InterruptedException {
+        if (!victim.waitFor(TIMEOUT_SECONDS + GRACE_SECONDS, TimeUnit.SECONDS)) {
+            hangs(plan.victim());
+        } else if (plan.frozen() && victim.exitValue() != 0 && errors(plan.victim()).size() != 1) {
+            problem(plan.victim(), "has not one line of error after it was frozen");
+        } else if (plan.frozen()
+                && victim.exitValue() == 0
+                && !hasReached(plan.victim(), KillPlan.Phase.CLOSING)) {
+            problem(plan.victim(), "ended with status 0 after it was frozen");
+        }
+    }
+
+    private void hangs(int number) throws IOException, InterruptedException {
+        signal("QUIT", processes.get(number)); // for the stacks of its threads
+        Thread.sleep(1000);
+        problem(number, "hangs");
+    }
+
+    private void problem(int number, String what) throws IOException {
+        StringBuilder text = new StringBuilder("process " + number + " " + what);
+        for (int i = 0; i < plan.processes(); i++) {
+            text.append("\n--- process ").append(i);
+            text.append(processes.get(i).isAlive() ? "" : " " + processes.get(i).exitValue());
+            text.append('\n').append(read(i));
+        }
+        problems.add(text.toString());
+    }
+
+    private boolean hasReached(int number, KillPlan.Phase phase) throws IOException {
+        return read(number).lines().anyMatch(phase.line()::equals);
+    }
+
+    private List<String> errors(int number) throws IOException {
+        return read(number).lines().filter(line -> line.startsWith(ToyJob.ERROR)).toList();
+    }
+
+    private String read(int number) throws IOException {
+        // the end of a line may be missing, and with it half a letter
+        return new String(Files.readAllBytes(log(number)), StandardCharsets.UTF_8);
+    }
+
+    private Path log(int number) {
+        return folder.resolve(number + ".txt");
+    }
+
+    private static void signal(String name, Process process)
+            throws IOException, InterruptedException {
+        if (process.isAlive()) {
+            new ProcessBuilder("kill", "-" + name, "" + process.pid()).start().waitFor();
+        }
+    }
+
+    /** Leaves no process behind. */
+    @Override
+    public void close() {
+        for (Process process : processes) {
+            process.destroyForcibly();
+            try {
+                if (!process.waitFor(GRACE_SECONDS, TimeUnit.SECONDS)) {
+                    problems.add("process " + process.pid() + " cannot be ended");
+                }
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    private void delete() throws IOException {
+        for (int i = 0; i < plan.processes(); i++) {
+            Files.deleteIfExists(log(i));
+        }
+        Files.delete(folder);
+    }
+}

@@ -1,0 +1,28 @@
+package io.djltp.examples.chaos;
+
+import org.testng.Assert;
+import org.testng.SkipException;
+import org.testng.annotations.Test;
+
+import java.io.ByteArrayOutputStream;
+import java.io.File;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+
+/** A few of the kills of {@code examples/chaos.sh}. */
+public class KillTest {
+
+    private static final int KILLS = Integer.getInteger("chaos.kills", 4);
+    private static final long SEED = 20260101;
+
+    @Test(timeOut = 180_000)
+    public void survivorsEndWithOneClearError() throws Exception {
+        if (File.separatorChar != '/') {
+            throw new SkipException("There are no signals to freeze a process with");
+        }
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        Chaos chaos = new Chaos(new PrintStream(bytes, true, StandardCharsets.UTF_8));
+        boolean good = chaos.run(KILLS, SEED);
+        Assert.assertTrue(good, bytes.toString(StandardCharsets.UTF_8));
+    }
+}
