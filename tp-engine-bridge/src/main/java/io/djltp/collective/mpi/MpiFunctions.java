@@ -5,8 +5,7 @@ import com.sun.jna.NativeLibrary;
 
 /**
  * The functions of MPI that the backend calls, under their own names. Handles and addresses are
- * plain numbers, as they are in Open MPI on 64-bit machines: a call makes no object and costs a few
- * nanoseconds.
+ * plain numbers, as they are in Open MPI on 64-bit machines, so that a call makes no objects.
  *
  * <p>A request is written to the address that a non-blocking function gets last, and until a test
  * has found it complete, MPI owns all memory that the call names.
@@ -60,19 +59,6 @@ final class MpiFunctions {
 
     static native int MPI_Iallreduce(
             long input, long output, int count, long type, long op, long comm, long request);
-
-    static native int MPI_Ireduce(
-            long input,
-            long output,
-            int count,
-            long type,
-            long op,
-            int root,
-            long comm,
-            long request);
-
-    static native int MPI_Ireduce_scatter(
-            long input, long output, long counts, long type, long op, long comm, long request);
 
     static native int MPI_Iallgather(
             long input,

@@ -68,6 +68,7 @@ public final class MpiLibrary {
     static synchronized MpiLibrary load() {
         if (instance == null) {
             String name = name();
+            MpiSignals.leaveToJava();
             NativeLibrary library = open(name);
             checkKind(name, symbol -> has(library, symbol));
             checkPointers(Native.POINTER_SIZE);

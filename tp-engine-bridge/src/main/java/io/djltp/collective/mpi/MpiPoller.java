@@ -17,8 +17,14 @@ import java.util.concurrent.locks.LockSupport;
  */
 final class MpiPoller {
 
-    /** How long a request is tested without a pause: longer than a small operation takes. */
+    /** How long a request is tested in a row: longer than a small operation takes. */
     private static final long SPIN_NANOS = 50_000;
+
+    /**
+     * How long it is tested without a pause for each of its bytes, at the pace of a slow network:
+     * MPI moves them while it tests.
+     */
+    private static final long YIELD_NANOS_PER_BYTE = 4;
 
     private static final long PAUSE_NANOS = 20_000;
 
@@ -79,16 +85,29 @@ final class MpiPoller {
     }
 
     /**
-     * Waits for a request.
+     * Waits for a request that moves hardly anything.
      *
      * @param code what the function that began it has returned
      * @param function the function
      * @throws CollectiveException if it fails, the group fails, or the time is over
      */
     void await(int code, String function) {
+        await(code, function, 0);
+    }
+
+    /**
+     * Waits for a request.
+     *
+     * @param code what the function that began it has returned
+     * @param function the function
+     * @param bytes how much this rank sends or receives
+     * @throws CollectiveException if it fails, the group fails, or the time is over
+     */
+    void await(int code, String function, long bytes) {
         MpiLibrary.check(code, function);
         pending = true;
-        long pauseFrom = System.nanoTime() + SPIN_NANOS;
+        long yieldFrom = System.nanoTime() + SPIN_NANOS;
+        long pauseFrom = yieldFrom + bytes * YIELD_NANOS_PER_BYTE;
         while (!isDone(function)) {
             failure.check(rank, size);
             long now = System.nanoTime();
@@ -97,8 +116,10 @@ final class MpiPoller {
                         "time-out after %d ms: rank %d of %d waits in %s"
                                 .formatted(timeout.toMillis(), rank, size, what));
             }
-            if (now < pauseFrom) {
+            if (now < yieldFrom) {
                 Thread.onSpinWait();
+            } else if (now < pauseFrom) {
+                Thread.yield(); // the core may be wanted for computing
             } else {
                 LockSupport.parkNanos(PAUSE_NANOS);
             }

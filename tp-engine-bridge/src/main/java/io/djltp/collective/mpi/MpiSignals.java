@@ -6,9 +6,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Keeps the JVM's signal handlers in place. UCX, one of the transports of Open MPI, takes over
- * SIGSEGV when it is loaded, by which the JVM notices null pointers and stack overflows: the first
- * {@link NullPointerException} in compiled code would end the process.
+ * Keeps the JVM's signal handlers in place. UCX, which carries Open MPI on InfiniBand, takes over
+ * SIGSEGV when it is loaded. The JVM uses it to notice null pointers and stack overflows: UCX would
+ * report every {@link NullPointerException} of compiled code as a crash.
  */
 final class MpiSignals {
 
@@ -18,7 +18,7 @@ final class MpiSignals {
 
     private MpiSignals() {}
 
-    /** Tells UCX to leave the signals alone, unless the user has said something else. */
+    /** Tells UCX, before it is loaded, to leave the signals alone; what the user has set counts. */
     static void leaveToJava() {
         try {
             // the environment of the process, which System.getenv does not see change

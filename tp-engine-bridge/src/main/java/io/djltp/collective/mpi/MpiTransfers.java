@@ -65,11 +65,6 @@ final class MpiTransfers {
         return this;
     }
 
-    /** Returns the communicator. */
-    long comm() {
-        return comm;
-    }
-
     /** Waits until all ranks have come. */
     void barrier() {
         poller.await(MpiFunctions.MPI_Ibarrier(comm, poller.request()), "MPI_Ibarrier");
@@ -78,38 +73,34 @@ final class MpiTransfers {
     /** Replaces elements by one rank's. */
     void broadcast(long buffer, long count, int root) {
         for (long done = 0; done < count; done += limit) {
+            int piece = piece(count, done);
             poller.await(
                     MpiFunctions.MPI_Ibcast(
-                            bytes(buffer, done),
-                            piece(count, done),
-                            handle,
-                            root,
-                            comm,
-                            poller.request()),
-                    "MPI_Ibcast");
+                            bytes(buffer, done), piece, handle, root, comm, poller.request()),
+                    "MPI_Ibcast",
+                    bytes(0, piece));
         }
     }
 
-    /** Replaces elements by their reduction over all ranks. */
+    /** Replaces elements, few enough for one operation, by their reduction over all ranks. */
     void allReduce(long buffer, long count, ReduceOp op) {
-        for (long done = 0; done < count; done += limit) {
-            poller.await(
-                    MpiFunctions.MPI_Iallreduce(
-                            MpiLibrary.IN_PLACE,
-                            bytes(buffer, done),
-                            piece(count, done),
-                            handle,
-                            library.op(op),
-                            comm,
-                            poller.request()),
-                    "MPI_Iallreduce");
-        }
+        poller.await(
+                MpiFunctions.MPI_Iallreduce(
+                        MpiLibrary.IN_PLACE,
+                        buffer,
+                        (int) count,
+                        handle,
+                        library.op(op),
+                        comm,
+                        poller.request()),
+                "MPI_Iallreduce",
+                bytes(0, count));
     }
 
     /**
      * Gathers as many elements of each rank, few enough for one operation.
      *
-     * @param input where this rank's are, {@link MpiLibrary#IN_PLACE} for its place in the output
+     * @param input where this rank's are, or {@link MpiLibrary#IN_PLACE} on all ranks
      */
     void allGather(long input, long output, long count) {
         poller.await(
@@ -122,7 +113,8 @@ final class MpiTransfers {
                         handle,
                         comm,
                         poller.request()),
-                "MPI_Iallgather");
+                "MPI_Iallgather",
+                bytes(0, count * size));
     }
 
     /**
@@ -135,76 +127,28 @@ final class MpiTransfers {
         return total > limit;
     }
 
-    /** Gathers the shares of all ranks, each of which lies in its place. */
-    void allGatherInPlace(long output, long[] shares) {
-        if (isLarge(sum(shares))) {
-            long start = 0;
-            for (int i = 0; i < size; i++) {
-                broadcast(bytes(output, start), shares[i], i);
-                start += shares[i];
-            }
-        } else {
-            allGather(MpiLibrary.IN_PLACE, output, shares);
-        }
-    }
-
-    /** Gathers the shares of all ranks, which are not too large. */
-    void allGather(long input, long output, long[] shares) {
-        if (sum(shares) == 0) {
-            return;
-        }
-        write(0, shares);
-        poller.await(
-                MpiFunctions.MPI_Iallgatherv(
-                        input,
-                        (int) shares[rank],
-                        handle,
-                        output,
-                        array(0),
-                        array(1),
-                        handle,
-                        comm,
-                        poller.request()),
-                "MPI_Iallgatherv");
-    }
-
-    /** Leaves each rank its share of the reduction; the output lies outside the input. */
-    void reduceScatter(long input, long output, long[] shares, ReduceOp op) {
+    /** Gathers the shares of all ranks, each of which lies in its place on its rank. */
+    void allGather(long buffer, long[] shares) {
         long total = sum(shares);
         if (isLarge(total)) {
-            long start = 0;
             for (int i = 0; i < size; i++) {
-                reduce(bytes(input, start), output, shares[i], i, op);
-                start += shares[i];
+                broadcast(bytes(buffer, sum(shares, i)), shares[i], i);
             }
         } else if (total > 0) {
             write(0, shares);
             poller.await(
-                    MpiFunctions.MPI_Ireduce_scatter(
-                            input,
-                            output,
+                    MpiFunctions.MPI_Iallgatherv(
+                            MpiLibrary.IN_PLACE,
+                            0,
+                            handle,
+                            buffer,
                             array(0),
+                            array(1),
                             handle,
-                            library.op(op),
                             comm,
                             poller.request()),
-                    "MPI_Ireduce_scatter");
-        }
-    }
-
-    private void reduce(long input, long output, long count, int root, ReduceOp op) {
-        for (long done = 0; done < count; done += limit) {
-            poller.await(
-                    MpiFunctions.MPI_Ireduce(
-                            bytes(input, done),
-                            rank == root ? bytes(output, done) : 0,
-                            piece(count, done),
-                            handle,
-                            library.op(op),
-                            root,
-                            comm,
-                            poller.request()),
-                    "MPI_Ireduce");
+                    "MPI_Iallgatherv",
+                    bytes(0, total));
         }
     }
 
@@ -219,7 +163,7 @@ final class MpiTransfers {
         if (!isLarge(total)) {
             write(0, sent);
             write(2, received);
-            allToAll(input, output);
+            allToAll(input, output, total);
             return;
         }
         for (int distance = 0; distance < size; distance++) {
@@ -230,12 +174,12 @@ final class MpiTransfers {
             for (long done = 0; done < largest; done += limit) {
                 write(0, only(to, piece(sent[to], done)));
                 write(2, only(from, piece(received[from], done)));
-                allToAll(bytes(source, done), bytes(target, done));
+                allToAll(bytes(source, done), bytes(target, done), piece(largest, done));
             }
         }
     }
 
-    private void allToAll(long input, long output) {
+    private void allToAll(long input, long output, long most) {
         poller.await(
                 MpiFunctions.MPI_Ialltoallv(
                         input,
@@ -248,7 +192,8 @@ final class MpiTransfers {
                         handle,
                         comm,
                         poller.request()),
-                "MPI_Ialltoallv");
+                "MPI_Ialltoallv",
+                bytes(0, most));
     }
 
     private long[] only(int peer, int count) {

@@ -102,7 +102,6 @@ public final class MpiWorld implements AutoCloseable {
         if (before) {
             check(MpiFunctions.MPI_Query_thread(address), "MPI_Query_thread");
         } else {
-            MpiSignals.leaveToJava();
             check(
                     MpiFunctions.MPI_Init_thread(0, 0, MpiLibrary.THREAD_MULTIPLE, address),
                     "MPI_Init_thread");

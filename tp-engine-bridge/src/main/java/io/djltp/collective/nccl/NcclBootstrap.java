@@ -9,6 +9,8 @@ import org.bytedeco.cuda.nccl.ncclUniqueId;
 import org.bytedeco.javacpp.PointerPointer;
 
 import java.time.Duration;
+import java.util.Arrays;
+import java.util.List;
 
 /** Brings the ranks of a group together: all those of this process at once. */
 final class NcclBootstrap {
@@ -39,23 +41,23 @@ final class NcclBootstrap {
      */
     ncclComm[] run(byte[] uniqueId) {
         int device = Gpu.current();
-        // native memory, and not an argument of the call: NCCL may fill it in later
+        // in memory that outlives the call: NCCL fills it in again when a communicator is ready
         try (PointerPointer<ncclComm> places = new PointerPointer<>(devices.length)) {
             for (int i = 0; i < devices.length; i++) {
                 places.put(i, (ncclComm) null);
             }
             int error = begin(places, uniqueId);
             ncclComm[] comms = new ncclComm[devices.length];
-            try {
-                NcclErrors.checkNccl(error, "ncclGroupEnd");
-                await(places);
-            } catch (CollectiveException e) {
-                abort(places);
-                throw new CollectiveException(
-                        describe() + " could not be formed: " + e.getMessage(), e);
-            }
             for (int i = 0; i < comms.length; i++) {
                 comms[i] = places.get(ncclComm.class, i);
+            }
+            try {
+                NcclErrors.checkNccl(error, "ncclGroupEnd");
+                await(comms);
+            } catch (CollectiveException e) {
+                abort(Arrays.asList(comms));
+                throw new CollectiveException(
+                        describe() + " could not be formed: " + e.getMessage(), e);
             }
             return comms;
         } finally {
@@ -93,14 +95,13 @@ final class NcclBootstrap {
         return config.blocking(0);
     }
 
-    private void await(PointerPointer<ncclComm> places) {
+    private void await(ncclComm[] comms) {
         Backoff backoff = new Backoff();
         long start = System.nanoTime();
         int[] state = new int[1];
         for (int i = 0; i < devices.length; ) {
-            ncclComm comm = places.get(ncclComm.class, i);
             NcclErrors.checkNccl(
-                    nccl.ncclCommGetAsyncError(comm, state), "rank " + (firstRank + i));
+                    nccl.ncclCommGetAsyncError(comms[i], state), "rank " + (firstRank + i));
             NcclErrors.checkNccl(state[0], "rank " + (firstRank + i));
             if (state[0] == nccl.ncclSuccess) {
                 i++;
@@ -125,10 +126,10 @@ final class NcclBootstrap {
         }
     }
 
-    private void abort(PointerPointer<ncclComm> places) {
+    /** Aborts communicators; those that were not even begun are {@code null}. */
+    static void abort(List<ncclComm> comms) {
         nccl.ncclGroupStart();
-        for (int i = 0; i < devices.length; i++) {
-            ncclComm comm = places.get(ncclComm.class, i);
+        for (ncclComm comm : comms) {
             if (comm != null && !comm.isNull()) {
                 nccl.ncclCommAbort(comm);
             }

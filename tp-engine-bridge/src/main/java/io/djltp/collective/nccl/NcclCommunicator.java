@@ -16,6 +16,7 @@ import org.bytedeco.cuda.nccl.ncclComm;
 
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 
 /**
@@ -96,14 +97,22 @@ public final class NcclCommunicator extends AbstractCommunicator {
         NcclGroup group = new NcclGroup(size, timeout);
         List<NcclCommunicator> ranks = new ArrayList<>();
         int device = Gpu.current();
-        for (int i = 0; i < gpus.length; i++) {
-            NcclEndpoint endpoint = new NcclEndpoint(group, firstRank + i, gpus[i], comms[i]);
-            NcclCommunicator rank =
-                    new NcclCommunicator(firstRank + i, size, group, endpoint, comms[i]);
-            group.add(endpoint, rank.getRecorder());
-            ranks.add(rank);
+        try {
+            for (int i = 0; i < gpus.length; i++) {
+                NcclEndpoint endpoint = new NcclEndpoint(group, firstRank + i, gpus[i], comms[i]);
+                NcclCommunicator rank =
+                        new NcclCommunicator(firstRank + i, size, group, endpoint, comms[i]);
+                group.add(endpoint, rank.getRecorder());
+                ranks.add(rank);
+            }
+        } catch (CollectiveException e) {
+            group.getFailure().set(e); // aborts those that have been added
+            ranks.forEach(NcclCommunicator::close);
+            NcclBootstrap.abort(Arrays.asList(comms).subList(ranks.size(), comms.length));
+            throw e;
+        } finally {
+            Gpu.use(device);
         }
-        Gpu.use(device);
         group.startWatch();
         return ranks;
     }
@@ -131,6 +140,14 @@ public final class NcclCommunicator extends AbstractCommunicator {
         if (timeout.isNegative() || timeout.isZero()) {
             throw new IllegalArgumentException("The time-out must be positive, not " + timeout);
         }
+    }
+
+    boolean isPart() {
+        return isPart;
+    }
+
+    boolean hasFailed() {
+        return getFailure().isSet();
     }
 
     /** Lets operations on host memory behave as those on a GPU's: for tests without one. */

@@ -7,7 +7,6 @@ import org.bytedeco.cuda.global.cudart;
 import org.bytedeco.cuda.global.nccl;
 import org.bytedeco.cuda.nccl.ncclComm;
 import org.bytedeco.javacpp.Pointer;
-import org.bytedeco.javacpp.PointerPointer;
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -29,9 +28,6 @@ final class NcclEndpoint {
 
     private static final Duration CLOSE_TIMEOUT = Duration.ofSeconds(5);
 
-    /** How long an aborted kernel may take to let go of the tensors. */
-    private static final Duration DRAIN_TIMEOUT = Duration.ofSeconds(5);
-
     private final ReentrantLock lock = new ReentrantLock();
     private final NcclGroup group;
     private final int rank;
@@ -40,7 +36,7 @@ final class NcclEndpoint {
     private final List<ncclComm> comms = new ArrayList<>();
     private final OperationQueue queue;
     private final Pointer scratch = new Pointer();
-    private final PointerPointer<ncclComm> part; // where NCCL puts the result of a split, later
+    private final SplitResult part = new SplitResult();
     private final int[] state = new int[1];
 
     private boolean ended; // the communicators are gone
@@ -56,9 +52,6 @@ final class NcclEndpoint {
         queue = new OperationQueue(device);
         NcclErrors.checkCuda(
                 cudart.cudaMalloc(scratch, Integer.BYTES), "cudaMalloc on GPU " + device);
-        part = new PointerPointer<>(1L);
-        part.put(0, (ncclComm) null);
-        part.retainReference(); // not to be freed with a scope of the caller
     }
 
     int getRank() {
@@ -122,13 +115,7 @@ final class NcclEndpoint {
         checkFailure(work);
     }
 
-    /**
-     * Makes a call that goes on in the background, and waits for its end.
-     *
-     * @param work stands for the call
-     * @param comm the communicator
-     * @param call makes the call of NCCL and returns its result
-     */
+    /** Makes a call that goes on in the background, and waits for its end. */
     void call(NcclWork work, ncclComm comm, IntSupplier call) {
         begin(work, call);
         awaitLaunch(work, comm);
@@ -152,7 +139,7 @@ final class NcclEndpoint {
             lock.unlock();
         }
         if (result != nccl.ncclSuccess && result != nccl.ncclInProgress) {
-            fail(describe(work, result), null);
+            group.fail(describe(work, result));
         }
         checkFailure(work);
     }
@@ -171,7 +158,7 @@ final class NcclEndpoint {
             result = getState(comm);
         }
         if (result != nccl.ncclSuccess) {
-            fail(describe(work, result), null);
+            group.fail(describe(work, result));
         }
         checkFailure(work);
     }
@@ -189,21 +176,8 @@ final class NcclEndpoint {
         }
     }
 
-    /** Waits for an operation in the calling thread. */
-    void awaitOnHost(NcclWork work) {
-        Backoff backoff = new Backoff();
-        while (!isDone(work)) {
-            checkInterrupt(work);
-            if (group.getFailure().isSet()) {
-                group.awaitAborted();
-                drain(work);
-                checkFailure(work);
-            }
-            backoff.pause();
-        }
-    }
-
-    private boolean isDone(NcclWork work) {
+    /** Returns whether an operation is done. */
+    boolean isDone(NcclWork work) {
         lock.lock();
         try {
             if (!ended) {
@@ -215,20 +189,13 @@ final class NcclEndpoint {
         }
     }
 
-    /** Waits until an aborted operation has let go of its tensors. */
-    private void drain(NcclWork work) {
-        Backoff backoff = new Backoff();
-        long start = System.nanoTime();
-        while (System.nanoTime() - start < DRAIN_TIMEOUT.toNanos()) {
-            lock.lock();
-            try {
-                if (closed || queue.isPast(work)) {
-                    return;
-                }
-            } finally {
-                lock.unlock();
-            }
-            backoff.pause();
+    /** Returns whether the stream is past an operation, done or aborted. */
+    boolean isPast(NcclWork work) {
+        lock.lock();
+        try {
+            return closed || queue.isPast(work);
+        } finally {
+            lock.unlock();
         }
     }
 
@@ -280,20 +247,17 @@ final class NcclEndpoint {
         return "rank " + rank + " failed " + where + ": " + NcclErrors.ncclText(error);
     }
 
-    private void fail(String message, Throwable cause) {
-        group.getFailure().set(new CollectiveException(message, cause));
-    }
-
-    private void checkInterrupt(NcclWork work) {
+    /** Ends the group if the thread was interrupted. */
+    void checkInterrupt(NcclWork work) {
         if (Thread.currentThread().isInterrupted()) {
             // the flag stays: whoever set it may look for it
-            fail(
-                    "rank " + rank + " was interrupted in " + work.getCall(),
-                    new InterruptedException());
+            String message = "rank " + rank + " was interrupted in " + work.getCall();
+            group.getFailure().set(new CollectiveException(message, new InterruptedException()));
         }
     }
 
-    private void checkFailure(NcclWork work) {
+    /** Throws if the group has failed, once nothing of it runs any more. */
+    void checkFailure(NcclWork work) {
         if (group.getFailure().isSet()) {
             group.awaitAborted();
             NcclCommunicator owner = work.getOwner();
@@ -303,20 +267,32 @@ final class NcclEndpoint {
 
     /** Begins a split; the result is there when the communicator is ready again. */
     int split(ncclComm comm, int color, int key) {
-        part.put(0, (ncclComm) null);
-        return nccl.ncclCommSplit(comm, color, key, part, null);
+        return part.begin(comm, color, key);
     }
 
     /** Returns the result of the split, or {@code null} if the group has failed just now. */
     ncclComm takePart() {
         lock.lock();
         try {
-            ncclComm comm = part.get(ncclComm.class, 0);
+            ncclComm comm = part.take();
             if (comm != null) {
                 comms.add(comm);
-                part.put(0, (ncclComm) null);
             }
             return comm;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Returns whether no operation is under way, as far as can be said without waiting. */
+    boolean isIdle() {
+        if (!lock.tryLock()) {
+            return false;
+        }
+        try {
+            return ended || queue.isEmpty();
+        } catch (CollectiveException e) {
+            return true; // an error of the GPU: nothing to wait for
         } finally {
             lock.unlock();
         }
@@ -332,10 +308,9 @@ final class NcclEndpoint {
             nccl.ncclCommAbort(comms.get(i));
         }
         comms.clear();
-        ncclComm left = part.get(ncclComm.class, 0); // nobody will come to take it
+        ncclComm left = part.take(); // nobody else will come to take it
         if (left != null) {
             nccl.ncclCommAbort(left);
-            part.put(0, (ncclComm) null);
         }
     }
 
@@ -355,7 +330,7 @@ final class NcclEndpoint {
         if (result == nccl.ncclSuccess || result == nccl.ncclInProgress) {
             awaitFinalized(comm);
         } else {
-            fail(describe(queue.getOldest(), result), null);
+            group.fail(describe(queue.getOldest(), result));
         }
         lock.lock();
         try {
@@ -376,7 +351,7 @@ final class NcclEndpoint {
             if (System.nanoTime() - start > CLOSE_TIMEOUT.toNanos()) {
                 NcclWork work = queue.getOldest();
                 String where = work == null ? "" : " in " + work.getCall();
-                fail("rank " + rank + " was closed while it waits" + where, null);
+                group.fail("rank " + rank + " was closed while it waits" + where);
             }
             backoff.pause();
         }
@@ -413,7 +388,7 @@ final class NcclEndpoint {
                 ended = true;
                 queue.close();
                 cudart.cudaFree(scratch);
-                part.releaseReference();
+                part.close();
             }
         } finally {
             lock.unlock();

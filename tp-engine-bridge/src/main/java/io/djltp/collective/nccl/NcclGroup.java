@@ -1,9 +1,11 @@
 package io.djltp.collective.nccl;
 
+import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.CollectiveException;
 import io.djltp.collective.FlightRecorder;
 import io.djltp.collective.GroupFailure;
 
+import org.bytedeco.cuda.global.cudart;
 import org.bytedeco.cuda.global.nccl;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -11,6 +13,8 @@ import org.slf4j.LoggerFactory;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.SortedMap;
+import java.util.TreeMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
@@ -27,6 +31,8 @@ final class NcclGroup {
 
     /** How long a call that does not end may keep an abort waiting, which may be what ends it. */
     private static final long LOCK_SECONDS = 2;
+
+    private static final long SETTLE_NANOS = 10_000_000;
 
     private final int size;
     private final Duration timeout;
@@ -55,6 +61,24 @@ final class NcclGroup {
         Thread thread = new Thread(this::watch, "tp-nccl-watchdog");
         thread.setDaemon(true);
         thread.start();
+    }
+
+    /**
+     * Ends the group because of an error that may come from ranks that do not call the same.
+     *
+     * @param message what has been seen, if that is not the reason
+     */
+    void fail(String message) {
+        SortedMap<Integer, CollectiveCall> calls = new TreeMap<>();
+        for (NcclEndpoint endpoint : endpoints) {
+            NcclWork work = endpoint.getQueue().getOldest();
+            if (work != null && !work.getOwner().isPart()) {
+                calls.put(endpoint.getRank(), work.getCall());
+            }
+        }
+        String disagreement = Disagreement.find(calls);
+        CollectiveException seen = new CollectiveException(message);
+        failure.set(disagreement == null ? seen : new CollectiveException(disagreement, seen));
     }
 
     /** Lets the watch end when the last rank has closed. */
@@ -97,11 +121,11 @@ final class NcclGroup {
     private void inspect(NcclEndpoint endpoint) {
         String error = endpoint.findError();
         if (error != null) {
-            failure.set(new CollectiveException(error));
+            fail(error);
         } else if (endpoint.getQueue().isOverdue(timeout)) {
             NcclWork work = endpoint.getQueue().getOldest();
             if (work != null) {
-                failure.set(new CollectiveException(describeTimeout(endpoint, work)));
+                fail(describeTimeout(endpoint, work));
             }
         }
     }
@@ -136,6 +160,7 @@ final class NcclGroup {
     private void abortAll() {
         List<NcclEndpoint> locked = new ArrayList<>();
         try {
+            settle();
             for (NcclEndpoint endpoint : endpoints) {
                 if (endpoint.lock(LOCK_SECONDS)) {
                     locked.add(endpoint);
@@ -145,14 +170,36 @@ final class NcclGroup {
                             endpoint.getRank());
                 }
             }
-            int device = Gpu.current();
-            nccl.ncclGroupStart();
-            endpoints.forEach(NcclEndpoint::abort);
-            nccl.ncclGroupEnd();
-            Gpu.use(device);
+            abortLocked();
         } finally {
             locked.forEach(NcclEndpoint::unlock);
             aborted.countDown();
+        }
+    }
+
+    /** Lets operations that other ranks have already seen the end of come to it here, too. */
+    private void settle() {
+        long start = System.nanoTime();
+        Backoff backoff = new Backoff();
+        for (int i = 0; i < endpoints.size(); ) {
+            if (endpoints.get(i).isIdle()) {
+                i++;
+            } else if (System.nanoTime() - start > SETTLE_NANOS) {
+                return;
+            } else {
+                backoff.pause();
+            }
+        }
+    }
+
+    private void abortLocked() {
+        int[] device = new int[1];
+        boolean known = cudart.cudaGetDevice(device) == cudart.cudaSuccess;
+        nccl.ncclGroupStart();
+        endpoints.forEach(NcclEndpoint::abort);
+        nccl.ncclGroupEnd();
+        if (known) {
+            cudart.cudaSetDevice(device[0]); // as it was: the thread may belong to anyone
         }
     }
 }

@@ -8,6 +8,9 @@ import org.bytedeco.cuda.cudart.CUevent_st;
 /** An operation on the communication stream of a rank. */
 final class NcclWork implements Work {
 
+    /** How long an abort and its kernel may take to let go of the tensors. */
+    private static final long DRAIN_NANOS = 10_000_000_000L;
+
     private final NcclEndpoint endpoint;
     private final NcclCommunicator owner;
     private final CollectiveCall call;
@@ -30,7 +33,28 @@ final class NcclWork implements Work {
         if (onGpu) {
             endpoint.awaitOnStream(this);
         } else {
-            endpoint.awaitOnHost(this);
+            awaitOnHost();
+        }
+    }
+
+    private void awaitOnHost() {
+        Backoff backoff = new Backoff();
+        while (!endpoint.isDone(this)) {
+            endpoint.checkInterrupt(this);
+            if (owner.hasFailed()) {
+                drain();
+                endpoint.checkFailure(this);
+            }
+            backoff.pause();
+        }
+    }
+
+    /** Waits until an aborted operation has let go of its tensors. */
+    private void drain() {
+        Backoff backoff = new Backoff();
+        long start = System.nanoTime();
+        while (!endpoint.isPast(this) && System.nanoTime() - start < DRAIN_NANOS) {
+            backoff.pause();
         }
     }
 

@@ -98,6 +98,12 @@ final class OperationQueue {
         oldest = pending.peek();
     }
 
+    /** Returns whether no operation is under way. */
+    boolean isEmpty() {
+        sweep();
+        return pending.isEmpty();
+    }
+
     /** Makes the thread's current stream wait for an operation. */
     void awaitOnStream(NcclWork work) {
         if (work.getEvent() != null) {

@@ -1,0 +1,2 @@
+/** Contains the tests of the {@code mpi} backend. */
+package io.djltp.collective.mpi;
