@@ -172,6 +172,7 @@ public final class Connector {
         }
         SocketChannel[][] mesh = job.connectMesh("world");
         List<Communicator> group = new ArrayList<>(mesh.length);
+        GroupFailure failure = new GroupFailure(); // the ranks of a process fail together
         try {
             for (int i = 0; i < mesh.length; i++) {
                 group.add(
@@ -179,7 +180,7 @@ public final class Connector {
                                 mesh[i],
                                 job.getFirstRank() + i,
                                 timeout,
-                                new GroupFailure(),
+                                failure,
                                 loss -> explain(job, loss)));
             }
         } catch (IOException e) {

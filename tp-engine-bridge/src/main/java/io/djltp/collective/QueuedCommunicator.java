@@ -3,6 +3,8 @@ package io.djltp.collective;
 import io.djltp.bridge.Autograd;
 
 import org.bytedeco.javacpp.PointerScope;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
 import java.util.concurrent.CountDownLatch;
@@ -20,6 +22,8 @@ import java.util.concurrent.TimeUnit;
  */
 @SuppressWarnings("try") // a scope is used by being open
 public abstract class QueuedCommunicator extends AbstractCommunicator {
+
+    private static final Logger logger = LoggerFactory.getLogger(QueuedCommunicator.class);
 
     private static final long CLOSE_SECONDS = 5;
 
@@ -133,18 +137,39 @@ public abstract class QueuedCommunicator extends AbstractCommunicator {
             return;
         }
         thread.shutdown();
-        boolean interrupted = false;
-        try {
-            if (!thread.awaitTermination(CLOSE_SECONDS, TimeUnit.SECONDS)) {
-                abort(new IllegalStateException("the group was closed"));
+        if (!awaitThread()) {
+            abort(new IllegalStateException("the group was closed"));
+            if (!awaitThread()) {
+                logger.warn("An operation of rank {} does not end", getRank());
             }
-        } catch (InterruptedException e) {
-            interrupted = true;
-            abort(e);
+        }
+    }
+
+    /**
+     * Returns whether nothing is being carried out any more after {@link #close()}, so that what
+     * operations use can be freed.
+     *
+     * @return whether the thread has ended, or goes on for the group that this is a part of
+     */
+    protected final boolean isIdle() {
+        return !ownsThread || thread.isTerminated();
+    }
+
+    private boolean awaitThread() {
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(CLOSE_SECONDS);
+        boolean interrupted = false;
+        while (!thread.isTerminated() && System.nanoTime() < end) {
+            try {
+                thread.awaitTermination(end - System.nanoTime(), TimeUnit.NANOSECONDS);
+            } catch (InterruptedException e) {
+                interrupted = true; // memory is freed after this: the thread must have ended
+                abort(e);
+            }
         }
         if (interrupted) {
             Thread.currentThread().interrupt();
         }
+        return thread.isTerminated();
     }
 
     /** What the thread does in its turn. */

@@ -7,11 +7,13 @@ import org.bytedeco.cuda.global.cudart;
 import org.bytedeco.cuda.global.nccl;
 import org.bytedeco.cuda.nccl.ncclComm;
 import org.bytedeco.javacpp.Pointer;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.IntSupplier;
 import java.util.function.ToIntFunction;
@@ -26,6 +28,9 @@ import java.util.function.ToIntFunction;
  */
 final class NcclEndpoint {
 
+    private static final Logger logger = LoggerFactory.getLogger(NcclEndpoint.class);
+
+    private static final Duration LOCK_TIMEOUT = Duration.ofSeconds(2);
     private static final Duration CLOSE_TIMEOUT = Duration.ofSeconds(5);
 
     private final ReentrantLock lock = new ReentrantLock();
@@ -71,26 +76,16 @@ final class NcclEndpoint {
         return scratch;
     }
 
+    NcclGroup getGroup() {
+        return group;
+    }
+
     OperationQueue getQueue() {
         return queue;
     }
 
     boolean isClosed() {
         return closed;
-    }
-
-    /** Takes the lock for an abort; false if another thread does not let go of it. */
-    boolean lock(long seconds) {
-        try {
-            return lock.tryLock(seconds, TimeUnit.SECONDS);
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-            return lock.tryLock();
-        }
-    }
-
-    void unlock() {
-        lock.unlock();
     }
 
     /**
@@ -112,7 +107,7 @@ final class NcclEndpoint {
         } finally {
             lock.unlock();
         }
-        checkFailure(work);
+        group.checkFailure(work);
     }
 
     /** Makes a call that goes on in the background, and waits for its end. */
@@ -141,7 +136,7 @@ final class NcclEndpoint {
         if (result != nccl.ncclSuccess && result != nccl.ncclInProgress) {
             group.fail(describe(work, result));
         }
-        checkFailure(work);
+        group.checkFailure(work);
     }
 
     /**
@@ -152,15 +147,15 @@ final class NcclEndpoint {
         Backoff backoff = new Backoff();
         int result = getState(comm);
         while (result == nccl.ncclInProgress) {
-            checkInterrupt(work);
-            checkFailure(work);
+            group.checkInterrupt(work);
+            group.checkFailure(work);
             backoff.pause();
             result = getState(comm);
         }
         if (result != nccl.ncclSuccess) {
             group.fail(describe(work, result));
         }
-        checkFailure(work);
+        group.checkFailure(work);
     }
 
     private int getState(ncclComm comm) {
@@ -211,7 +206,7 @@ final class NcclEndpoint {
             lock.unlock();
         }
         if (!work.getCall().isFinished()) {
-            checkFailure(work);
+            group.checkFailure(work);
         }
     }
 
@@ -247,24 +242,6 @@ final class NcclEndpoint {
         return "rank " + rank + " failed " + where + ": " + NcclErrors.ncclText(error);
     }
 
-    /** Ends the group if the thread was interrupted. */
-    void checkInterrupt(NcclWork work) {
-        if (Thread.currentThread().isInterrupted()) {
-            // the flag stays: whoever set it may look for it
-            String message = "rank " + rank + " was interrupted in " + work.getCall();
-            group.getFailure().set(new CollectiveException(message, new InterruptedException()));
-        }
-    }
-
-    /** Throws if the group has failed, once nothing of it runs any more. */
-    void checkFailure(NcclWork work) {
-        if (group.getFailure().isSet()) {
-            group.awaitAborted();
-            NcclCommunicator owner = work.getOwner();
-            group.getFailure().check(owner.getRank(), owner.getSize());
-        }
-    }
-
     /** Begins a split; the result is there when the communicator is ready again. */
     int split(ncclComm comm, int color, int key) {
         return part.begin(comm, color, key);
@@ -274,7 +251,7 @@ final class NcclEndpoint {
     ncclComm takePart() {
         lock.lock();
         try {
-            ncclComm comm = part.take();
+            ncclComm comm = ended ? null : part.take();
             if (comm != null) {
                 comms.add(comm);
             }
@@ -298,20 +275,43 @@ final class NcclEndpoint {
         }
     }
 
-    /** Aborts all communicators, those of parts first. */
-    void abort() {
-        if (ended) {
-            return;
+    /**
+     * Makes sure that nobody uses the communicators any more.
+     *
+     * @return the communicators, those of parts first, for the caller to abort
+     */
+    List<ncclComm> end() {
+        boolean locked = lock();
+        try {
+            ended = true;
+            List<ncclComm> all = new ArrayList<>(comms);
+            Collections.reverse(all);
+            comms.clear();
+            return all;
+        } finally {
+            if (locked) {
+                lock.unlock();
+            }
         }
-        ended = true;
-        for (int i = comms.size() - 1; i >= 0; i--) {
-            nccl.ncclCommAbort(comms.get(i));
+    }
+
+    /** Returns the result of a split that nobody else will come to take, or {@code null}. */
+    ncclComm takeLeftPart() {
+        return part.take();
+    }
+
+    /** Takes the lock unless a thread is stuck with it, in a call that only an abort may end. */
+    private boolean lock() {
+        Backoff backoff = new Backoff();
+        long start = System.nanoTime();
+        while (!lock.tryLock()) {
+            if (System.nanoTime() - start > LOCK_TIMEOUT.toNanos()) {
+                logger.warn("Rank {} is stuck in a native call: aborting under it", rank);
+                return false;
+            }
+            backoff.pause();
         }
-        comms.clear();
-        ncclComm left = part.take(); // nobody else will come to take it
-        if (left != null) {
-            nccl.ncclCommAbort(left);
-        }
+        return true;
     }
 
     /** Frees a communicator when its operations are done; aborts the group if they do not end. */

@@ -6,7 +6,7 @@ import io.djltp.collective.FlightRecorder;
 import io.djltp.collective.GroupFailure;
 
 import org.bytedeco.cuda.global.cudart;
-import org.bytedeco.cuda.global.nccl;
+import org.bytedeco.cuda.nccl.ncclComm;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -29,10 +29,10 @@ final class NcclGroup {
 
     private static final long LONGEST_INTERVAL_MILLIS = 50;
 
-    /** How long a call that does not end may keep an abort waiting, which may be what ends it. */
-    private static final long LOCK_SECONDS = 2;
-
     private static final long SETTLE_NANOS = 10_000_000;
+
+    /** How long a thread waits for an abort: far longer than one takes. */
+    private static final long ABORT_SECONDS = 30;
 
     private final int size;
     private final Duration timeout;
@@ -81,6 +81,22 @@ final class NcclGroup {
         failure.set(disagreement == null ? seen : new CollectiveException(disagreement, seen));
     }
 
+    /** Ends the group if the thread was interrupted; the flag stays. */
+    void checkInterrupt(NcclWork work) {
+        if (Thread.currentThread().isInterrupted()) {
+            String message = "rank " + work.getRank() + " was interrupted in " + work.getCall();
+            failure.set(new CollectiveException(message, new InterruptedException()));
+        }
+    }
+
+    /** Throws if the group has failed, once nothing of it runs any more. */
+    void checkFailure(NcclWork work) {
+        if (failure.isSet()) {
+            awaitAborted();
+            failure.check(work.getOwner().getRank(), work.getOwner().getSize());
+        }
+    }
+
     /** Lets the watch end when the last rank has closed. */
     void onClose() {
         if (endpoints.stream().allMatch(NcclEndpoint::isClosed)) {
@@ -91,12 +107,17 @@ final class NcclGroup {
     /** Waits until nothing of the group runs any more, once it has failed. */
     void awaitAborted() {
         boolean interrupted = false;
-        while (aborted.getCount() > 0) {
+        long start = System.nanoTime();
+        long left = TimeUnit.SECONDS.toNanos(ABORT_SECONDS);
+        while (aborted.getCount() > 0 && left > 0) {
             try {
-                aborted.await();
+                if (!aborted.await(left, TimeUnit.NANOSECONDS)) {
+                    logger.error("NCCL did not come to an end in {} s", ABORT_SECONDS);
+                }
             } catch (InterruptedException e) {
                 interrupted = true;
             }
+            left = TimeUnit.SECONDS.toNanos(ABORT_SECONDS) - (System.nanoTime() - start);
         }
         if (interrupted) {
             Thread.currentThread().interrupt();
@@ -153,28 +174,31 @@ final class NcclGroup {
                 + (others.isEmpty() ? "its GPU" : String.join(", ", others));
     }
 
+    private void abortAll() {
+        try {
+            settle();
+            int[] device = new int[1];
+            boolean known = cudart.cudaGetDevice(device) == cudart.cudaSuccess;
+            abortComms();
+            if (known) {
+                cudart.cudaSetDevice(device[0]); // as it was: the thread may belong to anyone
+            }
+        } finally {
+            aborted.countDown();
+        }
+    }
+
     /**
      * Aborts all communicators. In one NCCL group: all of them are told to stop before the first is
      * waited for, because what one frees may wait for the kernels of another.
      */
-    private void abortAll() {
-        List<NcclEndpoint> locked = new ArrayList<>();
-        try {
-            settle();
-            for (NcclEndpoint endpoint : endpoints) {
-                if (endpoint.lock(LOCK_SECONDS)) {
-                    locked.add(endpoint);
-                } else {
-                    logger.warn(
-                            "Rank {} is stuck in a native call: aborting under it",
-                            endpoint.getRank());
-                }
-            }
-            abortLocked();
-        } finally {
-            locked.forEach(NcclEndpoint::unlock);
-            aborted.countDown();
-        }
+    private void abortComms() {
+        List<ncclComm> comms = new ArrayList<>();
+        endpoints.forEach(endpoint -> comms.addAll(endpoint.end()));
+        NcclBootstrap.abort(comms);
+        List<ncclComm> left = new ArrayList<>(); // splits under way have ended now, well or not
+        endpoints.forEach(endpoint -> left.add(endpoint.takeLeftPart()));
+        NcclBootstrap.abort(left);
     }
 
     /** Lets operations that other ranks have already seen the end of come to it here, too. */
@@ -189,17 +213,6 @@ final class NcclGroup {
             } else {
                 backoff.pause();
             }
-        }
-    }
-
-    private void abortLocked() {
-        int[] device = new int[1];
-        boolean known = cudart.cudaGetDevice(device) == cudart.cudaSuccess;
-        nccl.ncclGroupStart();
-        endpoints.forEach(NcclEndpoint::abort);
-        nccl.ncclGroupEnd();
-        if (known) {
-            cudart.cudaSetDevice(device[0]); // as it was: the thread may belong to anyone
         }
     }
 }

@@ -40,10 +40,10 @@ final class NcclWork implements Work {
     private void awaitOnHost() {
         Backoff backoff = new Backoff();
         while (!endpoint.isDone(this)) {
-            endpoint.checkInterrupt(this);
+            endpoint.getGroup().checkInterrupt(this);
             if (owner.hasFailed()) {
                 drain();
-                endpoint.checkFailure(this);
+                endpoint.getGroup().checkFailure(this);
             }
             backoff.pause();
         }
@@ -56,6 +56,11 @@ final class NcclWork implements Work {
         while (!endpoint.isPast(this) && System.nanoTime() - start < DRAIN_NANOS) {
             backoff.pause();
         }
+    }
+
+    /** Returns the rank in the group of all ranks. */
+    int getRank() {
+        return endpoint.getRank();
     }
 
     NcclCommunicator getOwner() {

@@ -253,6 +253,9 @@ public final class TcpCommunicator extends QueuedCommunicator {
     @Override
     public void close() {
         super.close();
+        if (!isIdle()) {
+            return; // what is in use is not freed
+        }
         reduction.close();
         if (whole) {
             staging.close();
