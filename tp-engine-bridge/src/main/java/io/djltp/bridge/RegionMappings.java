@@ -1,7 +1,6 @@
 package io.djltp.bridge;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
@@ -11,7 +10,6 @@ import io.djltp.collective.Work;
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.MemoryFormatOptional;
 import org.bytedeco.pytorch.NoGradGuard;
-import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.MemoryFormat;
@@ -55,6 +53,7 @@ public final class RegionMappings implements AutoCloseable {
 
     private final Communicator communicator;
     private final String issuer;
+    private final AxisSlices slices;
     private final AtomicReference<Throwable> failure = new AtomicReference<>();
     private final GradientHook allReduceOwned;
     private final GradientHook allReduceShared;
@@ -81,6 +80,7 @@ public final class RegionMappings implements AutoCloseable {
         LibTorch.load();
         this.communicator = communicator;
         this.issuer = issuer;
+        slices = new AxisSlices(communicator);
         allReduceOwned = new GradientHook(this::allReduce, true, failure);
         allReduceShared = new GradientHook(this::allReduce, false, failure);
         // the next three get the zero-padded gradient of a slice or a product: their own
@@ -184,9 +184,9 @@ public final class RegionMappings implements AutoCloseable {
             return input;
         }
         int axis = input.getShape().dimension() - 1;
-        checkSlice(input.getShape(), axis, total);
+        slices.checkSlice(input.getShape(), axis, total);
         try (PointerScope scope = new PointerScope()) {
-            Tensor whole = padded(input, axis, total);
+            Tensor whole = slices.padded(input, axis, total);
             try (NoGradGuard guard = new NoGradGuard()) {
                 gatherLast(whole);
             }
@@ -203,7 +203,7 @@ public final class RegionMappings implements AutoCloseable {
      */
     public NDArray scatterToRegion(NDArray input) {
         int axis = input.getShape().dimension() - 1;
-        return single() ? input : slice(hooked(input, gatherLast), axis);
+        return single() ? input : slices.slice(hooked(input, gatherLast), axis);
     }
 
     /**
@@ -220,9 +220,9 @@ public final class RegionMappings implements AutoCloseable {
         if (single()) {
             return input;
         }
-        checkSlice(input.getShape(), 0, total);
+        slices.checkSlice(input.getShape(), 0, total);
         try (PointerScope scope = new PointerScope()) {
-            Tensor whole = padded(input, 0, total);
+            Tensor whole = slices.padded(input, 0, total);
             try (NoGradGuard guard = new NoGradGuard()) {
                 gatherFirst(whole);
             }
@@ -240,7 +240,7 @@ public final class RegionMappings implements AutoCloseable {
      * @return this rank's slice, a view
      */
     public NDArray scatterToSequenceRegion(NDArray input) {
-        return single() ? input : slice(hooked(input, gatherFirst), 0);
+        return single() ? input : slices.slice(hooked(input, gatherFirst), 0);
     }
 
     /**
@@ -257,7 +257,7 @@ public final class RegionMappings implements AutoCloseable {
         try (PointerScope scope = new PointerScope();
                 NDArray view = hooked(input, gatherFirst)) {
             Tensor whole = TensorView.of(view).tensor();
-            ShardRange own = range(whole.size(0));
+            ShardRange own = slices.range(whole.size(0));
             // a plain clone would keep the order of the axes in memory
             Tensor output =
                     whole.narrow(0, own.start(), own.length())
@@ -266,7 +266,7 @@ public final class RegionMappings implements AutoCloseable {
                 issue().reduceScatter(
                                 TensorView.of(whole.detach().contiguous()),
                                 TensorView.of(output.detach()),
-                                shares(whole, 0),
+                                slices.shares(whole, 0),
                                 ReduceOp.SUM)
                         .await();
             }
@@ -324,29 +324,6 @@ public final class RegionMappings implements AutoCloseable {
         }
     }
 
-    /** The input at its place in a zeroed whole; backward, autograd cuts the own slice out. */
-    private Tensor padded(NDArray input, int axis, long total) {
-        Tensor tensor = TensorView.of(input).tensor();
-        ShardRange own = range(total);
-        int dimensions = (int) tensor.dim();
-        long[] padding = new long[2 * (dimensions - axis)]; // from the last axis backwards
-        padding[padding.length - 2] = own.start();
-        padding[padding.length - 1] = total - own.start() - own.length();
-        try (Scalar zero = new Scalar(0)) {
-            return torch.constant_pad_nd(tensor, padding, zero).contiguous();
-        }
-    }
-
-    private NDArray slice(NDArray view, int axis) {
-        try (PointerScope scope = new PointerScope();
-                view) {
-            Tensor tensor = TensorView.of(view).tensor();
-            ShardRange own = range(tensor.size(axis));
-            return TensorView.toArray(
-                    tensor.narrow(axis, own.start(), own.length()), view.getManager());
-        }
-    }
-
     private void allReduce(Tensor gradient) {
         beginAllReduce(gradient).await();
     }
@@ -360,23 +337,23 @@ public final class RegionMappings implements AutoCloseable {
     }
 
     private Work beginReduceScatter(Tensor gradient) {
-        ShardRange own = range(gradient.size(0));
+        ShardRange own = slices.range(gradient.size(0));
         // the caller's scope keeps the slice until the operation is complete
         return issue().reduceScatter(
                         TensorView.of(gradient),
                         TensorView.of(gradient.narrow(0, own.start(), own.length())),
-                        shares(gradient, 0),
+                        slices.shares(gradient, 0),
                         ReduceOp.SUM);
     }
 
     /** Fills a whole, in which the own slice of axis 0 is right, with the others' slices. */
     private void gatherFirst(Tensor whole) {
-        ShardRange own = range(whole.size(0));
+        ShardRange own = slices.range(whole.size(0));
         Tensor flat = whole.detach();
         issue().allGather(
                         TensorView.of(flat.narrow(0, own.start(), own.length())),
                         TensorView.of(flat),
-                        shares(whole, 0))
+                        slices.shares(whole, 0))
                 .await();
     }
 
@@ -385,8 +362,8 @@ public final class RegionMappings implements AutoCloseable {
         Tensor target = whole.detach();
         int axis = (int) whole.dim() - 1;
         long total = whole.size(axis);
-        long[] shares = shares(whole, axis);
-        ShardRange own = range(total);
+        long[] shares = slices.shares(whole, axis);
+        ShardRange own = slices.range(total);
         Tensor mine = target.narrow(axis, own.start(), own.length()).contiguous();
         Tensor all = torch.empty_like(target).view(-1);
         issue().allGather(TensorView.of(mine), TensorView.of(all), shares).await();
@@ -398,41 +375,6 @@ public final class RegionMappings implements AutoCloseable {
                 place.copy_(all.narrow(0, start, shares[i]).view(place.sizes()));
             }
             start += shares[i];
-        }
-    }
-
-    /** The elements of each rank's slice of an axis. */
-    private long[] shares(Tensor whole, int axis) {
-        long total = whole.size(axis);
-        long slice = total == 0 ? 0 : whole.numel() / total; // elements of one index of the axis
-        long[] shares = new long[communicator.getSize()];
-        for (int i = 0; i < shares.length; i++) {
-            shares[i] = slice * ShardRange.balanced(total, i, shares.length).length();
-        }
-        return shares;
-    }
-
-    private ShardRange range(long total) {
-        return ShardRange.balanced(total, communicator.getRank(), communicator.getSize());
-    }
-
-    private void checkSlice(Shape shape, int axis, long total) {
-        long expected = range(total).length();
-        if (shape.get(axis) != expected) {
-            throw new IllegalArgumentException(
-                    "Axis "
-                            + axis
-                            + " of the slice "
-                            + shape
-                            + " of rank "
-                            + communicator.getRank()
-                            + " must have length "
-                            + expected
-                            + " for a whole of "
-                            + total
-                            + " over "
-                            + communicator.getSize()
-                            + " ranks");
         }
     }
 }
