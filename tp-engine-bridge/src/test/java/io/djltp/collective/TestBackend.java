@@ -1,5 +1,6 @@
 package io.djltp.collective;
 
+import io.djltp.collective.nccl.NcclGroups;
 import io.djltp.collective.tcp.TcpGroups;
 
 import java.time.Duration;
@@ -19,6 +20,13 @@ public enum TestBackend {
         @Override
         public List<Communicator> create(int size, Duration timeout) {
             return TcpGroups.create(size, timeout);
+        }
+    },
+    /** Threads on the double of NCCL. */
+    NCCL {
+        @Override
+        public List<Communicator> create(int size, Duration timeout) {
+            return NcclGroups.create(size, timeout);
         }
     };
 

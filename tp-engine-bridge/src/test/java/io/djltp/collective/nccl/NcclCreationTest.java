@@ -98,7 +98,13 @@ public class NcclCreationTest {
                     "Rank 0 cannot work on cpu(): GPU 0 does not reach host memory; give the rank"
                             + " Device.gpu(0) or use the local backend");
             List<Communicator> group =
-                    List.copyOf(create(2, 0, List.of(Device.gpu(4), Device.gpu(2))));
+                    List.copyOf(
+                            NcclCommunicator.create(
+                                    NcclCommunicator.newUniqueId(),
+                                    2,
+                                    0,
+                                    List.of(Device.gpu(4), Device.gpu(2)),
+                                    RankThreads.TIMEOUT));
             Throwable[] outcomes =
                     RankThreads.outcomes(
                             group, (c, m) -> c.allReduce(m.ones(new Shape(2)), ReduceOp.SUM));

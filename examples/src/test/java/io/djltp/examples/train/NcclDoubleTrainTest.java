@@ -1,0 +1,59 @@
+package io.djltp.examples.train;
+
+import com.google.gson.JsonArray;
+
+import io.djltp.examples.TpRun;
+
+import org.testng.Assert;
+import org.testng.SkipException;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.lang.reflect.InvocationTargetException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+
+/** The lemmatiser learns the same through NCCL, here on its double, as in shared memory. */
+public class NcclDoubleTrainTest {
+
+    /** Returns the modes, with 2 and 4 ranks. */
+    @DataProvider
+    public static Object[][] runs() {
+        return new Object[][] {
+            {"mixed", 2}, {"mixed", 4}, {"tensor", 4}, {"data", 2},
+        };
+    }
+
+    @Test(dataProvider = "runs", timeOut = 120_000)
+    public void theLossesAreTheSame(String mode, int ranks) throws Exception {
+        try {
+            // part of the tests of the bridge, which only this run has on its class path
+            Class.forName("io.djltp.collective.nccl.NcclDouble").getMethod("load").invoke(null);
+        } catch (InvocationTargetException e) {
+            if (e.getCause() instanceof SkipException) {
+                throw (SkipException) e.getCause();
+            }
+            throw e;
+        }
+        JsonArray local = losses("local", mode, ranks);
+        JsonArray nccl = losses("nccl", mode, ranks);
+        Assert.assertEquals(nccl.size(), 5);
+        for (int i = 0; i < 5; i++) {
+            double expected = local.get(i).getAsDouble();
+            // NCCL adds in an order of its own
+            Assert.assertEquals(nccl.get(i).getAsDouble(), expected, 1e-6 * expected, "" + i);
+        }
+    }
+
+    private static JsonArray losses(String backend, String mode, int ranks) throws IOException {
+        Path folder = Files.createDirectories(Path.of("target", "nccl-train"));
+        Path json = folder.resolve("report.json");
+        String command =
+                "train --steps 5 --dim 8 --batch 32 --seed 7 --tp %d --mode %s --backend %s"
+                        + " --out %s --json %s";
+        TpRun run = TpRun.of(command.formatted(ranks, mode, backend, folder, json).split(" "));
+        Assert.assertEquals(run.status(), 0, run.output());
+        return TpRun.json(json).get("loss").getAsJsonArray();
+    }
+}
