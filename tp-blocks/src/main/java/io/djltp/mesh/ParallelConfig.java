@@ -250,8 +250,8 @@ public final class ParallelConfig {
 
         /**
          * Compares the replicas of parameters on all ranks every so many steps, by a checksum: if
-         * they have drifted apart, the job ends with an error that names the parameter. Default: 0,
-         * never.
+         * they have drifted apart, the job ends with an error that names the parameter. Compares
+         * the batches of the processes too. Default: 0, never.
          *
          * @param steps the number of steps, or 0
          * @return this builder

@@ -171,6 +171,9 @@ public class ParallelTrainer extends Trainer {
             initialize(data.getShapes());
         }
         BatchPart.check(parallelConfig.getMode(), data, ranks.getWorldSize());
+        if (training && isDriftCheckDue(steps + 1)) {
+            new DriftCheck(ranks, parameters).runOnBatch(steps + 1, data, labels);
+        }
         NDManager manager = data.head().getManager().newSubManager();
         pending.removeIf(output -> !output.isPending());
         ParallelOutput output = forwardPass.run(manager, data, labels, training);
@@ -232,11 +235,15 @@ public class ParallelTrainer extends Trainer {
         pending.clear();
         hasGradients = false;
         steps++;
-        int interval = parallelConfig.getDriftCheckSteps();
-        if (interval > 0 && steps % interval == 0) {
+        if (isDriftCheckDue(steps)) {
             new DriftCheck(ranks, parameters).run(steps);
         }
         addMetric("step", begin);
+    }
+
+    private boolean isDriftCheckDue(long step) {
+        int interval = parallelConfig.getDriftCheckSteps();
+        return interval > 0 && step % interval == 0;
     }
 
     /** Sums the gradients of data-parallel parameters, and updates one while others are summed. */

@@ -40,6 +40,16 @@ public final class Launcher {
     }
 
     /**
+     * Returns the number of this process.
+     *
+     * @param environment the environment variables
+     * @return the number, 0 if there is no launcher
+     */
+    public static int process(Map<String, String> environment) {
+        return LaunchEnvironment.detect(environment).map(LaunchEnvironment::process).orElse(0);
+    }
+
+    /**
      * Returns the number of this process among those of its machine.
      *
      * @param environment the environment variables

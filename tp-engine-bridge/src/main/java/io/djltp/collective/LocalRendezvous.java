@@ -193,7 +193,7 @@ final class LocalRendezvous {
                 StringBuilder text = new StringBuilder("the ranks called different operations:");
                 for (int i = 0; i < calls.length; i++) {
                     text.append(i == 0 ? " " : "; ").append("rank ").append(i).append(' ');
-                    text.append(calls[i].describe());
+                    text.append(calls[i]);
                 }
                 fail(new CollectiveException(text.toString()));
                 return false;

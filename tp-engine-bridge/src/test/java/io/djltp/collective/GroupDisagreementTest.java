@@ -6,6 +6,7 @@ import io.djltp.bridge.TensorView;
 
 import org.bytedeco.pytorch.Tensor;
 import org.testng.Assert;
+import org.testng.SkipException;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -93,6 +94,9 @@ public class GroupDisagreementTest {
     public void everyRankIsToldWhatTheOthersCalled(
             String what, RankThreads.Body most, RankThreads.Body last, String first, String third)
             throws Exception {
+        if (what.equals("shape") && TestBackend.current() == TestBackend.NCCL) {
+            throw new SkipException("NCCL sees counts, not shapes");
+        }
         List<Communicator> group = TestBackend.current().create(3, Duration.ofMinutes(10));
         Throwable[] outcomes =
                 RankThreads.outcomes(

@@ -67,6 +67,9 @@ public final class TrainCommand implements Callable<Integer> {
             if (!first) {
                 out = new PrintStream(OutputStream.nullOutputStream());
             }
+            if (job != null) {
+                OptionsAgreement.check(options, job);
+            }
             run(job);
         }
         return 0;

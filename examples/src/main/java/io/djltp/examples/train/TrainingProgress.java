@@ -32,7 +32,8 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
     private final int batchSize;
     private final LemmaDataset heldOut;
     private final List<Float> losses;
-    private final ProgressBar bar;
+    private final boolean shown;
+    private ProgressBar bar; // from begin on, where it is shown
     private long start;
     private long nextEvaluation;
     private long evaluating; // time that was not training
@@ -60,7 +61,7 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
         batchSize = options.batch;
         this.heldOut = heldOut;
         this.losses = losses;
-        bar = shown ? newBar() : null;
+        this.shown = shown;
     }
 
     private static ProgressBar newBar() {
@@ -76,6 +77,7 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
 
     /** Starts the clock. */
     void begin() {
+        bar = shown ? newBar() : null;
         start = System.nanoTime();
         nextEvaluation = start + EVALUATION_INTERVAL;
     }

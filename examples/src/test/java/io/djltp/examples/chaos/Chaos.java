@@ -17,7 +17,7 @@ public final class Chaos {
 
     private final PrintStream out;
     private final List<KillRun.Outcome> outcomes = new ArrayList<>();
-    private int tooEarly;
+    private int spoiled;
 
     Chaos(PrintStream out) {
         this.out = out;
@@ -54,21 +54,21 @@ public final class Chaos {
             outcomes.add(outcome);
             print(outcome);
         }
-        return outcomes.stream().allMatch(outcome -> outcome.problems().isEmpty());
+        return outcomes.stream().allMatch(KillRun.Outcome::isClean);
     }
 
     private KillRun.Outcome runOne(KillPlan plan) throws IOException, InterruptedException {
         KillRun.Outcome outcome = KillRun.of(plan);
-        for (int i = 1; i < MAX_TRIES && outcome.tooEarly(); i++) {
-            out.println(plan + ": the job ended before; again");
-            tooEarly++;
+        for (int i = 1; i < MAX_TRIES && outcome.spoiled(); i++) {
+            out.println(plan + ": did not happen as planned; again");
+            spoiled++;
             outcome = KillRun.of(plan);
         }
         return outcome;
     }
 
     private void print(KillRun.Outcome outcome) {
-        String text = outcome.problems().isEmpty() ? "clean" : "FAILED";
+        String text = outcome.isClean() ? "clean" : "FAILED";
         if (outcome.finished() > 0) {
             text += ", " + outcome.finished() + " had finished";
         }
@@ -97,8 +97,10 @@ public final class Chaos {
         }
         printRow(null, false);
         printRow(null, true);
-        out.printf("jobs that ended before their kill, and were started again: %d%n", tooEarly);
-        long failed = outcomes.stream().filter(o -> !o.problems().isEmpty()).count();
+        out.printf(
+                "jobs that were started again, because it did not happen as planned: %d%n",
+                spoiled);
+        long failed = outcomes.stream().filter(o -> !o.isClean()).count();
         out.printf("%d of %d kills clean%n", outcomes.size() - failed, outcomes.size());
     }
 
@@ -118,7 +120,7 @@ public final class Chaos {
                 phase == null ? "all" : phase.name().toLowerCase(Locale.ROOT),
                 frozen ? "frozen" : "killed",
                 some.size(),
-                some.stream().filter(o -> o.problems().isEmpty()).count(),
+                some.stream().filter(KillRun.Outcome::isClean).count(),
                 seconds.isEmpty() ? "-" : format(seconds.get(seconds.size() / 2)),
                 seconds.isEmpty() ? "-" : format(max(seconds)),
                 some.stream().mapToInt(KillRun.Outcome::finished).sum());

@@ -1,9 +1,10 @@
 package io.djltp.examples.chaos;
 
+import static java.nio.charset.StandardCharsets.UTF_8;
+
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -27,7 +28,7 @@ final class KillRun implements AutoCloseable {
     private final List<Process> processes = new ArrayList<>();
     private final List<Double> seconds = new ArrayList<>();
     private final List<String> problems = new ArrayList<>();
-    private boolean tooEarly;
+    private boolean spoiled;
     private int finished;
 
     private KillRun(KillPlan plan, Path folder) {
@@ -39,18 +40,25 @@ final class KillRun implements AutoCloseable {
      * How a plan went.
      *
      * @param plan the plan
-     * @param tooEarly whether the job ended before anything was done to it: a machine so busy that
-     *     its processes did not come together in time
+     * @param spoiled whether it did not happen as planned: the job ended before anything was done
+     *     to it, on a machine so busy that its processes did not come together in time; or the
+     *     system continued the frozen process, as it does when the shell of a terminal ends
      * @param finished how many survivors had all they needed, and ended with success
      * @param seconds from the signal to the end of each survivor that ended with an error
      * @param problems what went wrong, with the logs
      */
     record Outcome(
             KillPlan plan,
-            boolean tooEarly,
+            boolean spoiled,
             int finished,
             List<Double> seconds,
-            List<String> problems) {}
+            List<String> problems) {
+
+        /** Returns whether it happened as planned, and all ended as they should. */
+        boolean isClean() {
+            return !spoiled && problems.isEmpty();
+        }
+    }
 
     /**
      * Carries out a plan.
@@ -67,7 +75,7 @@ final class KillRun implements AutoCloseable {
         } finally {
             run.delete();
         }
-        return new Outcome(plan, run.tooEarly, run.finished, run.seconds, run.problems);
+        return new Outcome(plan, run.spoiled, run.finished, run.seconds, run.problems);
     }
 
     private void start() throws IOException {
@@ -106,7 +114,7 @@ final class KillRun implements AutoCloseable {
     private void kill() throws IOException, InterruptedException {
         awaitPhase();
         Process victim = processes.get(plan.victim());
-        if (!tooEarly) {
+        if (!spoiled) {
             signal(plan.frozen() ? "STOP" : "KILL", victim);
         }
         long begin = System.nanoTime();
@@ -117,6 +125,10 @@ final class KillRun implements AutoCloseable {
             }
         }
         awaitEnds(survivors, begin);
+        if (!spoiled && plan.frozen() && victim.isAlive() && !isStopped(victim)) {
+            spoiled = true;
+            return;
+        }
         for (int survivor : survivors) {
             check(survivor);
         }
@@ -136,7 +148,7 @@ final class KillRun implements AutoCloseable {
         }
         Thread.sleep(plan.delayMillis());
         // at the end of a job its processes may end before the signal, as they should
-        tooEarly =
+        spoiled =
                 plan.phase() != KillPlan.Phase.CLOSING
                         && processes.stream().anyMatch(process -> !process.isAlive());
     }
@@ -166,7 +178,7 @@ final class KillRun implements AutoCloseable {
             List<String> errors = errors(survivor);
             if (errors.size() != 1) {
                 problem(survivor, "has " + errors.size() + " lines of error");
-            } else if (!tooEarly && !plan.isNamedIn(errors.get(0))) {
+            } else if (!spoiled && !plan.isNamedIn(errors.get(0))) {
                 problem(survivor, "does not name the process that was lost");
             }
         } else if (hasReached(plan.victim(), KillPlan.Phase.CLOSING)) {
@@ -214,7 +226,7 @@ final class KillRun implements AutoCloseable {
 
     private String read(int number) throws IOException {
         // the end of a line may be missing, and with it half a letter
-        return new String(Files.readAllBytes(log(number)), StandardCharsets.UTF_8);
+        return new String(Files.readAllBytes(log(number)), UTF_8);
     }
 
     private Path log(int number) {
@@ -226,6 +238,12 @@ final class KillRun implements AutoCloseable {
         if (process.isAlive()) {
             new ProcessBuilder("kill", "-" + name, "" + process.pid()).start().waitFor();
         }
+    }
+
+    private static boolean isStopped(Process process) throws IOException {
+        ProcessBuilder builder = new ProcessBuilder("ps", "-o", "stat=", "-p", "" + process.pid());
+        String state = new String(builder.start().getInputStream().readAllBytes(), UTF_8);
+        return state.startsWith("T");
     }
 
     /** Leaves no process behind. */

@@ -70,7 +70,7 @@ final class PeerExchange implements AutoCloseable {
      */
     void run(int[] members, CollectiveCall call, Buffers sent, Buffers received, Duration timeout)
             throws IOException {
-        String description = call.describe();
+        String description = call.toString();
         byte[] header = Message.header(call.getAgreement(), description);
         Message[] messages = new Message[members.length];
         for (int i = 0; i < members.length; i++) {

@@ -1,0 +1,161 @@
+package io.djltp.examples;
+
+import org.testng.SkipException;
+
+import java.io.File;
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+
+/** The tp command in a JVM of its own, or in several that {@code mpirun} starts. */
+public final class ForkedTp implements AutoCloseable {
+
+    private static final int SECONDS = 120;
+
+    private final Process process;
+    private final Path out;
+    private final Path err;
+
+    private ForkedTp(List<String> command, Map<String, String> environment) throws IOException {
+        out = Files.createTempFile("tp", ".out");
+        err = Files.createTempFile("tp", ".err");
+        ProcessBuilder builder = new ProcessBuilder(command);
+        // what this JVM was started by is none of the job's business
+        builder.environment()
+                .keySet()
+                .removeIf(name -> name.startsWith("OMPI_") || name.startsWith("SLURM_"));
+        List.of("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TP_SECRET")
+                .forEach(builder.environment()::remove);
+        builder.environment().putAll(environment);
+        builder.redirectOutput(out.toFile()).redirectError(err.toFile());
+        process = builder.start();
+    }
+
+    /**
+     * How a process ended.
+     *
+     * @param status its exit status
+     * @param out what it printed
+     * @param err what it printed as errors
+     */
+    public record Result(int status, String out, String err) {}
+
+    /**
+     * Starts the command.
+     *
+     * @param environment environment variables
+     * @param arguments the arguments
+     * @return the process
+     * @throws IOException if it cannot be started
+     */
+    public static ForkedTp start(Map<String, String> environment, List<String> arguments)
+            throws IOException {
+        return new ForkedTp(java(arguments), environment);
+    }
+
+    /**
+     * Starts the command in several processes. Skips the test where there is no Open MPI.
+     *
+     * @param processes the number of processes
+     * @param arguments the arguments
+     * @return the launcher
+     * @throws IOException if it cannot be started
+     */
+    public static ForkedTp mpirun(int processes, List<String> arguments) throws IOException {
+        skipWithout("mpirun", "apt-get install openmpi-bin");
+        List<String> command = new ArrayList<>();
+        command.addAll(List.of("mpirun", "--oversubscribe", "--bind-to", "none"));
+        command.addAll(List.of("-n", "" + processes));
+        command.addAll(java(arguments));
+        // for root in a container
+        return new ForkedTp(
+                command,
+                Map.of("OMPI_ALLOW_RUN_AS_ROOT", "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"));
+    }
+
+    /**
+     * Skips the test where a program is missing.
+     *
+     * @param program the program
+     * @param remedy how to get it
+     */
+    public static void skipWithout(String program, String remedy) {
+        for (String folder : System.getenv("PATH").split(File.pathSeparator)) {
+            if (Files.isExecutable(Path.of(folder, program))) {
+                return;
+            }
+        }
+        throw new SkipException("There is no " + program + ": " + remedy);
+    }
+
+    /**
+     * Returns a port at which nothing listens now.
+     *
+     * @return the port
+     * @throws IOException if there is none
+     */
+    public static int freePort() throws IOException {
+        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            return socket.getLocalPort();
+        }
+    }
+
+    private static List<String> java(List<String> arguments) {
+        List<String> command = command();
+        command.addAll(arguments);
+        return command;
+    }
+
+    /**
+     * Returns what starts the command, without arguments.
+     *
+     * @return the words of the command line
+     */
+    public static List<String> command() {
+        List<String> command = new ArrayList<>();
+        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+        // several JVMs start on few cores
+        command.addAll(List.of("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
+        command.add("-Dai.djl.offline=true");
+        command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
+        command.add("-Dorg.slf4j.simpleLogger.log.ai.djl.util.cuda.CudaUtils=error");
+        command.addAll(List.of("-cp", System.getProperty("java.class.path"), Tp.class.getName()));
+        return command;
+    }
+
+    /**
+     * Waits for the end.
+     *
+     * @return how it ended
+     * @throws IOException if what it printed cannot be read
+     * @throws InterruptedException if the time of the test is over
+     */
+    public Result await() throws IOException, InterruptedException {
+        boolean ended = process.waitFor(SECONDS, TimeUnit.SECONDS);
+        Result result =
+                new Result(
+                        ended ? process.exitValue() : -1,
+                        Files.readString(out, StandardCharsets.UTF_8),
+                        Files.readString(err, StandardCharsets.UTF_8));
+        if (!ended) {
+            throw new AssertionError("the process hangs: " + result);
+        }
+        return result;
+    }
+
+    /** Ends what still runs. */
+    @Override
+    public void close() throws IOException {
+        process.descendants().forEach(ProcessHandle::destroyForcibly);
+        process.destroyForcibly();
+        Files.delete(out);
+        Files.delete(err);
+    }
+}

@@ -1,0 +1,241 @@
+package io.djltp.examples.train;
+
+import io.djltp.examples.ForkedTp;
+
+import org.testng.Assert;
+import org.testng.SkipException;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+
+/** Processes that do not fit together: each says so in one line, and ends. */
+public class ManyProcessesBadInputTest {
+
+    private static final String ANY = "";
+
+    private Path out;
+
+    @BeforeClass
+    public void createFolder() throws IOException {
+        out = Files.createTempDirectory("tp-bad");
+    }
+
+    @AfterClass
+    public void deleteFolder() throws IOException {
+        Files.delete(out); // nothing was saved
+    }
+
+    /** The options of each process, and what both of them must say. */
+    @DataProvider
+    public Object[][] options() {
+        return new Object[][] {
+            {"--seed 1", "--seed 2", "--seed is 1 on process 0 and 2 on process 1"},
+            {"--mode data", "--mode mixed", "--mode is data on process 0 and mixed on process 1"},
+            {"--steps 5", "--steps 6", "--steps is 5 on process 0 and 6 on process 1"},
+            {"--minutes 2", ANY, "--minutes is 2.0 on process 0 and not set on process 1"},
+            {"--batch 32", "--batch 64", "--batch is 32 on process 0 and 64 on process 1"},
+            {"--languages de", "--languages en", "--languages is de on process 0 and en on"},
+            {"--backend tcp", ANY, "--backend is tcp on process 0 and auto on process 1"},
+            {ANY, "--lr 3", "--lr is 12.0 on process 0 and 3.0 on process 1"},
+            {"--drift-check 1", ANY, "--drift-check is 1 on process 0 and 0 on process 1"},
+            {"--tp 2", "--tp 4", "says 2 ranks, process 1 .*says 4"},
+            {"--tp 3", "--tp 3", "--tp 3 ranks cannot be shared evenly by the 2 processes"},
+            {"--tp 4 --backend mpi", "--tp 4 --backend mpi", "the backend mpi has one rank in"},
+            {"--backend local", "--backend local", "the backend local reaches the ranks of one"},
+        };
+    }
+
+    @Test(dataProvider = "options", timeOut = 120_000)
+    public void optionsThatDoNotFit(String first, String second, String expected) throws Exception {
+        int port = ForkedTp.freePort();
+        run(
+                List.of(environment(0, 2, port), environment(1, 2, port)),
+                List.of(first, second),
+                List.of(expected, expected));
+    }
+
+    @Test(timeOut = 120_000)
+    public void gpusWhereThereAreNone() throws Exception {
+        if (Files.exists(Path.of("/dev/nvidiactl"))) {
+            throw new SkipException("This machine has GPUs");
+        }
+        int port = ForkedTp.freePort();
+        String options = "--device gpu";
+        String expected = "(NVIDIA|GPU)"; // of which there is no driver, or none
+        run(
+                List.of(environment(0, 2, port), environment(1, 2, port)),
+                List.of(options, options),
+                List.of(expected, expected));
+    }
+
+    @Test(timeOut = 120_000)
+    public void anotherWorldSize() throws Exception {
+        int port = ForkedTp.freePort();
+        String expected = "process 0 .*says 2 processes, process 1 .*says 4: set the same world";
+        run(
+                List.of(environment(0, 2, port), environment(1, 4, port)),
+                List.of("--tp 4", "--tp 4"),
+                List.of(expected, expected));
+    }
+
+    @Test(timeOut = 120_000)
+    public void twoProcessesWithOneRank() throws Exception {
+        int port = ForkedTp.freePort();
+        String expected = "have the same number: give every process a RANK of its own";
+        run(
+                List.of(environment(0, 3, port), environment(1, 3, port), environment(1, 3, port)),
+                List.of(ANY, ANY, ANY),
+                List.of(expected, expected, expected));
+    }
+
+    /** Both listen, or want to, and nobody comes. */
+    @Test(timeOut = 120_000)
+    public void twoMasters() throws Exception {
+        int port = ForkedTp.freePort();
+        List<ForkedTp.Result> results =
+                await(
+                        List.of(environment(0, 2, port), environment(0, 2, port)),
+                        List.of("--timeout 5", "--timeout 5"));
+        String cannotListen = "Process 0 cannot listen at 127.0.0.1:" + port;
+        boolean firstListens = results.get(1).err().contains(cannotListen);
+        check(results.get(firstListens ? 1 : 0), cannotListen);
+        check(results.get(firstListens ? 0 : 1), "process 1 of 2 did not come");
+    }
+
+    @Test(timeOut = 120_000)
+    public void noMasterListens() throws Exception {
+        int port = ForkedTp.freePort();
+        run(
+                List.of(environment(1, 2, port)),
+                List.of("--timeout 2"),
+                List.of("Process 1 cannot reach process 0 at 127.0.0.1:" + port + " within 2 s"));
+    }
+
+    @Test(timeOut = 120_000)
+    public void anUnknownMaster() throws Exception {
+        Map<String, String> environment = environment(1, 2, 29500);
+        environment.put("MASTER_ADDR", "no-such-host.invalid");
+        environment.put("TP_SECRET", "of the test");
+        run(
+                List.of(environment),
+                List.of("--timeout 2"),
+                List.of("cannot reach process 0 at no-such-host.invalid:29500 .*unknown"));
+    }
+
+    @Test(timeOut = 120_000)
+    public void noSecretForAnotherMachine() throws Exception {
+        Map<String, String> environment = environment(1, 2, 29500);
+        environment.put("MASTER_ADDR", "192.0.2.1");
+        run(List.of(environment), List.of(ANY), List.of("needs a secret: set TP_SECRET"));
+    }
+
+    @Test(timeOut = 120_000)
+    public void aPortThatIsUsed() throws Exception {
+        try (ServerSocket used = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            int port = used.getLocalPort();
+            run(
+                    List.of(environment(0, 2, port), environment(1, 2, port)),
+                    List.of("--timeout 5", "--timeout 5"),
+                    List.of(
+                            "cannot listen at 127.0.0.1:" + port + ".*MASTER_PORT",
+                            "Process 1 cannot reach process 0 at 127.0.0.1:" + port));
+        }
+    }
+
+    @Test(timeOut = 120_000)
+    public void mpiWithoutMpirun() throws Exception {
+        ForkedTp.skipWithout("mpirun", "apt-get install openmpi-bin");
+        int port = ForkedTp.freePort();
+        String options = "--backend mpi";
+        String expected = "MPI has started 1 processes, and the job has 2";
+        run(
+                List.of(environment(0, 2, port), environment(1, 2, port)),
+                List.of(options, options),
+                List.of(expected, expected));
+    }
+
+    @Test(timeOut = 120_000)
+    public void twoRanksInAProcessOfMpirun() throws Exception {
+        ForkedTp.Result result;
+        List<String> arguments = arguments("--tp 4 --backend mpi");
+        try (ForkedTp process = ForkedTp.mpirun(2, arguments)) {
+            result = process.await();
+        }
+        Assert.assertNotEquals(result.status(), 0, result.toString());
+        long lines =
+                result.err()
+                        .lines()
+                        .filter(line -> line.startsWith("tp: "))
+                        .filter(line -> line.contains("one rank in each process, not 2"))
+                        .count();
+        Assert.assertEquals(lines, 2, result.toString());
+    }
+
+    private Map<String, String> environment(int rank, int size, int port) {
+        Map<String, String> environment = new HashMap<>();
+        environment.put("RANK", "" + rank);
+        environment.put("WORLD_SIZE", "" + size);
+        environment.put("MASTER_ADDR", "127.0.0.1");
+        environment.put("MASTER_PORT", "" + port);
+        return environment;
+    }
+
+    private List<String> arguments(String options) {
+        List<String> arguments = new ArrayList<>(List.of("train", "--out", out.toString()));
+        if (!options.contains("--timeout")) {
+            arguments.addAll(List.of("--timeout", "30"));
+        }
+        if (!options.isEmpty()) {
+            arguments.addAll(List.of(options.split(" ")));
+        }
+        return arguments;
+    }
+
+    private void run(
+            List<Map<String, String>> environments, List<String> options, List<String> expected)
+            throws IOException, InterruptedException {
+        List<ForkedTp.Result> results = await(environments, options);
+        for (int i = 0; i < results.size(); i++) {
+            check(results.get(i), expected.get(i));
+        }
+    }
+
+    private List<ForkedTp.Result> await(
+            List<Map<String, String>> environments, List<String> options)
+            throws IOException, InterruptedException {
+        List<ForkedTp> processes = new ArrayList<>();
+        try {
+            for (int i = 0; i < environments.size(); i++) {
+                processes.add(ForkedTp.start(environments.get(i), arguments(options.get(i))));
+            }
+            List<ForkedTp.Result> results = new ArrayList<>();
+            for (ForkedTp process : processes) {
+                results.add(process.await());
+            }
+            return results;
+        } finally {
+            for (ForkedTp process : processes) {
+                process.close();
+            }
+        }
+    }
+
+    private static void check(ForkedTp.Result result, String expected) {
+        Assert.assertTrue(result.status() > 0, result.toString());
+        List<String> lines = result.err().lines().filter(l -> l.startsWith("tp: ")).toList();
+        Assert.assertEquals(lines.size(), 1, result.toString());
+        Assert.assertTrue(lines.get(0).matches("tp: .*" + expected + ".*"), lines.get(0));
+        Assert.assertFalse(result.err().contains("\tat "), "a stack trace: " + result);
+    }
+}

@@ -1,0 +1,180 @@
+package io.djltp.examples.train;
+
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+
+import io.djltp.examples.ForkedTp;
+import io.djltp.examples.TpRun;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+
+/** {@code tp train} in several processes learns what it learns in one, bit for bit. */
+public class ManyProcessesTest {
+
+    private static final double TOLERANCE = 1e-6; // of the order in which MPI adds
+
+    private final Map<String, JsonObject> expected = new HashMap<>();
+    private Path folder;
+
+    @BeforeClass
+    public void createFolder() throws IOException {
+        folder = Files.createTempDirectory("tp-processes");
+    }
+
+    @AfterClass
+    public void deleteFolder() throws IOException {
+        try (Stream<Path> files = Files.walk(folder)) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).collect(Collectors.toList())) {
+                Files.delete(file);
+            }
+        }
+    }
+
+    @DataProvider
+    public Object[][] modes() {
+        return new Object[][] {{"tensor"}, {"mixed"}, {"data"}};
+    }
+
+    @DataProvider
+    public Object[][] launches() {
+        return new Object[][] {{2, "tensor"}, {2, "data"}, {4, "mixed"}};
+    }
+
+    @Test(dataProvider = "modes", timeOut = 240_000)
+    public void twoProcessesOfTwoRanks(String mode) throws Exception {
+        int port = ForkedTp.freePort();
+        List<ForkedTp> processes = new ArrayList<>();
+        List<ForkedTp.Result> results = new ArrayList<>();
+        try {
+            for (int i = 0; i < 2; i++) {
+                Map<String, String> environment =
+                        Map.of(
+                                "RANK",
+                                "" + i,
+                                "WORLD_SIZE",
+                                "2",
+                                "MASTER_ADDR",
+                                "127.0.0.1",
+                                "MASTER_PORT",
+                                "" + port);
+                processes.add(ForkedTp.start(environment, arguments(mode, 4, "env-" + i)));
+            }
+            for (ForkedTp process : processes) {
+                results.add(process.await());
+            }
+        } finally {
+            for (ForkedTp process : processes) {
+                process.close();
+            }
+        }
+        Assert.assertEquals(results.get(0).status(), 0, results.toString());
+        Assert.assertEquals(results.get(1).status(), 0, results.toString());
+        Assert.assertTrue(results.get(0).out().contains("held-out word"), results.toString());
+        Assert.assertEquals(results.get(1).out() + results.get(1).err(), "");
+        Assert.assertFalse(Files.exists(json("env-1", mode)), "only process 0 writes --json");
+        Assert.assertFalse(
+                Files.exists(out("env-1", mode).resolve("lemma.properties")),
+                "only process 0 saves the model");
+        assertSame(mode, 4, "env-0");
+        assertSameModel(mode, 4, "env-0");
+    }
+
+    @Test(dataProvider = "launches", timeOut = 240_000)
+    public void processesOfMpirun(int size, String mode) throws Exception {
+        String name = "mpi-" + size;
+        ForkedTp.Result result;
+        try (ForkedTp process = ForkedTp.mpirun(size, arguments(mode, size, name))) {
+            result = process.await();
+        }
+        Assert.assertEquals(result.status(), 0, result.toString());
+        for (String once : List.of("Reading the", "Training ", "The model is saved")) {
+            long lines = result.out().lines().filter(line -> line.startsWith(once)).count();
+            Assert.assertEquals(lines, 1, once + " in " + result);
+        }
+        assertSame(mode, size, name);
+    }
+
+    private List<String> arguments(String mode, int ranks, String name) {
+        return List.of(
+                "train",
+                "--mode",
+                mode,
+                "--tp",
+                "" + ranks,
+                "--steps",
+                "5",
+                "--dim",
+                "8",
+                "--batch",
+                "32",
+                "--seed",
+                "7",
+                "--timeout",
+                "60",
+                "--drift-check",
+                "2",
+                "--out",
+                out(name, mode).toString(),
+                "--json",
+                json(name, mode).toString());
+    }
+
+    private Path out(String name, String mode) {
+        return folder.resolve(name + "-" + mode);
+    }
+
+    private Path json(String name, String mode) {
+        return folder.resolve(name + "-" + mode + ".json");
+    }
+
+    /** Compares with ranks of one process. */
+    private void assertSame(String mode, int ranks, String name) throws IOException {
+        JsonObject one = expected(mode, ranks);
+        JsonObject many = TpRun.json(json(name, mode));
+        for (String figure : List.of("classes", "ranks", "mode", "steps", "top1", "top5")) {
+            Assert.assertEquals(many.get(figure), one.get(figure), figure);
+        }
+        List<JsonElement> losses = one.get("loss").getAsJsonArray().asList();
+        List<JsonElement> others = many.get("loss").getAsJsonArray().asList();
+        Assert.assertEquals(others.size(), 5);
+        for (int i = 0; i < losses.size(); i++) {
+            double loss = losses.get(i).getAsDouble();
+            Assert.assertEquals(others.get(i).getAsDouble(), loss, TOLERANCE * loss, "step " + i);
+        }
+    }
+
+    private void assertSameModel(String mode, int ranks, String name) throws IOException {
+        for (String file : List.of("lemma-0000.params", "lemma.lexicon.tsv")) {
+            long difference =
+                    Files.mismatch(
+                            out("one-" + ranks, mode).resolve(file), out(name, mode).resolve(file));
+            Assert.assertEquals(difference, -1, file + " differs");
+        }
+    }
+
+    private JsonObject expected(String mode, int ranks) throws IOException {
+        String key = mode + ranks;
+        if (!expected.containsKey(key)) {
+            String name = "one-" + ranks;
+            TpRun run = TpRun.of(arguments(mode, ranks, name).toArray(String[]::new));
+            Assert.assertEquals(run.status(), 0, run.output());
+            expected.put(key, TpRun.json(json(name, mode)));
+        }
+        return expected.get(key);
+    }
+}

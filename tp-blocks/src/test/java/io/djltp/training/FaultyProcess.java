@@ -1,0 +1,192 @@
+package io.djltp.training;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.nn.LambdaBlock;
+import ai.djl.nn.Parameter;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.GradientCollector;
+
+import io.djltp.backend.Launcher;
+import io.djltp.bridge.TensorView;
+import io.djltp.collective.Communicator;
+import io.djltp.collective.ReduceOp;
+import io.djltp.job.Job;
+import io.djltp.job.JobFailedException;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.mesh.ParallelConfig;
+import io.djltp.mesh.ParallelContext;
+import io.djltp.mesh.ParallelMode;
+import io.djltp.mesh.RankFailedException;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.TrainingRun;
+
+import java.time.Duration;
+import java.util.Collections;
+import java.util.concurrent.TimeUnit;
+
+/** One process of a job in which one rank does what it should not, at the third step. */
+public final class FaultyProcess {
+
+    /** The step at which it happens. */
+    static final int STEP = 3;
+
+    /** The time-out of the job. */
+    static final Duration TIMEOUT = Duration.ofSeconds(4);
+
+    private static final int STEPS = 6;
+    private static final int BATCH = 8;
+
+    private final Fault fault;
+    private final int victim;
+    private int step;
+
+    private FaultyProcess(Fault fault, int victim) {
+        this.fault = fault;
+        this.victim = victim;
+    }
+
+    /** What a rank does. */
+    enum Fault {
+        /** Throws in its forward pass. */
+        THROW,
+        /** Leaves out a collective operation that the others call. */
+        LEAVE_OUT,
+        /** Calls another collective operation than the others. */
+        CALL_ANOTHER,
+        /** Does not come. */
+        SLEEP,
+        /** Changes one of its replicas a little. */
+        DRIFT,
+        /** Its process iterates another batch. */
+        OTHER_BATCH,
+        /** Its process makes one step less. */
+        STOP_EARLY
+    }
+
+    /**
+     * Trains, and reports how that ended.
+     *
+     * @param args the mode, the ranks of all processes, the fault, and the rank that has it
+     */
+    public static void main(String[] args) {
+        int ranks = Integer.parseInt(args[1]);
+        FaultyProcess process =
+                new FaultyProcess(Fault.valueOf(args[2]), Integer.parseInt(args[3]));
+        int status = 0;
+        try (Job job = Launcher.join(System.getenv(), ranks, TIMEOUT);
+                Model model = Model.newInstance("net", Device.cpu(), "PyTorch")) {
+            process.train(model, job, ParallelMode.valueOf(args[0]));
+            System.out.println("REPORT trained");
+        } catch (RankFailedException e) {
+            System.out.println(
+                    "REPORT rank " + e.getRank() + (e.isRemote() ? " remote: " : " here: ") + e);
+            status = 1;
+        } catch (JobFailedException e) {
+            System.out.println("REPORT job: " + e);
+            status = 1;
+        }
+        System.exit(status);
+    }
+
+    private void train(Model model, Job job, ParallelMode mode) {
+        Block body = Linear.builder().setUnits(6).build();
+        model.setBlock(
+                new SequentialBlock()
+                        .add(body)
+                        .add(new LambdaBlock(this::pass))
+                        .add(
+                                ColumnParallelLinear.builder()
+                                        .setUnits(10)
+                                        .optBatchShardedInput(true)
+                                        .build()));
+        ParallelConfig ranks =
+                ParallelConfig.builder()
+                        .setMode(mode)
+                        .setRanks(job.getRanks())
+                        .optJob(job)
+                        .optDevices(Collections.nCopies(job.getLocalRanks(), Device.cpu()))
+                        .optTimeout(TIMEOUT)
+                        .optDriftCheck(1)
+                        .build();
+        DefaultTrainingConfig config =
+                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss());
+        Engine.getInstance().setRandomSeed(3);
+        try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks)) {
+            trainer.initialize(new Shape(BATCH, 5));
+            boolean here = job.processOf(victim) == job.getProcess();
+            int steps = fault == Fault.STOP_EARLY && here ? STEP : STEPS;
+            for (step = 1; step <= steps; step++) {
+                if (fault == Fault.DRIFT && here && step == STEP) {
+                    drift(trainer, victim - job.getFirstRank(), body);
+                }
+                boolean other = fault == Fault.OTHER_BATCH && here && step == STEP;
+                step(trainer, other ? 100 : step);
+            }
+        }
+    }
+
+    private static void drift(ParallelTrainer trainer, int localRank, Block body) {
+        Parameter weight = body.getParameters().valueAt(0);
+        NDArray value = trainer.getParameterStore(localRank).getValue(weight, null, false);
+        value.get("0, 0:1").addi(1e-6f);
+    }
+
+    private static void step(ParallelTrainer trainer, int seed) {
+        try (NDManager manager = trainer.getManager().newSubManager()) {
+            NDList data = new NDList(TrainingRun.random(manager, seed, BATCH, 5));
+            NDList labels = new NDList(TrainingRun.labels(manager, seed, BATCH, 10));
+            try (GradientCollector collector = trainer.newGradientCollector()) {
+                NDList output = trainer.forward(data, labels);
+                collector.backward(trainer.getLoss().evaluate(labels, output));
+            }
+            trainer.step();
+        }
+    }
+
+    private NDList pass(NDList input) {
+        ParallelContext context = ParallelContext.current();
+        // without a context DJL asks for the shape of the output
+        if (context != null && step == STEP) {
+            fail(context, context.getRank() == victim, input.head().getManager());
+        }
+        return input;
+    }
+
+    private void fail(ParallelContext context, boolean faulty, NDManager manager) {
+        if (faulty && fault == Fault.THROW) {
+            throw new IllegalStateException("no more forward");
+        }
+        if (faulty && fault == Fault.SLEEP) {
+            sleep();
+        }
+        Communicator world = context.getWorld();
+        world.setIssuer("the test");
+        try (NDArray array = manager.ones(new Shape(7))) {
+            if (fault == Fault.LEAVE_OUT && !faulty) {
+                world.allReduce(TensorView.of(array), ReduceOp.MAX).await();
+            } else if (fault == Fault.CALL_ANOTHER) {
+                (faulty
+                                ? world.broadcast(TensorView.of(array), 0)
+                                : world.allReduce(TensorView.of(array), ReduceOp.SUM))
+                        .await();
+            }
+        }
+    }
+
+    private static void sleep() {
+        try {
+            TimeUnit.MILLISECONDS.sleep(TIMEOUT.toMillis() + 2000);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+}
