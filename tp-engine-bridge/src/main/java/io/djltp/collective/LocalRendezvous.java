@@ -17,6 +17,9 @@ import java.util.concurrent.locks.ReentrantLock;
  */
 final class LocalRendezvous {
 
+    private static final int PROCESSORS = Runtime.getRuntime().availableProcessors();
+    private static final long SPIN_NANOS = 50_000;
+
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition met = lock.newCondition();
     private final long timeoutNanos;
@@ -24,7 +27,7 @@ final class LocalRendezvous {
     private final CollectiveCall[] calls; // the latest call of each rank
     private final boolean[] here; // who has come to the present meeting
     private int arrived;
-    private long meeting;
+    private volatile long meeting; // changed under the lock
     private final GroupFailure failure;
     private final Map<Integer, LocalRendezvous> parts = new HashMap<>(); // of the present split
     private final int[][] places; // color and key of each rank in the present split
@@ -101,21 +104,40 @@ final class LocalRendezvous {
      * @return the calls of all ranks; they stay as they are until {@link #leave}
      */
     CollectiveCall[] meet(int rank, CollectiveCall call) {
+        long present;
         lock.lock();
         try {
             throwFailure(rank);
             calls[rank] = call;
             here[rank] = true;
-            if (++arrived < calls.length) {
-                awaitOthers(rank);
-            } else if (checkAgreement()) {
-                endMeeting();
-            } else {
-                throwFailure(rank);
+            present = meeting;
+            if (++arrived == calls.length) {
+                if (checkAgreement()) {
+                    endMeeting();
+                } else {
+                    throwFailure(rank);
+                }
             }
+        } finally {
+            lock.unlock();
+        }
+        spin(present);
+        lock.lock();
+        try {
+            awaitOthers(rank, present);
             return calls;
         } finally {
             lock.unlock();
+        }
+    }
+
+    /** Ranks often come together: to sleep and be woken takes longer than most operations. */
+    private void spin(long present) {
+        if (calls.length <= PROCESSORS) {
+            long end = System.nanoTime() + SPIN_NANOS;
+            while (meeting == present && !failure.isSet() && System.nanoTime() < end) {
+                Thread.onSpinWait();
+            }
         }
     }
 
@@ -126,12 +148,19 @@ final class LocalRendezvous {
      * @param rank the rank that is done
      */
     void leave(int rank) {
+        long present;
         lock.lock();
         try {
-            long present = meeting;
+            present = meeting;
             if (++arrived == calls.length) {
                 endMeeting();
             }
+        } finally {
+            lock.unlock();
+        }
+        spin(present);
+        lock.lock();
+        try {
             // whatever happens: until then, the others read this rank's tensors
             while (present == meeting) {
                 met.awaitUninterruptibly();
@@ -162,8 +191,7 @@ final class LocalRendezvous {
         met.signalAll();
     }
 
-    private void awaitOthers(int rank) {
-        long present = meeting;
+    private void awaitOthers(int rank, long present) {
         long left = timeoutNanos;
         // a failure after the meeting is for later: the others count on this rank now
         while (present == meeting) {
