@@ -12,8 +12,12 @@ package io.djltp.bridge;
  */
 record ChunkPlan(long rows, long classes, long chunk, int count, int kept) {
 
-    /** The bytes that weights and logits of a chunk take together: they stay in the L2 cache. */
-    private static final long CPU_BYTES = 4L << 20;
+    /**
+     * The bytes that weights and logits of a chunk take together on a CPU: few enough to stay in
+     * its caches, and enough for the threads of an operation not to wait for each other for longer
+     * than they compute.
+     */
+    private static final long CPU_BYTES = 8L << 20;
 
     /** A GPU needs enough work for each of its kernels instead. */
     private static final long GPU_BYTES = 256L << 20;

@@ -107,6 +107,96 @@ public class FusedCrossEntropyTest {
         }
     }
 
+    @DataProvider
+    public Object[][] hand() {
+        return new Object[][] {
+            {
+                LossOptions.DEFAULT,
+                0.4401897,
+                new double[] {.0320586, .0871443, .2368828, -.3560857}
+            },
+            {SMOOTH, 0.5901897, new double[] {.0070586, .0621443, .2118828, -.2810857}},
+            {
+                new LossOptions(-100, 0, 0.01f),
+                0.5585388,
+                new double[] {.0342644, .0931402, .2531813, -.3117820}
+            }
+        };
+    }
+
+    /** The logits 0 to 3 and the label 3: the features are one 1, so that weights are logits. */
+    @Test(dataProvider = "hand", timeOut = 60_000)
+    public void equalsWhatIsComputedByHand(LossOptions options, double loss, double[] gradient)
+            throws Exception {
+        for (int ranks : new int[] {1, 2, 4}) {
+            RankThreads.run(
+                    ranks,
+                    (group, manager) -> {
+                        ShardRange range = ShardRange.balanced(4, group.getRank(), ranks);
+                        NDArray x = manager.ones(new Shape(1, 1));
+                        NDArray w = manager.arange(4f).reshape(4, 1).get(index(range)).duplicate();
+                        NDArray before = w.duplicate();
+                        try (FusedCrossEntropy fused =
+                                new FusedCrossEntropy(group, range, 4, ALL, 1)) {
+                            NDArray label = manager.create(new long[] {3});
+                            float value =
+                                    fused.evaluate(x, w, null, label, options).value().getFloat();
+                            Assert.assertEquals(value, loss, 1e-6);
+                            fused.update(w, null, null, rateOne(), 1);
+                        }
+                        NDArray difference = before.sub(w);
+                        assertClose(difference, gradient, (int) range.start(), "gradient");
+                    });
+        }
+    }
+
+    /** Megatron-LM's fixture: logits 0 to 7, repeated over 128 classes, and even labels. */
+    @Test(timeOut = 60_000)
+    public void theFixtureOfMegatron() throws Exception {
+        double[] expected = {10.2309, 8.2309, 6.2309, 4.2309};
+        RankThreads.run(
+                4,
+                (group, manager) -> {
+                    ShardRange range = ShardRange.balanced(128, group.getRank(), 4);
+                    NDArray x = manager.ones(new Shape(1, 1));
+                    NDArray w = manager.arange(32f).mod(8).reshape(32, 1);
+                    try (FusedCrossEntropy fused =
+                            new FusedCrossEntropy(group, range, 128, ALL, 5)) {
+                        for (int i = 0; i < 16; i++) {
+                            NDArray label = manager.create(new long[] {2L * i});
+                            float value =
+                                    fused.evaluate(x, w, null, label, PLAIN).value().getFloat();
+                            Assert.assertEquals(value, expected[i % 4], 1e-4);
+                        }
+                    }
+                });
+    }
+
+    /** Rows that do not count have no loss and no gradient, nor has a batch of nothing else. */
+    @Test(timeOut = 60_000)
+    public void rowsMayBeIgnored() throws Exception {
+        RankThreads.run(
+                1,
+                (group, manager) -> {
+                    NDArray x = manager.ones(new Shape(2, 1));
+                    NDArray w = manager.arange(23f).reshape(23, 1);
+                    NDArray before = w.duplicate();
+                    try (FusedCrossEntropy fused = whole(4, ALL)) {
+                        NDArray labels = manager.create(new long[] {-100, -100});
+                        FusedCrossEntropy.Result result =
+                                fused.evaluate(x, w, null, labels, SMOOTH);
+                        Assert.assertEquals(result.value().getFloat(), 0f);
+                        Assert.assertEquals(result.gradient().abs().sum().getFloat(), 0f);
+                        fused.update(w, null, null, rateOne(), 1);
+                        Assert.assertEquals(w, before);
+                        labels = manager.create(new long[] {-100, 5});
+                        result = fused.evaluate(x, w, null, labels, PLAIN);
+                        Assert.assertEquals(result.gradient().getFloat(0), 0f);
+                        Assert.assertTrue(result.gradient().getFloat(1) != 0);
+                    }
+                });
+    }
+
     /** Logits of ten thousand, and a rank whose classes are all far below. */
     @Test(timeOut = 60_000)
     public void largeLogitsStayFinite() throws Exception {
