@@ -3,9 +3,13 @@ package io.djltp.training;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
 import ai.djl.training.GradientCollector;
+import ai.djl.training.ParameterStore;
 import ai.djl.training.Trainer;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
@@ -23,6 +27,10 @@ import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Supplier;
@@ -282,6 +290,37 @@ public class FusedHeadTest {
 
     private static float right(VocabParallelAccuracy accuracy, NDList labels, NDList predictions) {
         return accuracy.evaluate(labels, predictions).countNonzero().getLong();
+    }
+
+    /** What a fused head writes while it is trained, a plain layer reads. */
+    @Test(timeOut = 60_000)
+    public void savesAsAPlainLayer() {
+        FusedTraining.use(
+                TWO,
+                fused(),
+                FusedTraining.loss(LossOptions.DEFAULT),
+                FusedTraining.sgd(),
+                (trainer, manager) -> {
+                    backward(trainer, manager, 0);
+                    trainer.step();
+                    NDList data = FusedTraining.list(FusedTraining.data(manager, 1));
+                    Block trained = trainer.getModel().getBlock();
+                    ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+                    trained.saveParameters(new DataOutputStream(bytes));
+                    trainer.close();
+                    Block loaded =
+                            new SequentialBlock()
+                                    .add(Linear.builder().setUnits(6).build())
+                                    .add(Activation.tanhBlock())
+                                    .add(Linear.builder().setUnits(FusedTraining.CLASSES).build());
+                    loaded.loadParameters(
+                            manager,
+                            new DataInputStream(new ByteArrayInputStream(bytes.toByteArray())));
+                    ParameterStore store = new ParameterStore(manager, false);
+                    Assert.assertEquals(
+                            loaded.forward(store, data, false).head(),
+                            trained.forward(store, data, false).head());
+                });
     }
 
     @Test(
