@@ -88,11 +88,11 @@ public final class FusedHeadTiming {
 
     /** Returns the operations a second of a square matrix product. */
     private static double rate() {
-        int size = 4096;
+        int size = 2048;
         double best = Double.MAX_VALUE;
         try (NDManager manager = NDManager.newBaseManager()) {
             NDArray a = manager.randomNormal(new Shape(size, size));
-            for (int i = 0; i < 4; i++) {
+            for (int i = 0; i < 20; i++) {
                 long begin = System.nanoTime();
                 a.dot(a).close();
                 best = Math.min(best, (System.nanoTime() - begin) / 1e9);
