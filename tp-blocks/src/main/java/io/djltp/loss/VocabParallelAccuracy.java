@@ -10,6 +10,7 @@ import ai.djl.util.Pair;
 import io.djltp.bridge.Autograd;
 import io.djltp.bridge.RowOps;
 import io.djltp.collective.ReduceOp;
+import io.djltp.mesh.FusedHead;
 import io.djltp.mesh.ParallelContext;
 
 /**
@@ -72,6 +73,13 @@ public class VocabParallelAccuracy extends AbstractAccuracy {
         NDArray logits = predictions.singletonOrThrow();
         ParallelContext context = ParallelContext.current();
         NDManager manager = logits.getManager();
+        FusedHead head = FusedHead.of(context, logits);
+        if (head != null) {
+            context.getTensorGroup().setIssuer(getClass().getSimpleName());
+            try (NDArray before = head.countBefore(logits, labels.singletonOrThrow())) {
+                return before.lt(k);
+            }
+        }
         try (NDManager scope = manager.newSubManager();
                 Autograd.GradMode mode = Autograd.gradMode(false)) {
             VocabShard shard =

@@ -8,9 +8,11 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.bridge.Autograd;
+import io.djltp.bridge.LossOptions;
 import io.djltp.bridge.RowOps;
 import io.djltp.bridge.TensorView;
 import io.djltp.collective.ReduceOp;
+import io.djltp.mesh.FusedHead;
 import io.djltp.mesh.ParallelContext;
 
 /**
@@ -29,6 +31,9 @@ import io.djltp.mesh.ParallelContext;
  * needs no communication. Logits in 16 bits are computed in 32, and their gradient comes back in
  * 16.
  *
+ * <p>{@link LossOptions} add label smoothing, by PyTorch's rule, and a z-loss. Of a layer with
+ * {@code optFusedLoss} the loss is computed in chunks of the classes, without the logits.
+ *
  * <p>On whole logits, as under DJL's own trainer or with one rank, it is DJL's {@code
  * SoftmaxCrossEntropyLoss} with sparse labels.
  *
@@ -39,9 +44,9 @@ import io.djltp.mesh.ParallelContext;
 public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
 
     /** The label of rows that do not count when nothing else is said, as in PyTorch. */
-    public static final long DEFAULT_IGNORE_INDEX = -100;
+    public static final long DEFAULT_IGNORE_INDEX = LossOptions.DEFAULT_IGNORE_INDEX;
 
-    private final long ignoreIndex;
+    private final LossOptions options;
 
     /** Creates a loss named "VocabParallelCrossEntropyLoss". */
     public VocabParallelCrossEntropyLoss() {
@@ -56,8 +61,18 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
      *     and the mean is over the others
      */
     public VocabParallelCrossEntropyLoss(String name, long ignoreIndex) {
+        this(name, new LossOptions(ignoreIndex, 0, 0));
+    }
+
+    /**
+     * Creates a loss with label smoothing or z-loss.
+     *
+     * @param name the name
+     * @param options what is computed beside the mean of the cross entropies
+     */
+    public VocabParallelCrossEntropyLoss(String name, LossOptions options) {
         super(name);
-        this.ignoreIndex = ignoreIndex;
+        this.options = options;
     }
 
     /**
@@ -71,6 +86,12 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
         NDArray logits = predictions.singletonOrThrow();
         boolean backward = TensorView.of(logits).requiresGradient();
         ParallelContext context = ParallelContext.current();
+        FusedHead head = FusedHead.of(context, logits);
+        if (head != null) {
+            context.getTensorGroup().setIssuer(getClass().getSimpleName());
+            NDArray ids = labels.singletonOrThrow();
+            return head.evaluate(logits, ids, options, context.getGradientKeeper());
+        }
         if (backward && context == null) {
             return evaluateWhole(labels.singletonOrThrow(), logits);
         }
@@ -78,7 +99,12 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
                 Autograd.GradMode mode = Autograd.gradMode(false)) {
             VocabShard shard =
                     new VocabShard(
-                            scope, context, logits, labels.singletonOrThrow(), ignoreIndex, this);
+                            scope,
+                            context,
+                            logits,
+                            labels.singletonOrThrow(),
+                            options.ignoreIndex(),
+                            this);
             NDArray value = compute(shard, backward, logits, context);
             value.attach(logits.getManager());
             return value;
@@ -88,7 +114,7 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
     /** {@inheritDoc} */
     @Override
     public float getWeight(NDList labels) {
-        try (NDArray valid = labels.singletonOrThrow().neq(ignoreIndex);
+        try (NDArray valid = labels.singletonOrThrow().neq(options.ignoreIndex());
                 NDArray count = valid.countNonzero()) {
             return count.getLong();
         }
@@ -106,17 +132,38 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
         // of exp(z - top): the largest probability, which is never tiny, is 1 / sum exp(z - max).
         // A log-sum-exp for each rank would lose the digits that the logits have before the point.
         NDArray localSum = localTop.sub(top).exp().div(RowOps.max(softmax));
-        NDArray sums = NDArrays.stack(new NDList(localSum, shard.ownedLogit(top)));
-        shard.reduce(sums, ReduceOp.SUM); // [2, rows]
+        NDList local = new NDList(localSum, shard.ownedLogit(top));
+        float alpha = options.labelSmoothing();
+        if (alpha > 0) {
+            local.add(wide.sub(top.expandDims(1)).sum(new int[] {1}).div(shard.classes));
+        }
+        NDArray sums = NDArrays.stack(local);
+        shard.reduce(sums, ReduceOp.SUM); // [2 or 3, rows]
         NDArray sum = sums.get(0);
         NDArray count = shard.valid.sum().maximum(1);
-        NDArray value = sum.log().sub(sums.get(1)).mul(shard.valid).sum().div(count);
+        NDArray logSum = sum.log();
+        NDArray losses = logSum.sub(sums.get(1));
+        if (alpha > 0) {
+            losses = losses.mul(1 - alpha).add(logSum.sub(sums.get(2)).mul(alpha));
+        }
+        NDArray logZ = logSum.add(top);
+        if (options.zLoss() > 0) {
+            losses = losses.add(logZ.square().mul(options.zLoss()));
+        }
+        NDArray value = losses.mul(shard.valid).sum().div(count);
         if (!backward) {
             return value;
         }
         NDArray rowWeight = shard.valid.div(count);
-        softmax.muli(localSum.div(sum).mul(rowWeight).expandDims(1)); // of all classes
-        RowOps.addAt(softmax, shard.column, rowWeight.mul(shard.owned).neg());
+        NDArray factor = localSum.div(sum).mul(rowWeight);
+        if (options.zLoss() > 0) {
+            factor = factor.mul(logZ.mul(2 * options.zLoss()).add(1));
+        }
+        softmax.muli(factor.expandDims(1)); // of all classes
+        if (alpha > 0) {
+            softmax.subi(rowWeight.mul(alpha / shard.classes).expandDims(1));
+        }
+        RowOps.addAt(softmax, shard.column, rowWeight.mul(shard.owned).mul(alpha - 1));
         NDArray gradient = softmax.toType(logits.getDataType(), false).reshape(logits.getShape());
         try (Autograd.GradMode mode = Autograd.gradMode(true)) {
             return context.getGradientKeeper().scalar(logits, value, gradient);
@@ -133,12 +180,25 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
         int last = logits.getShape().dimension() - 1;
         long classes = logits.getShape().get(last);
         NDArray ids = labels.flatten().toType(DataType.INT64, true);
-        NDArray valid = ids.neq(ignoreIndex);
+        NDArray valid = ids.neq(options.ignoreIndex());
         NDArray counted = valid.toType(DataType.INT64, false);
-        NDArray logProbabilities =
-                logits.reshape(-1, classes).toType(DataType.FLOAT32, false).logSoftmax(1);
-        NDArray picked = logProbabilities.gather(ids.mul(counted).expandDims(1), 1).flatten();
+        NDArray wide = logits.reshape(-1, classes).toType(DataType.FLOAT32, false);
+        NDArray logProbabilities = wide.logSoftmax(1);
+        NDArray column = ids.mul(counted).expandDims(1);
+        NDArray picked = logProbabilities.gather(column, 1).flatten();
+        NDArray losses = picked.neg();
+        NDManager manager = logits.getManager(); // constants must outlive the backward pass
+        if (options.labelSmoothing() > 0) {
+            NDArray alpha = manager.create(options.labelSmoothing());
+            NDArray rest = manager.create(1 - options.labelSmoothing());
+            NDArray mean = logProbabilities.mean(new int[] {1});
+            losses = losses.mul(rest).sub(mean.mul(alpha));
+        }
+        if (options.zLoss() > 0) {
+            NDArray logZ = wide.gather(column, 1).flatten().sub(picked);
+            losses = losses.add(logZ.square().mul(manager.create(options.zLoss())));
+        }
         NDArray weight = valid.toType(DataType.FLOAT32, false);
-        return picked.mul(weight).sum().neg().div(weight.sum().maximum(1));
+        return losses.mul(weight).sum().div(weight.sum().maximum(1));
     }
 }

@@ -26,7 +26,7 @@ final class VocabShard {
     final NDArray owned; // [rows], float32: 1 where the label's class is on this rank
     final NDArray column; // [rows], int64: the label's class on this rank, where owned
     final long start;
-    final long classes;
+    final long classes; // of all ranks
 
     /**
      * Lays labels over logits.

@@ -3,15 +3,19 @@ package io.djltp.mesh;
 import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
 
 import io.djltp.bridge.GradientKeeper;
 import io.djltp.bridge.RegionMappings;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.Communicator;
 
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.IdentityHashMap;
+import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.function.Supplier;
 
 /**
  * What a rank knows about itself: its number, its device, the groups that it computes in, and how
@@ -33,6 +37,8 @@ public final class ParallelContext implements AutoCloseable {
     private final Map<String, RegionMappings> mappings = new HashMap<>(); // by who uses them
     private final GradientKeeper gradientKeeper = new GradientKeeper();
     private final Map<NDArray, ShardedLayout> layouts = new IdentityHashMap<>();
+
+    private final Map<Parameter, FusedHead> fusedHeads = new LinkedHashMap<>(); // by weight
 
     private long globalBatch;
     private boolean batchSharded;
@@ -177,6 +183,26 @@ public final class ParallelContext implements AutoCloseable {
     }
 
     /**
+     * Returns the head that computes its loss itself, of a weight.
+     *
+     * @param weight the weight
+     * @param factory makes the head at the first call
+     * @return the head
+     */
+    public FusedHead getFusedHead(Parameter weight, Supplier<FusedHead> factory) {
+        return fusedHeads.computeIfAbsent(weight, key -> factory.get());
+    }
+
+    /**
+     * Returns the heads that compute their loss themselves.
+     *
+     * @return the heads
+     */
+    public Collection<FusedHead> getFusedHeads() {
+        return fusedHeads.values();
+    }
+
+    /**
      * Returns how many collective operations this rank has taken part in.
      *
      * @return a snapshot of the counts
@@ -253,6 +279,7 @@ public final class ParallelContext implements AutoCloseable {
     @Override
     public void close() {
         layouts.clear();
+        fusedHeads.values().forEach(FusedHead::close);
         gradientKeeper.close();
         mappings.values().forEach(RegionMappings::close);
         world.close();

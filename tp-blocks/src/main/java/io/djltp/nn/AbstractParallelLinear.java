@@ -72,20 +72,55 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
         ParallelContext context = RankParameterStore.contextOf(parameterStore);
         NDArray weight = parameterStore.getValue(weight(), input.getDevice(), training);
         NDArray bias = parameterStore.getValue(bias(), input.getDevice(), training);
-        if (context == null || context.getTensorGroup().getSize() == 1) {
+        boolean alone = context == null || context.getTensorGroup().getSize() == 1;
+        boolean fused = context != null && training && isFused(context);
+        if (alone && !fused) {
             checkInput(input, weight().getShape().get(1));
             return linear(input, weight, bias);
         }
         checkInput(input, inputFeatures(context));
-        boolean gather = checkBatch(context, input);
+        boolean gather = !alone && checkBatch(context, input);
         if (gather) {
             RegionMappings mappings = context.getMappings(this);
             // a product that overlaps reduces the gradient itself
-            boolean partial = hasPartialInputGradient() && !mappings.canOverlap(input, weight);
+            boolean overlaps = !fused && mappings.canOverlap(input, weight);
+            boolean partial = hasPartialInputGradient() && !overlaps;
             input = mappings.gatherFromSequenceRegion(input, context.getGlobalBatch(), partial);
             context.setBatchSharded(false);
         }
-        return new NDList(forwardRank(context, input, gather, weight, bias));
+        return new NDList(
+                fused
+                        ? forwardFused(context, input, gather, weight, bias)
+                        : forwardRank(context, input, gather, weight, bias));
+    }
+
+    /**
+     * Returns whether a rank leaves its output to the loss in training.
+     *
+     * @param context the rank
+     * @return whether {@link #forwardFused} takes the place of {@link #forwardRank}
+     */
+    boolean isFused(ParallelContext context) {
+        return false;
+    }
+
+    /**
+     * Returns what the loss computes the rank's output from.
+     *
+     * @param context the rank
+     * @param input the input, whole over the batch
+     * @param gathered whether {@code input} was just gathered from all ranks
+     * @param weight the rank's shard of the weight
+     * @param bias the rank's shard of the bias, or {@code null}
+     * @return the features, with a layout that says what they are
+     */
+    NDArray forwardFused(
+            ParallelContext context,
+            NDArray input,
+            boolean gathered,
+            NDArray weight,
+            NDArray bias) {
+        throw new UnsupportedOperationException();
     }
 
     /** Returns the weight: [output features, input features] over all ranks. */

@@ -3,9 +3,17 @@ package io.djltp.nn;
 import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.core.Linear;
+import ai.djl.util.Preconditions;
 
+import io.djltp.bridge.Autograd;
+import io.djltp.bridge.FusedCrossEntropy;
 import io.djltp.bridge.RegionMappings;
+import io.djltp.bridge.TensorView;
+import io.djltp.collective.Communicator;
+import io.djltp.collective.ShardRange;
+import io.djltp.mesh.FusedHead;
 import io.djltp.mesh.ParallelContext;
+import io.djltp.mesh.ParallelMode;
 import io.djltp.mesh.ShardedLayout;
 import io.djltp.sharding.ShardingStrategy;
 
@@ -47,6 +55,8 @@ import io.djltp.sharding.ShardingStrategy;
 public class ColumnParallelLinear extends AbstractParallelLinear {
 
     private final boolean gatherOutput;
+    private final boolean fusedLoss;
+    private final long fusedMemory;
 
     /**
      * Creates a layer.
@@ -56,6 +66,8 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
     protected ColumnParallelLinear(Builder builder) {
         super(builder);
         gatherOutput = builder.gatherOutput;
+        fusedLoss = builder.fusedLoss;
+        fusedMemory = builder.fusedMemory;
     }
 
     /** {@inheritDoc} */
@@ -101,6 +113,45 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         return y;
     }
 
+    /** {@inheritDoc} */
+    @Override
+    boolean isFused(ParallelContext context) {
+        // the gradients of data-parallel replicas are summed: they have to be there
+        boolean replicated = context.getMode() == ParallelMode.DATA && context.getSize() > 1;
+        return fusedLoss && !replicated;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    NDArray forwardFused(
+            ParallelContext context,
+            NDArray input,
+            boolean gathered,
+            NDArray weight,
+            NDArray bias) {
+        NDArray x = input;
+        if (!TensorView.of(input).requiresGradient()) {
+            x = Autograd.detach(input, input.getManager());
+            x.setRequiresGradient(true); // for the loss to be differentiated at all
+        } else if (!gathered && context.getTensorGroup().getSize() > 1) {
+            x = context.getMappings(this).copyToRegion(input, true);
+        } else {
+            x = input.reshape(input.getShape()); // an array of its own, to bear the layout
+        }
+        FusedHead head = context.getFusedHead(weight(), () -> newHead(context));
+        head.setValues(weight, bias);
+        context.setLayout(x, new ShardedLayout(weight().getShape().get(0), head));
+        return x;
+    }
+
+    private FusedHead newHead(ParallelContext context) {
+        long units = weight().getShape().get(0);
+        Communicator group = context.getTensorGroup();
+        ShardRange own = ShardRange.balanced(units, group.getRank(), group.getSize());
+        return new FusedHead(
+                weight(), bias(), new FusedCrossEntropy(group, own, units, fusedMemory, 0));
+    }
+
     /**
      * Creates a builder to build a {@code ColumnParallelLinear}.
      *
@@ -113,7 +164,11 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
     /** The builder to construct a {@link ColumnParallelLinear}. */
     public static class Builder extends AbstractParallelLinear.Builder<Builder> {
 
+        private static final long DEFAULT_FUSED_MEMORY = 1L << 30;
+
         private boolean gatherOutput;
+        private boolean fusedLoss;
+        private long fusedMemory = DEFAULT_FUSED_MEMORY;
 
         /** Creates a builder. */
         protected Builder() {}
@@ -137,6 +192,37 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         }
 
         /**
+         * Sets whether layer, loss and update of the weight are computed in one, a chunk of the
+         * classes at a time, under a {@link io.djltp.training.ParallelTrainer}: for a last layer
+         * with so many classes that its logits, or the gradient of its weight, are too large or too
+         * slow to be had. In training the layer then returns its input, which {@link
+         * io.djltp.loss.VocabParallelCrossEntropyLoss} and {@link
+         * io.djltp.loss.VocabParallelAccuracy} know what to do with, and no other loss. The weight
+         * has no gradient, and gradients cannot be accumulated over several batches. In DATA mode
+         * with several ranks this has no effect. Default: false.
+         *
+         * @param fused whether layer, loss and update are one
+         * @return this builder
+         */
+        public Builder optFusedLoss(boolean fused) {
+            this.fusedLoss = fused;
+            return this;
+        }
+
+        /**
+         * Sets how many bytes the logits of a batch may take on each rank with {@code
+         * optFusedLoss}. With less than all of them take (4 bytes for each row and class) a part is
+         * computed twice. Default: 1 GiB.
+         *
+         * @param bytes the bytes
+         * @return this builder
+         */
+        public Builder optFusedMemory(long bytes) {
+            this.fusedMemory = bytes;
+            return this;
+        }
+
+        /**
          * Builds the layer.
          *
          * @return the layer
@@ -144,6 +230,10 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         @Override
         public ColumnParallelLinear build() {
             checkUnits();
+            Preconditions.checkArgument(
+                    !(gatherOutput && fusedLoss),
+                    "Logits that are never computed cannot be gathered: set optGatherOutput or"
+                            + " optFusedLoss, not both");
             return new ColumnParallelLinear(this);
         }
     }

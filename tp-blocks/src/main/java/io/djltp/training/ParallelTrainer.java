@@ -16,11 +16,8 @@ import ai.djl.util.Pair;
 import io.djltp.bridge.Autograd;
 import io.djltp.bridge.TensorView;
 import io.djltp.collective.CollectiveCounts;
-import io.djltp.collective.Communicator;
-import io.djltp.collective.ReduceOp;
-import io.djltp.collective.Work;
+import io.djltp.mesh.FusedHead;
 import io.djltp.mesh.ParallelConfig;
-import io.djltp.mesh.ParallelContext;
 import io.djltp.mesh.ParallelMode;
 import io.djltp.mesh.RankPool;
 import io.djltp.sharding.RankParameterStore;
@@ -65,6 +62,7 @@ public class ParallelTrainer extends Trainer {
 
     private final ParallelConfig parallelConfig;
     private final Optimizer optimizer;
+    private final RankUpdate updates;
     private final ParallelForward forwardPass;
     private final RankPool ranks;
     private final ParallelParameters parameters;
@@ -89,6 +87,7 @@ public class ParallelTrainer extends Trainer {
         ranks = new RankPool(parallelConfig);
         parameters =
                 new ParallelParameters(model.getBlock(), model.getNDManager(), getManager(), ranks);
+        updates = new RankUpdate(parameters, optimizer);
         forwardPass =
                 new ParallelForward(
                         model.getBlock(),
@@ -207,6 +206,7 @@ public class ParallelTrainer extends Trainer {
                     for (Parameter parameter : parameters.getTrained()) {
                         Autograd.zeroGradient(store.getValue(parameter, null, true));
                     }
+                    context.getFusedHeads().forEach(FusedHead::zeroGradient);
                     return null;
                 });
     }
@@ -228,7 +228,7 @@ public class ParallelTrainer extends Trainer {
         List<Parameter> trained = parameters.getTrained();
         ranks.run(
                 context -> {
-                    update(context, trained);
+                    updates.run(context, trained);
                     context.getGradientKeeper().close(); // of losses that were never used
                     return null;
                 });
@@ -244,45 +244,6 @@ public class ParallelTrainer extends Trainer {
     private boolean isDriftCheckDue(long step) {
         int interval = parallelConfig.getDriftCheckSteps();
         return interval > 0 && step % interval == 0;
-    }
-
-    /** Sums the gradients of data-parallel parameters, and updates one while others are summed. */
-    private void update(ParallelContext context, List<Parameter> trained) {
-        RankParameterStore store = parameters.getStore(context);
-        List<NDArray> gradients = new ArrayList<>(trained.size());
-        List<Work> sums = new ArrayList<>(trained.size());
-        try {
-            for (Parameter parameter : trained) {
-                NDArray value = store.getValue(parameter, context.getDevice(), true);
-                NDArray gradient = value.getGradient();
-                gradients.add(gradient);
-                sums.add(beginSum(context, parameter, gradient));
-            }
-            for (int i = 0; i < trained.size(); i++) {
-                Parameter parameter = trained.get(i);
-                sums.get(i).await();
-                optimizer.update(
-                        stateKey(parameter, context.getRank()),
-                        store.getValue(parameter, context.getDevice(), true),
-                        gradients.get(i));
-            }
-        } finally {
-            gradients.forEach(NDArray::close);
-        }
-    }
-
-    private Work beginSum(ParallelContext context, Parameter parameter, NDArray gradient) {
-        Communicator group = context.getDataGroup();
-        if (group.getSize() == 1 || !parameters.isDataParallel(parameter)) {
-            return Work.DONE;
-        }
-        group.setIssuer("the gradient of " + parameters.nameOf(parameter));
-        return group.allReduce(TensorView.of(gradient), ReduceOp.SUM);
-    }
-
-    /** DJL's optimizers keep state and step counts by key: ranks on one device must not share. */
-    private static String stateKey(Parameter parameter, int rank) {
-        return rank == 0 ? parameter.getId() : parameter.getId() + "@rank" + rank;
     }
 
     /**
@@ -392,7 +353,7 @@ public class ParallelTrainer extends Trainer {
         List<String> keys = new ArrayList<>();
         for (Parameter parameter : getModel().getBlock().getParameters().values()) {
             for (int i = 0; i < ranks.size(); i++) {
-                keys.add(stateKey(parameter, ranks.getContext(i).getRank()));
+                keys.add(RankUpdate.stateKey(parameter, ranks.getContext(i).getRank()));
             }
         }
         new OptimizerState(optimizer).free(keys);

@@ -8,6 +8,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.bridge.Autograd;
+import io.djltp.bridge.LossOptions;
 import io.djltp.testing.ArrayAssert;
 
 import org.testng.Assert;
@@ -55,6 +56,37 @@ public class VocabParallelCrossEntropyLossTest {
             sum += pass.gradient[i];
         }
         Assert.assertEquals(sum, 0, 2e-7); // four roundings of fp32
+    }
+
+    /** PyTorch's rule: all classes share, the label's included. */
+    @Test(dataProvider = "sizes", timeOut = 60_000)
+    public void smoothedLabels(int ranks) {
+        LossPass pass = new LossPass(FOUR, new Shape(1, 4), 3);
+        pass.run(ranks, loss(new LossOptions(-100, 0.1f, 0)));
+        Assert.assertEquals(pass.value, 0.5901897, 1e-6);
+        assertGradient(pass, 0.0070586, 0.0621443, 0.2118828, -0.2810857);
+    }
+
+    @Test(dataProvider = "sizes", timeOut = 60_000)
+    public void zLoss(int ranks) {
+        LossPass pass = new LossPass(FOUR, new Shape(1, 4), 3);
+        pass.run(ranks, loss(new LossOptions(-100, 0, 0.01f)));
+        Assert.assertEquals(pass.value, 0.5585388, 1e-6);
+        assertGradient(pass, 0.0342644, 0.0931402, 0.2531813, -0.3117820);
+        float[] shifted = {5, 6, 7, 8}; // the same softmax, and another sum
+        pass = new LossPass(shifted, new Shape(1, 4), 3);
+        pass.run(ranks, loss(new LossOptions(-100, 0, 0.01f)));
+        Assert.assertEquals(pass.value, 0.4401897 + 0.01 * 8.4401897 * 8.4401897, 1e-6);
+    }
+
+    private static VocabParallelCrossEntropyLoss loss(LossOptions options) {
+        return new VocabParallelCrossEntropyLoss("loss", options);
+    }
+
+    private static void assertGradient(LossPass pass, double... expected) {
+        for (int i = 0; i < expected.length; i++) {
+            Assert.assertEquals(pass.gradient[i], expected[i], 1e-6, "class " + i);
+        }
     }
 
     @Test(dataProvider = "sizes", timeOut = 60_000)

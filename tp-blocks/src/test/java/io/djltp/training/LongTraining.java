@@ -38,18 +38,18 @@ public final class LongTraining {
     /**
      * Trains.
      *
-     * @param args the mode
+     * @param args the mode, and "fused" for a fused head
      * @throws Exception if the training fails
      */
     public static void main(String[] args) throws Exception {
         TrainerKind kind = new TrainerKind(ParallelMode.valueOf(args[0]), 2);
         try (NDManager manager = NDManager.newBaseManager()) {
-            train(kind, manager);
+            train(kind, args.length > 1, manager);
             report(0, manager); // everything is closed but the data
         }
     }
 
-    private static void train(TrainerKind kind, NDManager manager) throws Exception {
+    private static void train(TrainerKind kind, boolean fused, NDManager manager) throws Exception {
         try (Model model = Model.newInstance("net")) {
             model.setBlock(
                     new SequentialBlock()
@@ -62,7 +62,11 @@ public final class LongTraining {
                                             .build())
                             .add(Activation::relu)
                             .add(RowParallelLinear.builder().setUnits(FEATURES).build())
-                            .add(ColumnParallelLinear.builder().setUnits(CLASSES).build()));
+                            .add(
+                                    ColumnParallelLinear.builder()
+                                            .setUnits(CLASSES)
+                                            .optFusedLoss(fused)
+                                            .build()));
             ArrayDataset dataset =
                     new ArrayDataset.Builder()
                             .setData(manager.randomNormal(new Shape(10 * BATCH, FEATURES)))

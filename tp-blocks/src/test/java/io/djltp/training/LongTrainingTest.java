@@ -10,6 +10,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
@@ -31,12 +32,18 @@ public class LongTrainingTest {
 
     @DataProvider
     public Object[][] modes() {
-        return new Object[][] {{ParallelMode.TENSOR}, {ParallelMode.DATA}, {ParallelMode.MIXED}};
+        return new Object[][] {
+            {List.of(ParallelMode.TENSOR.name())},
+            {List.of(ParallelMode.DATA.name())},
+            {List.of(ParallelMode.MIXED.name())},
+            {List.of(ParallelMode.TENSOR.name(), "fused")},
+            {List.of(ParallelMode.MIXED.name(), "fused")}
+        };
     }
 
     @Test(dataProvider = "modes", timeOut = 120_000)
-    public void aThousandStepsHoldNoMoreThanTen(ParallelMode mode) throws Exception {
-        String output = run(mode.name());
+    public void aThousandStepsHoldNoMoreThanTen(List<String> arguments) throws Exception {
+        String output = run(arguments);
         Map<Integer, long[]> reports = new HashMap<>();
         Matcher matcher = REPORT.matcher(output);
         while (matcher.find()) {
@@ -54,7 +61,7 @@ public class LongTrainingTest {
         Assert.assertEquals(reports.get(0)[0], 2, "live arrays after all: " + output);
     }
 
-    private static String run(String argument) throws IOException, InterruptedException {
+    private static String run(List<String> arguments) throws IOException, InterruptedException {
         Path output = Files.createTempFile("long-training", ".txt");
         ProcessBuilder builder =
                 new ProcessBuilder(
@@ -69,10 +76,10 @@ public class LongTrainingTest {
                                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
                                 "-cp",
                                 System.getProperty("java.class.path"),
-                                LongTraining.class.getName(),
-                                argument)
+                                LongTraining.class.getName())
                         .redirectErrorStream(true)
                         .redirectOutput(output.toFile());
+        builder.command().addAll(arguments);
         builder.environment().put("MALLOC_ARENA_MAX", "2"); // not one for each thread
         Process process = builder.start();
         try {

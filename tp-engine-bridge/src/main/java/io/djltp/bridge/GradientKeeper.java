@@ -7,6 +7,7 @@ import org.bytedeco.pytorch.Tensor;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.DoubleConsumer;
 
 /**
  * Keeps gradients that a rank has computed in the forward pass until the backward pass takes them.
@@ -30,7 +31,21 @@ public final class GradientKeeper implements AutoCloseable {
      * @return the value as a part of the graph, attached to the manager of {@code input}
      */
     public NDArray scalar(NDArray input, NDArray value, NDArray gradient) {
-        KnownGradient hook = new KnownGradient(TensorView.of(gradient).tensor());
+        return scalar(input, value, gradient, null);
+    }
+
+    /**
+     * Makes a scalar function of an array known to autograd, and tells when it is differentiated.
+     *
+     * @param input what the function depends on; requires a gradient
+     * @param value the value of the function, one element
+     * @param gradient the gradient of the value with respect to {@code input}, taken over
+     * @param listener gets, in the backward pass, what the gradient is multiplied with; may be
+     *     {@code null}
+     * @return the value as a part of the graph, attached to the manager of {@code input}
+     */
+    public NDArray scalar(NDArray input, NDArray value, NDArray gradient, DoubleConsumer listener) {
+        KnownGradient hook = new KnownGradient(TensorView.of(gradient).tensor(), listener);
         kept.add(hook);
         try (PointerScope scope = new PointerScope()) {
             // The gradient of a sum is a view of one element: the cheapest way from here to a

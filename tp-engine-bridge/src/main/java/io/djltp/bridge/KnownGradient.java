@@ -5,15 +5,19 @@ import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorBase;
 import org.bytedeco.pytorch.TensorTensorHook;
 
+import java.util.function.DoubleConsumer;
+
 /** A gradient hook that answers with a gradient computed before, times what comes from above. */
 @SuppressWarnings("try") // a scope is used by being open
 final class KnownGradient extends TensorTensorHook {
 
     private final Tensor gradient;
+    private final DoubleConsumer listener; // null if what comes from above is told to nobody
     private boolean taken;
 
-    KnownGradient(Tensor gradient) {
+    KnownGradient(Tensor gradient, DoubleConsumer listener) {
         this.gradient = new Tensor(gradient); // a reference of its own: the array may be closed
+        this.listener = listener;
     }
 
     /** {@inheritDoc} */
@@ -27,6 +31,9 @@ final class KnownGradient extends TensorTensorHook {
             Tensor scale = new Tensor(above); // one element, expanded to the shape of the input
             while (scale.dim() > 0) {
                 scale = scale.select(0, 0);
+            }
+            if (listener != null) {
+                listener.accept(scale.item_double());
             }
             if (scale.is_cuda() || scale.item_double() != 1) {
                 gradient.mul_(scale);

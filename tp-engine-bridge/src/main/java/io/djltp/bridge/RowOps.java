@@ -64,26 +64,34 @@ public final class RowOps {
      */
     public static NDArray countBefore(NDArray rows, NDArray value, NDArray column) {
         try (PointerScope scope = new PointerScope()) {
-            Tensor all = TensorView.of(rows).tensor();
-            long count = all.size(0);
-            long columns = all.size(1);
-            Tensor values = TensorView.of(value).tensor().unsqueeze(1);
-            Tensor limits = TensorView.of(column).tensor().unsqueeze(1);
-            Tensor places = torch.arange(new Scalar(columns), limits.options());
-            Tensor before = torch.empty_like(TensorView.of(column).tensor());
-            long step = Math.max(1, BLOCK / Math.max(1, columns));
-            for (long first = 0; first < count; first += step) {
-                long size = Math.min(step, count - first);
-                try (PointerScope block = new PointerScope()) {
-                    Tensor part = all.narrow(0, first, size);
-                    Tensor own = values.narrow(0, first, size);
-                    Tensor lower = places.lt(limits.narrow(0, first, size));
-                    Tensor counted = part.le(own).logical_not_();
-                    counted.logical_or_(part.eq(own).logical_and_(lower));
-                    before.narrow(0, first, size).copy_(counted.sum(1));
-                }
-            }
+            Tensor before =
+                    countBefore(
+                            TensorView.of(rows).tensor(),
+                            TensorView.of(value).tensor(),
+                            TensorView.of(column).tensor());
             return TensorView.toArray(before, rows.getManager());
         }
+    }
+
+    static Tensor countBefore(Tensor all, Tensor value, Tensor column) {
+        long count = all.size(0);
+        long columns = all.size(1);
+        Tensor values = value.unsqueeze(1);
+        Tensor limits = column.unsqueeze(1);
+        Tensor places = torch.arange(new Scalar(columns), limits.options());
+        Tensor before = torch.empty_like(column);
+        long step = Math.max(1, BLOCK / Math.max(1, columns));
+        for (long first = 0; first < count; first += step) {
+            long size = Math.min(step, count - first);
+            try (PointerScope block = new PointerScope()) {
+                Tensor part = all.narrow(0, first, size);
+                Tensor own = values.narrow(0, first, size);
+                Tensor lower = places.lt(limits.narrow(0, first, size));
+                Tensor counted = part.le(own).logical_not_();
+                counted.logical_or_(part.eq(own).logical_and_(lower));
+                before.narrow(0, first, size).copy_(counted.sum(1));
+            }
+        }
+        return before;
     }
 }

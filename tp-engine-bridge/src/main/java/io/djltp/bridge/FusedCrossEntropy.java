@@ -1,0 +1,272 @@
+package io.djltp.bridge;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.DataType;
+
+import io.djltp.collective.Communicator;
+import io.djltp.collective.ReduceOp;
+import io.djltp.collective.ShardRange;
+
+import org.bytedeco.javacpp.PointerScope;
+import org.bytedeco.pytorch.NoGradGuard;
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch.ScalarType;
+
+/**
+ * A linear layer, the softmax cross entropy of its output and the update of its weight in one, for
+ * layers whose output is too large to be had: the logits exist a chunk of classes at a time, and
+ * the gradient of the weight not at all.
+ *
+ * <ul>
+ *   <li>features X: [rows, features], the same on all ranks
+ *   <li>weight W: [classes/p, features] on each of the p ranks
+ *   <li>bias b: [classes/p], or none
+ *   <li>labels: [rows], class numbers over all ranks, the same on all ranks
+ * </ul>
+ *
+ * <p>{@link #evaluate} passes over the weights once. Of each chunk it computes the logits, their
+ * exponentials above the largest logit so far, the sums of these, and their product with the
+ * weights, which is the gradient of the features up to one factor for each row. {@link #update}
+ * passes over them a second time and adds the product of exponentials and features, which is the
+ * gradient of the weights, to what the optimizer wants it in. In between, the exponentials of as
+ * many chunks are kept as the memory budget allows; those of the others are computed again.
+ *
+ * <p>Collectives: an all-reduce of the largest logit of each row, and one of the sum of the
+ * exponentials, the logit of the label and, for label smoothing, the sum of the logits together.
+ * The gradient of the features is this rank's summand.
+ *
+ * <p>Everything is computed in float32, and what is one number for each row in float64. An instance
+ * belongs to one rank and one weight.
+ */
+@SuppressWarnings("try") // a scope is used by being open
+public final class FusedCrossEntropy implements AutoCloseable {
+
+    private final Communicator group;
+    private final ShardRange range;
+    private final long total;
+    private final long budget;
+    private final long chunk;
+    private ChunkBuffers buffers;
+    private ChunkBuffers rankingBuffers;
+    private FusedPass pass; // whose update is to come
+    private long steps;
+
+    /**
+     * Creates the function of one rank.
+     *
+     * @param group the ranks over which the classes are cut, or {@code null} if they are not
+     * @param range the classes of this rank
+     * @param total the number of classes of all ranks
+     * @param budget the bytes that logits may take on this rank
+     * @param chunk the classes of a chunk, or 0 for what suits the device
+     */
+    public FusedCrossEntropy(
+            Communicator group, ShardRange range, long total, long budget, long chunk) {
+        this.group = group;
+        this.range = range;
+        this.total = total;
+        this.budget = budget;
+        this.chunk = chunk;
+    }
+
+    /**
+     * A loss and its gradient.
+     *
+     * @param value the loss, a scalar in float32, the same on all ranks
+     * @param gradient this rank's summand of the gradient of the features, in their shape and type
+     */
+    public record Result(NDArray value, NDArray gradient) {}
+
+    /**
+     * Computes the loss and the gradient of the features, and prepares the update. It takes the
+     * place of an update that was prepared before.
+     *
+     * @param features the features, [x1, ..., xn, features]
+     * @param weight the rank's shard of the weight
+     * @param bias the rank's shard of the bias, or {@code null}
+     * @param labels the labels, [x1, ..., xn], of any numeric type
+     * @param options the options of the loss
+     * @return the loss and the gradient, attached to the manager of the features
+     * @throws IllegalArgumentException if a label is not a class, the labels do not fit the
+     *     features, or the memory budget is too small
+     * @throws ArithmeticException if the features or the logits hold NaN or infinite values; the
+     *     weights are as they were
+     */
+    public Result evaluate(
+            NDArray features, NDArray weight, NDArray bias, NDArray labels, LossOptions options) {
+        pass = null;
+        LabelRows rows = labelRows(features, labels, options);
+        try (PointerScope scope = new PointerScope();
+                NoGradGuard guard = new NoGradGuard()) {
+            Tensor x = rows(features);
+            prepare(x, weight, options);
+            FusedPass begun = new FusedPass(buffers, rows, options, total);
+            ChunkedLinear linear = linear(buffers, weight, bias);
+            checkFinite(x, "features");
+            begun.run(x, linear);
+            checkFinite(begun.batch(buffers.wideColumn("sum")), "logits");
+            FusedStatistics statistics = new FusedStatistics(begun, linear);
+            allReduce(statistics.largest(), ReduceOp.MAX);
+            allReduce(statistics.sums(), ReduceOp.SUM);
+            Tensor gradient = statistics.featureGradient();
+            gradient = gradient.to(TensorView.of(features).tensor().scalar_type());
+            Result result =
+                    new Result(
+                            TensorView.toArray(statistics.value(), features.getManager()),
+                            TensorView.toArray(
+                                    gradient.view(features.getShape().getShape()),
+                                    features.getManager()));
+            pass = begun;
+            return result;
+        }
+    }
+
+    /**
+     * Updates the weight by the gradient of the last loss, which is used up.
+     *
+     * @param weight the rank's shard of the weight, changed in place
+     * @param bias the rank's shard of the bias, or {@code null}; not changed
+     * @param biasGradient where the gradient of the bias goes, [classes/p] in float32, or {@code
+     *     null} if it is not wanted
+     * @param update the update, or {@code null} if the weight is not to be changed
+     * @param scale what the loss was multiplied with before it was differentiated
+     */
+    public void update(
+            NDArray weight, NDArray bias, NDArray biasGradient, WeightUpdate update, float scale) {
+        if (pass == null) {
+            throw new IllegalStateException("There is no loss whose gradient could be used");
+        }
+        try (PointerScope scope = new PointerScope();
+                NoGradGuard guard = new NoGradGuard()) {
+            Tensor target = biasGradient == null ? null : TensorView.of(biasGradient).tensor();
+            pass.update(linear(buffers, weight, bias), target, update, scale);
+        }
+        pass = null;
+        steps++;
+    }
+
+    /** Gives up the update that was prepared. */
+    public void discard() {
+        pass = null;
+    }
+
+    /**
+     * Returns how many classes of all ranks come before the label of each row in the order of the
+     * logits, see {@link RowOps#countBefore}. The logits exist a chunk at a time.
+     *
+     * @param features the features, [x1, ..., xn, features]
+     * @param weight the rank's shard of the weight
+     * @param bias the rank's shard of the bias, or {@code null}
+     * @param labels the labels, [x1, ..., xn], of any numeric type
+     * @return the counts, int64 [rows], attached to the manager of the features
+     */
+    public NDArray countBefore(NDArray features, NDArray weight, NDArray bias, NDArray labels) {
+        LabelRows rows = labelRows(features, labels, new LossOptions(Long.MIN_VALUE, 0, 0));
+        try (PointerScope scope = new PointerScope();
+                NoGradGuard guard = new NoGradGuard()) {
+            Tensor x = ChunkRanking.wide(rows(features));
+            prepareRanking(x, weight);
+            ChunkedLinear linear = linear(rankingBuffers, weight, bias);
+            ChunkRanking ranking = new ChunkRanking(rankingBuffers, linear, rows, x);
+            Tensor logits = ranking.labelLogits();
+            allReduce(logits, ReduceOp.SUM);
+            Tensor before = ranking.countBefore(logits, localLabels(labels));
+            allReduce(before, ReduceOp.SUM);
+            return TensorView.toArray(before, features.getManager());
+        }
+    }
+
+    private static ChunkedLinear linear(ChunkBuffers buffers, NDArray weight, NDArray bias) {
+        return new ChunkedLinear(
+                buffers,
+                TensorView.of(weight).tensor().detach(),
+                bias == null ? null : TensorView.of(bias).tensor().detach());
+    }
+
+    private Tensor localLabels(NDArray labels) {
+        Tensor ids = TensorView.of(labels).tensor().to(ScalarType.Long).reshape(-1);
+        return ids.sub(new org.bytedeco.pytorch.Scalar(range.start()));
+    }
+
+    private LabelRows labelRows(NDArray features, NDArray labels, LossOptions options) {
+        long last = features.getShape().get(features.getShape().dimension() - 1);
+        if (labels.size() * last != features.size()) {
+            throw new IllegalArgumentException(
+                    "The labels "
+                            + labels.getShape()
+                            + " do not fit the features "
+                            + features.getShape()
+                            + ": one label for each row is needed");
+        }
+        long[] ids;
+        try (NDArray copy = labels.toType(DataType.INT64, true)) {
+            ids = copy.toLongArray();
+        }
+        return new LabelRows(ids, range.start(), range.length(), total, options.ignoreIndex());
+    }
+
+    private static Tensor rows(NDArray features) {
+        Tensor tensor = TensorView.of(features).tensor().detach();
+        return tensor.reshape(-1, tensor.size(-1));
+    }
+
+    private void prepare(Tensor x, NDArray weight, LossOptions options) {
+        long rows = x.size(0) + (options.labelSmoothing() > 0 ? 1 : 0);
+        if (buffers == null || !buffers.fits(rows, x.size(1))) {
+            ChunkBuffers larger = newBuffers(rows, x, weight);
+            free(buffers);
+            buffers = larger;
+        }
+    }
+
+    /** A ranking may come between a loss and its update, with a batch of its own. */
+    private void prepareRanking(Tensor x, NDArray weight) {
+        if (rankingBuffers == null || !rankingBuffers.fits(x.size(0), x.size(1))) {
+            ChunkBuffers larger = newBuffers(x.size(0), x, weight);
+            free(rankingBuffers);
+            rankingBuffers = larger;
+        }
+    }
+
+    private ChunkBuffers newBuffers(long rows, Tensor x, NDArray weight) {
+        long classes = weight.getShape().get(0);
+        ChunkPlan plan = ChunkPlan.of(rows, x.size(1), classes, chunk, budget, x.is_cuda());
+        return new ChunkBuffers(plan, x.size(1), x);
+    }
+
+    private static void free(ChunkBuffers old) {
+        if (old != null) {
+            old.close();
+        }
+    }
+
+    private void checkFinite(Tensor tensor, String what) {
+        if (!tensor.isfinite().all().item_bool()) {
+            int rank = group == null ? 0 : group.getRank();
+            throw new ArithmeticException(
+                    "The "
+                            + what
+                            + " hold NaN or infinite values on rank "
+                            + rank
+                            + " in step "
+                            + (steps + 1)
+                            + "; the weights are as they were before");
+        }
+    }
+
+    private void allReduce(Tensor tensor, ReduceOp op) {
+        if (group != null && group.getSize() > 1) {
+            group.allReduce(TensorView.of(tensor), op).await();
+        }
+    }
+
+    /** Frees the memory. */
+    @Override
+    public void close() {
+        pass = null;
+        free(buffers);
+        free(rankingBuffers);
+        buffers = null;
+        rankingBuffers = null;
+    }
+}

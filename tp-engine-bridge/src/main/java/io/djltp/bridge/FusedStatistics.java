@@ -1,0 +1,149 @@
+package io.djltp.bridge;
+
+import org.bytedeco.pytorch.Scalar;
+import org.bytedeco.pytorch.ScalarTypeOptional;
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch;
+import org.bytedeco.pytorch.global.torch.ScalarType;
+
+/**
+ * What follows from the pass over the weights once it is known of all ranks: the loss and the
+ * gradient of the features. All of it has one number, or one row of features, for each row.
+ */
+final class FusedStatistics {
+
+    private final FusedPass pass;
+    private final ChunkBuffers buffers;
+    private final Tensor rowWeights; // what a row counts for in the mean, [rows]
+    private final Tensor labelRows; // the rows with a label of this rank, int64 [labels]
+    private final Tensor labelWeights; // the weights of these labels, [labels, features]
+    private final ChunkedLinear linear;
+
+    private Tensor largest; // [rows]
+    private Tensor sums; // [2 or 3, rows]
+
+    FusedStatistics(FusedPass pass, ChunkedLinear linear) {
+        this.pass = pass;
+        this.linear = linear;
+        buffers = pass.buffers;
+        rowWeights = rowWeights(pass.labels);
+        labelRows = buffers.index(pass.labels.rows);
+        labelWeights =
+                linear.weight()
+                        .index_select(0, buffers.index(pass.labels.classes))
+                        .to(ScalarType.Float);
+    }
+
+    private Tensor rowWeights(LabelRows labels) {
+        float[] counts = new float[labels.counts.length];
+        for (int i = 0; i < counts.length; i++) {
+            counts[i] = labels.counts[i] ? 1 : 0;
+        }
+        Tensor weights = torch.tensor(counts).to(buffers.options().device(), ScalarType.Double);
+        return weights.div_(new Scalar((double) Math.max(1, labels.valid)));
+    }
+
+    /** Returns the largest logit of each row, in float32, to be reduced over the ranks in place. */
+    Tensor largest() {
+        largest = pass.top().clone();
+        return largest;
+    }
+
+    private Tensor wideLargest() {
+        return largest.to(ScalarType.Double);
+    }
+
+    /**
+     * Returns the sums of exponentials and the logits of the labels, both above the largest logit,
+     * and for label smoothing the sums of logits, to be summed over the ranks in place.
+     */
+    Tensor sums() {
+        int count = pass.isSmooth() ? 3 : 2;
+        sums = torch.zeros(new long[] {count, pass.rows}, buffers.wide());
+        Tensor own = pass.batch(buffers.wideColumn("sum"));
+        torch.mul_out(sums.select(0, 0), own, aboveAll());
+        addLabelLogits(sums.select(0, 1));
+        if (pass.isSmooth()) {
+            Tensor allWeights = buffers.rows("products").select(0, pass.rows);
+            Tensor x = pass.batch(buffers.rows("features")).to(ScalarType.Double);
+            Tensor logits = x.mv(allWeights.to(ScalarType.Double));
+            if (linear.bias() != null) {
+                logits.add_(linear.bias().sum(new ScalarTypeOptional(ScalarType.Double)));
+            }
+            sums.select(0, 2).copy_(logits);
+        }
+        return sums;
+    }
+
+    /** Returns the exponential of this rank's largest logits above those of all ranks, [rows]. */
+    private Tensor aboveAll() {
+        return pass.top().to(ScalarType.Double).sub_(wideLargest()).exp_();
+    }
+
+    private void addLabelLogits(Tensor target) {
+        Tensor x = pass.batch(buffers.rows("features")).index_select(0, labelRows);
+        Tensor logits = x.to(ScalarType.Double).mul_(labelWeights).sum(1);
+        if (linear.bias() != null) {
+            logits.add_(linear.bias().index_select(0, buffers.index(pass.labels.classes)));
+        }
+        logits.sub_(wideLargest().index_select(0, labelRows));
+        target.index_add_(0, labelRows, logits);
+    }
+
+    /** Returns the loss, a scalar in float32. */
+    Tensor value() {
+        Tensor logSum = sums.select(0, 0).log(); // above the largest logit
+        Tensor value = logSum.sub(sums.select(0, 1));
+        if (pass.isSmooth()) {
+            double alpha = pass.options.labelSmoothing();
+            Tensor mean = sums.select(0, 2).div(new Scalar((double) pass.total));
+            mean.sub_(wideLargest());
+            value.mul_(new Scalar(1 - alpha)).add_(logSum.sub(mean), new Scalar(alpha));
+        }
+        if (pass.options.zLoss() > 0) {
+            Tensor whole = logSum.add(wideLargest());
+            value.add_(whole.square_(), new Scalar((double) pass.options.zLoss()));
+        }
+        return value.mul_(rowWeights).sum().to(ScalarType.Float);
+    }
+
+    /**
+     * Returns this rank's summand of the gradient of the features, [rows, features], and leaves in
+     * the buffers what the update needs.
+     */
+    Tensor featureGradient() {
+        Tensor factor = rowWeights.div(sums.select(0, 0));
+        if (pass.options.zLoss() > 0) {
+            Tensor logSum = sums.select(0, 0).log().add_(wideLargest());
+            double zLoss = 2.0 * pass.options.zLoss();
+            factor.mul_(logSum.mul_(new Scalar(zLoss)).add_(new Scalar(1.0)));
+        }
+        Tensor softmax = pass.batch(buffers.column("softmax factor"));
+        softmax.copy_(factor.mul_(aboveAll()));
+        Tensor products = buffers.rows("products");
+        Tensor gradient = pass.batch(products).mul(softmax.unsqueeze(1));
+        addLabels(gradient);
+        if (pass.isSmooth()) {
+            double alpha = pass.options.labelSmoothing();
+            Tensor part = rowWeights.mul(new Scalar(-alpha / pass.total)).to(ScalarType.Float);
+            gradient.addcmul_(part.unsqueeze(1), products.select(0, pass.rows).unsqueeze(0));
+            Tensor x = pass.batch(buffers.rows("features"));
+            torch.mv_out(buffers.rows("label rows").select(0, pass.rows), x.t(), part);
+        }
+        return gradient;
+    }
+
+    private void addLabels(Tensor gradient) {
+        Tensor parts =
+                rowWeights
+                        .index_select(0, labelRows)
+                        .mul_(new Scalar(pass.options.labelSmoothing() - 1.0))
+                        .to(ScalarType.Float);
+        long count = pass.labels.rows.length;
+        buffers.column("label parts").narrow(0, 0, count).copy_(parts);
+        Tensor x = pass.batch(buffers.rows("features")).index_select(0, labelRows);
+        Tensor column = parts.unsqueeze(1);
+        torch.mul_out(buffers.rows("label rows").narrow(0, 0, count), x, column);
+        gradient.index_add_(0, labelRows, labelWeights.mul(column));
+    }
+}

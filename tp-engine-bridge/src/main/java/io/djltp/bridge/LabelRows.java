@@ -1,0 +1,74 @@
+package io.djltp.bridge;
+
+import java.util.Arrays;
+import java.util.Comparator;
+
+/**
+ * The labels of a batch as one rank sees them: which rows count, and which rows have a class of
+ * this rank as their label, in the order of the classes.
+ */
+final class LabelRows {
+
+    final long valid; // the number of rows that count
+    final boolean[] counts; // whether a row counts
+    final long[] rows; // the rows with a label of this rank, by label
+    final long[] classes; // their labels, counted from the first class of the rank
+
+    /**
+     * Checks and sorts labels.
+     *
+     * @param labels the labels over all ranks
+     * @param first the first class of the rank
+     * @param length the number of classes of the rank
+     * @param total the number of classes of all ranks
+     * @param ignoreIndex the label of rows that do not count
+     * @throws IllegalArgumentException if a label is not a class
+     */
+    LabelRows(long[] labels, long first, long length, long total, long ignoreIndex) {
+        counts = new boolean[labels.length];
+        long counted = 0;
+        for (int i = 0; i < labels.length; i++) {
+            if (labels[i] == ignoreIndex) {
+                continue;
+            }
+            if (labels[i] < 0 || labels[i] >= total) {
+                throw new IllegalArgumentException(
+                        "A label is "
+                                + labels[i]
+                                + ", but the labels of "
+                                + total
+                                + " classes are 0 to "
+                                + (total - 1)
+                                + " (or "
+                                + ignoreIndex
+                                + " for a row that does not count)");
+            }
+            counts[i] = true;
+            counted++;
+        }
+        valid = counted;
+        rows = sortedRows(labels, first, length);
+        classes = Arrays.stream(rows).map(row -> labels[(int) row] - first).toArray();
+    }
+
+    private long[] sortedRows(long[] labels, long first, long length) {
+        return java.util.stream.IntStream.range(0, labels.length)
+                .filter(i -> counts[i] && labels[i] >= first && labels[i] < first + length)
+                .boxed()
+                .sorted(Comparator.comparingLong(i -> labels[i]))
+                .mapToLong(Integer::longValue)
+                .toArray();
+    }
+
+    /** Returns the first place in {@link #classes} of a class that is not before a given one. */
+    int from(long start) {
+        int found = Arrays.binarySearch(classes, start);
+        if (found < 0) {
+            return -found - 1;
+        }
+        while (found > 0 && classes[found - 1] == start) {
+            found--; // several rows may have one label
+        }
+        return found;
+    }
+}

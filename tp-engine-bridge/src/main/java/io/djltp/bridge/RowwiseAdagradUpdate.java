@@ -1,0 +1,45 @@
+package io.djltp.bridge;
+
+import org.bytedeco.pytorch.Scalar;
+import org.bytedeco.pytorch.ScalarTypeOptional;
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch;
+
+/** Adagrad with one number of state for each row. */
+final class RowwiseAdagradUpdate extends WeightUpdate {
+
+    private final float epsilon;
+    private Tensor sums;
+
+    RowwiseAdagradUpdate(Settings settings, float epsilon) {
+        super(settings);
+        this.epsilon = epsilon;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    void apply(GradientChunk chunk, long classes) {
+        Tensor weight = chunk.weight;
+        if (sums == null) {
+            sums = zeros(weight, classes);
+        }
+        Tensor gradient = chunk.whole(settings);
+        if (settings.weightDecay() != 0) {
+            gradient.add_(weight, new Scalar(settings.weightDecay()));
+        }
+        Tensor squares = chunk.spare();
+        torch.mul_out(squares, gradient, gradient);
+        Tensor rows = rowsOf(sums, chunk);
+        Tensor means = squares.mean(new long[] {1}, false, new ScalarTypeOptional());
+        rows.add_(means);
+        Tensor divisor = torch.sqrt_out(means, rows).add_(new Scalar(epsilon));
+        weight.addcdiv_(gradient, divisor.unsqueeze(1), new Scalar(-learningRate));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void close() {
+        free(sums);
+        sums = null;
+    }
+}

@@ -1,0 +1,61 @@
+package io.djltp.bridge;
+
+import org.bytedeco.pytorch.Scalar;
+import org.bytedeco.pytorch.Tensor;
+
+/** Stochastic gradient descent. As in DJL, the state of the momentum includes the learning rate. */
+final class SgdUpdate extends WeightUpdate {
+
+    private final float momentum;
+    private Tensor state;
+
+    SgdUpdate(Settings settings, float momentum) {
+        super(settings);
+        this.momentum = momentum;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    void apply(GradientChunk chunk, long classes) {
+        Tensor weight = chunk.weight;
+        float decay = learningRate * settings.weightDecay();
+        float factor = learningRate * settings.rescale();
+        if (momentum == 0) {
+            if (settings.clip() > 0) {
+                Tensor gradient = chunk.whole(settings);
+                scale(weight, 1 - decay);
+                weight.sub_(gradient, new Scalar(learningRate));
+            } else {
+                chunk.addTo(weight, 1 - decay, -factor);
+            }
+            return;
+        }
+        if (state == null) {
+            state = zeros(weight, classes, weight.size(1));
+        }
+        Tensor moved = rowsOf(state, chunk);
+        if (settings.clip() > 0) {
+            moved.mul_(new Scalar(momentum));
+            moved.add_(chunk.whole(settings), new Scalar(learningRate));
+        } else {
+            chunk.addTo(moved, momentum, factor);
+        }
+        if (decay != 0) {
+            moved.add_(weight, new Scalar(decay));
+        }
+        weight.sub_(moved);
+    }
+
+    private static void scale(Tensor weight, float factor) {
+        if (factor != 1) {
+            weight.mul_(new Scalar(factor));
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void close() {
+        free(state);
+        state = null;
+    }
+}
