@@ -37,7 +37,8 @@ final class LossOnRanks {
                             + part.arrays.head().getShape()
                             + ", one rank's slice of the classes. Use"
                             + " VocabParallelCrossEntropyLoss, or build the last"
-                            + " ColumnParallelLinear with optGatherOutput(true).");
+                            + " ColumnParallelLinear with optGatherOutput(true) and without"
+                            + " optFusedLoss.");
         }
         NDManager scope = part.newScope(manager, context);
         NDList own = BatchPart.of(labels, context, part.batchCut, scope);

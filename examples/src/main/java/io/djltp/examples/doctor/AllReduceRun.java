@@ -25,6 +25,7 @@ final class AllReduceRun {
     private static final int SERIES = 7;
     private static final long SERIES_NANOS = 20_000_000; // about how long a series takes
     private static final int MOST_CALLS = 200;
+    private static final int WARM_UPS = 4;
 
     /** One line of the table. */
     static final class Line {
@@ -64,6 +65,9 @@ final class AllReduceRun {
      * @return one line for each size
      */
     List<Line> run(long largest) {
+        for (int i = 0; i < WARM_UPS; i++) {
+            measure(4096); // until the code is compiled
+        }
         List<Line> lines = new ArrayList<>();
         for (long bytes = 8; bytes <= largest; bytes *= 8) {
             lines.add(measure(bytes));
