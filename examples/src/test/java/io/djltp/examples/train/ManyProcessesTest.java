@@ -52,7 +52,7 @@ public class ManyProcessesTest {
 
     @DataProvider
     public Object[][] launches() {
-        return new Object[][] {{2, "tensor"}, {2, "data"}, {4, "mixed"}};
+        return new Object[][] {{2, "tensor"}, {4, "mixed"}};
     }
 
     @Test(dataProvider = "modes", timeOut = 240_000)
