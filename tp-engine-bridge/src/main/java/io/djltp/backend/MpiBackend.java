@@ -34,7 +34,9 @@ final class MpiBackend {
     private static final Logger logger = LoggerFactory.getLogger(MpiBackend.class);
 
     private static final int SECRET_BYTES = 32;
-    private static final long FINALIZE_SECONDS = 60;
+
+    /** The others wait for process 0, which may save and evaluate; mpirun ends them if it dies. */
+    private static final long FINALIZE_SECONDS = 3600;
 
     private static boolean hooked;
 
