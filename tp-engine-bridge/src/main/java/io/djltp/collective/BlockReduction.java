@@ -55,6 +55,18 @@ public final class BlockReduction implements AutoCloseable {
         }
     }
 
+    /**
+     * Copies a tensor, unless the two are the same memory.
+     *
+     * @param from the tensor
+     * @param to where it goes, of the same size
+     */
+    public static void copy(Tensor from, Tensor to) {
+        if (from.numel() > 0 && from.data_ptr().address() != to.data_ptr().address()) {
+            to.copy_(from);
+        }
+    }
+
     private static void accumulate(Tensor sum, Tensor block, boolean first, ReduceOp op) {
         if (first) {
             sum.copy_(block);

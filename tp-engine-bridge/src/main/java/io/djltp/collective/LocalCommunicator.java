@@ -99,7 +99,7 @@ public final class LocalCommunicator extends AbstractCommunicator {
                 break;
             case BROADCAST:
                 if (getRank() != call.getRoot()) {
-                    copy(flatInput(calls[call.getRoot()]), flatOutput(call));
+                    BlockReduction.copy(flatInput(calls[call.getRoot()]), flatOutput(call));
                 }
                 break;
             case ALL_TO_ALL:
@@ -121,7 +121,7 @@ public final class LocalCommunicator extends AbstractCommunicator {
         long start = 0;
         for (int i = 0; i < calls.length; i++) {
             long share = call.getShares()[i];
-            copy(flatInput(calls[i]), to.narrow(0, start, share));
+            BlockReduction.copy(flatInput(calls[i]), to.narrow(0, start, share));
             start += share;
         }
     }
@@ -151,7 +151,8 @@ public final class LocalCommunicator extends AbstractCommunicator {
                                 + expected);
             }
             long from = Arrays.stream(calls[i].getShares(), 0, getRank()).sum();
-            copy(flatInput(calls[i]).narrow(0, from, sent), to.narrow(0, start, sent));
+            BlockReduction.copy(
+                    flatInput(calls[i]).narrow(0, from, sent), to.narrow(0, start, sent));
             start += sent;
         }
     }
@@ -170,13 +171,6 @@ public final class LocalCommunicator extends AbstractCommunicator {
 
     private static Tensor flatOutput(CollectiveCall call) {
         return call.getOutput().tensor().detach().view(-1);
-    }
-
-    /** Copies, unless the two are the same memory. */
-    private static void copy(Tensor from, Tensor to) {
-        if (from.numel() > 0 && from.data_ptr().address() != to.data_ptr().address()) {
-            to.copy_(from);
-        }
     }
 
     /** {@inheritDoc} */

@@ -137,7 +137,7 @@ public final class TcpCommunicator extends QueuedCommunicator {
         Tensor input = flat(call.getInput().tensor());
         ShardRange[] parts = ranges(call.getShares());
         run(call, i -> TensorBuffers.of(input, 0, input.numel()), i -> part(output, parts[i]));
-        copy(input, part(parts[getRank()], output));
+        BlockReduction.copy(input, part(parts[getRank()], output));
     }
 
     private void reduceScatter(CollectiveCall call) {
@@ -150,7 +150,7 @@ public final class TcpCommunicator extends QueuedCommunicator {
         run(call, i -> part(input, parts[i]), i -> staging.buffers(i, size));
         reduction.reduce(all, 0, size, call.getOp(), new Tensor[] {output}, 0);
         if (getSize() == 1) {
-            copy(mine, output);
+            BlockReduction.copy(mine, output);
         }
     }
 
@@ -185,7 +185,7 @@ public final class TcpCommunicator extends QueuedCommunicator {
         ShardRange[] from = ranges(call.getShares());
         ShardRange[] to = ranges(call.getReceivedShares());
         run(call, i -> part(input, from[i]), i -> part(output, to[i]));
-        copy(part(from[getRank()], input), part(to[getRank()], output));
+        BlockReduction.copy(part(from[getRank()], input), part(to[getRank()], output));
     }
 
     /** {@inheritDoc} */
@@ -241,12 +241,6 @@ public final class TcpCommunicator extends QueuedCommunicator {
 
     private static Tensor flat(Tensor tensor) {
         return tensor.detach().view(-1);
-    }
-
-    private static void copy(Tensor from, Tensor to) {
-        if (from.numel() > 0 && from.data_ptr().address() != to.data_ptr().address()) {
-            to.copy_(from);
-        }
     }
 
     /** {@inheritDoc} */
