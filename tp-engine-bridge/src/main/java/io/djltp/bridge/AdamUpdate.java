@@ -2,6 +2,7 @@ package io.djltp.bridge;
 
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch;
 
 /** Adam, and AdamW with weight decay apart from the gradient. */
@@ -33,12 +34,17 @@ final class AdamUpdate extends WeightUpdate {
 
     /** {@inheritDoc} */
     @Override
-    void apply(GradientChunk chunk, long classes) {
-        Tensor weight = chunk.weight;
+    void prepare(long classes, long features, TensorOptions options) {
         if (mean == null) {
-            mean = zeros(weight, classes, weight.size(1));
-            variance = zeros(weight, classes, weight.size(1));
+            mean = zeros(options, classes, features);
+            variance = zeros(options, classes, features);
         }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    void apply(GradientChunk chunk) {
+        Tensor weight = chunk.weight;
         Tensor gradient = chunk.whole(settings);
         float decay = settings.weightDecay();
         if (decay != 0 && decoupled) {

@@ -2,15 +2,14 @@ package io.djltp.bridge;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.MemoryFormatOptional;
-import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
-import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 
 /**
  * The memory of a fused cross entropy, used again by every step: fresh pages cost more than the
@@ -23,7 +22,7 @@ final class ChunkBuffers implements AutoCloseable {
     private final ChunkPlan plan;
     private final TensorOptions options; // float32 on the device of the rank
     private final TensorOptions wide;
-    private final Map<String, Tensor> tensors = new HashMap<>();
+    private final Map<String, Tensor> tensors = new ConcurrentHashMap<>();
     private long rows;
 
     /**
@@ -75,6 +74,13 @@ final class ChunkBuffers implements AutoCloseable {
                 .view(rows, features);
     }
 
+    /** Returns the features as columns, [features, rows]. */
+    Tensor columns(String name) {
+        return get(name, plan.rows() * features, options)
+                .narrow(0, 0, rows * features)
+                .view(features, rows);
+    }
+
     /** Returns one number a row, [rows]. */
     Tensor column(String name) {
         return get(name, plan.rows(), options).narrow(0, 0, rows);
@@ -85,13 +91,11 @@ final class ChunkBuffers implements AutoCloseable {
         return get(name, plan.rows(), wide).narrow(0, 0, rows);
     }
 
-    /** Returns what the logits of a chunk were compared with, [rows]; of -1, the least of all. */
+    /**
+     * Returns what the exponentials of a chunk are computed above, [rows]; -1 is before the first.
+     */
     Tensor reference(int index) {
-        Tensor all = tensors.get("references");
-        if (all == null) {
-            all = get("references", plan.rows() * (plan.count() + 1L), options);
-            all.narrow(0, 0, plan.rows()).fill_(new Scalar(-Float.MAX_VALUE));
-        }
+        Tensor all = get("references", plan.rows() * (plan.count() + 1L), options);
         return all.narrow(0, (index + 1) * plan.rows(), rows);
     }
 
@@ -100,23 +104,26 @@ final class ChunkBuffers implements AutoCloseable {
         return index < plan.kept();
     }
 
-    /** Returns the place of the logits of a chunk, [rows, classes of the chunk]. */
+    /** Returns the place of the logits of a chunk, [classes of the chunk, rows]. */
     Tensor logits(int index) {
-        if (!isKept(index)) {
-            return scratch(index);
-        }
-        Tensor all = get("kept", plan.kept() * plan.rows() * plan.chunk(), options);
-        return shaped(all, index * plan.rows() * plan.chunk(), index);
-    }
-
-    /** Returns a place for logits that are not kept. */
-    Tensor scratch(int index) {
-        return shaped(get("scratch", plan.rows() * plan.chunk(), options), 0, index);
-    }
-
-    private Tensor shaped(Tensor all, long offset, int index) {
         long length = plan.length(index);
-        return all.narrow(0, offset, rows * length).view(rows, length);
+        return place(index).narrow(0, 0, length * rows).view(length, rows);
+    }
+
+    private Tensor place(int index) {
+        long size = plan.rows() * plan.chunk();
+        if (!isKept(index)) {
+            return get("scratch", size, options);
+        }
+        return get("kept", plan.kept() * size, options).narrow(0, index * size, size);
+    }
+
+    /** Returns a place for logits that are not kept, [rows, classes of the chunk]. */
+    Tensor scratch(int index) {
+        long length = plan.length(index);
+        return get("scratch", plan.rows() * plan.chunk(), options)
+                .narrow(0, 0, rows * length)
+                .view(rows, length);
     }
 
     /** Returns memory of the size of a chunk's weights, [length, features]. */

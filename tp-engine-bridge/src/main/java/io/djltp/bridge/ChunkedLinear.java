@@ -68,6 +68,22 @@ final class ChunkedLinear {
         return place;
     }
 
+    /**
+     * Computes the output of a chunk, the classes first.
+     *
+     * @param index the chunk
+     * @param place where it goes, [classes of the chunk, rows]
+     * @param features the features, [features, rows]
+     * @param rows the number of the rows to which the bias is added, from the first
+     * @param rowsOfWeight the rows of the weight that belong to the chunk
+     */
+    void classMajor(int index, Tensor place, Tensor features, long rows, Tensor rowsOfWeight) {
+        torch.mm_out(place, rowsOfWeight, features);
+        if (bias != null) {
+            place.narrow(1, 0, rows).add_(part(bias, index).unsqueeze(1));
+        }
+    }
+
     private Tensor part(Tensor parameter, int index) {
         return parameter.narrow(0, buffers.plan().start(index), buffers.plan().length(index));
     }

@@ -12,6 +12,8 @@ import org.bytedeco.pytorch.NoGradGuard;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
+import java.util.function.Function;
+
 /**
  * A linear layer, the softmax cross entropy of its output and the update of its weight in one, for
  * layers whose output is too large to be had: the logits exist a chunk of classes at a time, and
@@ -46,9 +48,11 @@ public final class FusedCrossEntropy implements AutoCloseable {
     private final long total;
     private final long budget;
     private final long chunk;
-    private ChunkBuffers buffers;
+    private Lanes lanes;
+    private FusedMemory memory;
     private ChunkBuffers rankingBuffers;
     private FusedPass pass; // whose update is to come
+    private boolean guarded; // once logits have been too large, they are expected to be
     private long steps;
 
     /**
@@ -100,12 +104,11 @@ public final class FusedCrossEntropy implements AutoCloseable {
                 NoGradGuard guard = new NoGradGuard()) {
             Tensor x = rows(features);
             prepare(x, weight, options);
-            FusedPass begun = new FusedPass(buffers, rows, options, total);
-            ChunkedLinear linear = linear(buffers, weight, bias);
+            Function<ChunkBuffers, ChunkedLinear> layer = own -> linear(own, weight, bias);
             checkFinite(x, "features");
-            begun.run(x, linear);
-            checkFinite(begun.batch(buffers.wideColumn("sum")), "logits");
-            FusedStatistics statistics = new FusedStatistics(begun, linear);
+            FusedPass begun = run(x, layer, rows, options);
+            checkFinite(begun.batch(memory.shared().wideColumn("sum")), "logits");
+            FusedStatistics statistics = new FusedStatistics(begun, layer.apply(memory.shared()));
             allReduce(statistics.largest(), ReduceOp.MAX);
             allReduce(statistics.sums(), ReduceOp.SUM);
             Tensor gradient = statistics.featureGradient();
@@ -139,7 +142,13 @@ public final class FusedCrossEntropy implements AutoCloseable {
         try (PointerScope scope = new PointerScope();
                 NoGradGuard guard = new NoGradGuard()) {
             Tensor target = biasGradient == null ? null : TensorView.of(biasGradient).tensor();
-            pass.update(linear(buffers, weight, bias), target, update, scale);
+            if (update != null) {
+                update.prepare(
+                        weight.getShape().get(0),
+                        weight.getShape().get(1),
+                        memory.shared().options());
+            }
+            pass.update(own -> linear(own, weight, bias), target, update, scale);
         }
         pass = null;
         steps++;
@@ -210,33 +219,55 @@ public final class FusedCrossEntropy implements AutoCloseable {
         return tensor.reshape(-1, tensor.size(-1));
     }
 
+    private FusedPass run(
+            Tensor x,
+            Function<ChunkBuffers, ChunkedLinear> layer,
+            LabelRows rows,
+            LossOptions options) {
+        FusedPass begun = new FusedPass(memory, lanes, rows, options, total, guarded);
+        begun.run(x, layer);
+        if (begun.isUsable()) {
+            return begun;
+        }
+        guarded = true;
+        return run(x, layer, rows, options);
+    }
+
     private void prepare(Tensor x, NDArray weight, LossOptions options) {
         long rows = x.size(0) + (options.labelSmoothing() > 0 ? 1 : 0);
-        if (buffers == null || !buffers.fits(rows, x.size(1))) {
-            ChunkBuffers larger = newBuffers(rows, x, weight);
-            free(buffers);
-            buffers = larger;
+        if (lanes == null) {
+            lanes = new Lanes(x.is_cuda() ? 1 : Autograd.getThreads());
+        }
+        if (memory == null || !memory.shared().fits(rows, x.size(1))) {
+            FusedMemory larger =
+                    new FusedMemory(plans(rows, x, weight, lanes.count()), x.size(1), x);
+            free(memory);
+            memory = larger;
         }
     }
 
     /** A ranking may come between a loss and its update, with a batch of its own. */
     private void prepareRanking(Tensor x, NDArray weight) {
         if (rankingBuffers == null || !rankingBuffers.fits(x.size(0), x.size(1))) {
-            ChunkBuffers larger = newBuffers(x.size(0), x, weight);
+            ChunkPlan plan = plans(x.size(0), x, weight, 1)[0];
+            ChunkBuffers larger = new ChunkBuffers(plan, x.size(1), x);
             free(rankingBuffers);
             rankingBuffers = larger;
         }
     }
 
-    private ChunkBuffers newBuffers(long rows, Tensor x, NDArray weight) {
+    private ChunkPlan[] plans(long rows, Tensor x, NDArray weight, int count) {
         long classes = weight.getShape().get(0);
-        ChunkPlan plan = ChunkPlan.of(rows, x.size(1), classes, chunk, budget, x.is_cuda());
-        return new ChunkBuffers(plan, x.size(1), x);
+        return ChunkPlan.of(rows, x.size(1), classes, chunk, budget, count, x.is_cuda());
     }
 
-    private static void free(ChunkBuffers old) {
-        if (old != null) {
-            old.close();
+    private static void free(AutoCloseable old) {
+        try {
+            if (old != null) {
+                old.close();
+            }
+        } catch (Exception e) {
+            throw new IllegalStateException(e); // none of them throws
         }
     }
 
@@ -264,9 +295,11 @@ public final class FusedCrossEntropy implements AutoCloseable {
     @Override
     public void close() {
         pass = null;
-        free(buffers);
+        free(lanes);
+        free(memory);
         free(rankingBuffers);
-        buffers = null;
+        lanes = null;
+        memory = null;
         rankingBuffers = null;
     }
 }

@@ -1,33 +1,58 @@
 package io.djltp.bridge;
 
-import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Scalar;
-import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.Function;
+
 /**
  * One step of a {@link FusedCrossEntropy} on one rank: the pass over the weights that computes the
- * loss, and the pass that updates them. Everything large lies in the {@link ChunkBuffers}.
+ * loss, and the pass that updates them. Everything large lies in the {@link FusedMemory}, and is
+ * computed by the {@link ChunkLane}s.
+ *
+ * <p>Exponentials are taken of the logits as they are, which is as exact as above the largest logit
+ * as long as their sum is neither too large nor too small for float32; {@link #isUsable()} says
+ * whether it was. A guarded pass lowers the logits by the largest one so far, at the cost of some
+ * more operations a chunk, and can always be used.
  *
  * <p>With label smoothing the features get one more row, of zeros. Its logits are zero and their
  * exponentials one, so that the products that are computed anyway yield the sum of all weights, and
  * add the part of the gradient that is the same for all classes.
  */
-@SuppressWarnings("try") // a scope is used by being open
 final class FusedPass {
 
-    final ChunkBuffers buffers;
+    /** Sums of which no summand that matters has left the range of float32. */
+    private static final double LEAST_SUM = 1e-20;
+
+    private static final double LARGEST_SUM = 1e30;
+
+    final FusedMemory memory;
+    final ChunkBuffers buffers; // shared by the lanes
     final LabelRows labels;
     final LossOptions options;
     final long rows; // of the batch
     final long total; // classes of all ranks
 
-    FusedPass(ChunkBuffers buffers, LabelRows labels, LossOptions options, long total) {
-        this.buffers = buffers;
+    private final Lanes threads;
+    private final boolean guarded;
+
+    FusedPass(
+            FusedMemory memory,
+            Lanes threads,
+            LabelRows labels,
+            LossOptions options,
+            long total,
+            boolean guarded) {
+        this.memory = memory;
+        this.threads = threads;
         this.labels = labels;
         this.options = options;
         this.total = total;
+        this.guarded = guarded;
+        buffers = memory.shared();
         rows = labels.counts.length;
         useBuffers();
     }
@@ -36,8 +61,12 @@ final class FusedPass {
         return options.labelSmoothing() > 0;
     }
 
+    boolean isGuarded() {
+        return guarded;
+    }
+
     private void useBuffers() {
-        buffers.setRows(rows + (isSmooth() ? 1 : 0));
+        memory.setRows(rows + (isSmooth() ? 1 : 0));
     }
 
     /** Returns the part of the batch, without the row for label smoothing. */
@@ -45,154 +74,134 @@ final class FusedPass {
         return tensor.narrow(0, 0, rows);
     }
 
-    /** Returns the largest logit of each row on this rank, [rows]. */
+    /** Returns what the exponentials of this rank were computed above, [rows]. */
     Tensor top() {
-        return batch(buffers.reference(buffers.plan().count() - 1));
+        return batch(buffers.column("top"));
+    }
+
+    /** Returns the features, and the row for label smoothing, [features, rows]. */
+    Tensor transposedFeatures() {
+        return buffers.columns("transposed features");
+    }
+
+    /** Returns what the gradient of a label's weight is made of, [labels, features]. */
+    Tensor labelRows() {
+        return buffers.rows("label rows");
+    }
+
+    /** Returns what the gradient of a label's bias is made of, [labels]. */
+    Tensor labelParts() {
+        return buffers.column("label parts");
     }
 
     /**
-     * Computes the logits of all chunks and keeps, of all of them, the sums of the exponentials and
-     * their products with the weights.
+     * Computes the loss of all chunks.
      *
      * @param x the features, [rows, features]
-     * @param linear the layer
+     * @param linear makes the layer of a lane from its memory
      */
-    void run(Tensor x, ChunkedLinear linear) {
+    void run(Tensor x, Function<ChunkBuffers, ChunkedLinear> linear) {
         Tensor features = buffers.rows("features");
         batch(features).copy_(x);
         if (isSmooth()) {
             features.select(0, rows).zero_();
         }
-        Tensor products = buffers.rows("products").zero_();
-        Tensor sum = buffers.wideColumn("sum").zero_();
-        Tensor largest = buffers.column("largest");
-        Tensor factor = buffers.column("factor");
-        Tensor added = buffers.column("added");
-        for (int i = 0; i < buffers.plan().count(); i++) {
-            try (PointerScope scope = new PointerScope()) {
-                Tensor weight = linear.weight(i);
-                Tensor logits = buffers.logits(i);
-                linear.output(i, logits, features, rows, weight);
-                Tensor before = buffers.reference(i - 1);
-                Tensor now = buffers.reference(i);
-                torch.amax_out(largest, logits, new long[] {1}, false);
-                torch.maximum_out(now, before, largest);
-                logits.sub_(now.unsqueeze(1)).exp_();
-                torch.sub_out(factor, before, now).exp_();
-                torch.sum_out(added, logits, new long[] {1}, false, new ScalarTypeOptional());
-                sum.mul_(factor).add_(added);
-                products.mul_(factor.unsqueeze(1)).addmm_(logits, weight);
-            }
+        transposedFeatures().copy_(features.t());
+        List<ChunkLane> lanes = lanes(linear);
+        threads.run(lanes.size(), lane -> lanes.get(lane).run());
+        combine(lanes);
+    }
+
+    private List<ChunkLane> lanes(Function<ChunkBuffers, ChunkedLinear> linear) {
+        List<ChunkLane> lanes = new ArrayList<>();
+        for (ChunkBuffers own : memory.lanes()) {
+            lanes.add(new ChunkLane(this, own, linear.apply(own)));
         }
+        return lanes;
+    }
+
+    /** Sums up what the lanes have, above the largest logit of all of them. */
+    private void combine(List<ChunkLane> lanes) {
+        Tensor top = buffers.column("top").copy_(lanes.get(0).top());
+        for (ChunkLane lane : lanes) {
+            torch.maximum_out(top, top, lane.top());
+        }
+        Tensor sum = buffers.wideColumn("sum").zero_();
+        Tensor products = buffers.rows("products").zero_();
+        Tensor factor = buffers.column("factor");
+        for (ChunkLane lane : lanes) {
+            torch.sub_out(factor, lane.top(), top).exp_();
+            sum.addcmul_(lane.sum(), factor.to(sum.scalar_type()));
+            products.addcmul_(lane.products(), factor.unsqueeze(1));
+        }
+    }
+
+    /** Returns whether nothing was lost by exponentials that were too large or too small. */
+    boolean isUsable() {
+        Tensor sum = batch(buffers.wideColumn("sum"));
+        if (guarded || rows == 0) {
+            return true;
+        }
+        double least = sum.min().item_double();
+        double largest = sum.max().item_double(); // NaN if any is
+        return least >= LEAST_SUM
+                && largest <= LARGEST_SUM
+                && buffers.rows("products").isfinite().all().item_bool();
     }
 
     /**
      * Updates the weights, and computes the gradient of the bias.
      *
-     * @param linear the layer
+     * @param linear makes the layer of a lane from its memory
      * @param biasGradient where the gradient of the bias goes, or {@code null}
      * @param update the update, or {@code null} if the weights are not to be changed
      * @param scale what the loss was multiplied with
      */
-    void update(ChunkedLinear linear, Tensor biasGradient, WeightUpdate update, float scale) {
+    void update(
+            Function<ChunkBuffers, ChunkedLinear> linear,
+            Tensor biasGradient,
+            WeightUpdate update,
+            float scale) {
         if (update == null && biasGradient == null) {
             return;
         }
         useBuffers();
-        Tensor scaled = buffers.rows("scaled");
+        softmaxFactor().copy_(batch(buffers.column("softmax factor")));
+        softmaxFactor().mul_(new Scalar(scale));
+        if (!guarded) {
+            scale(buffers, softmaxFactor(), scale);
+        }
+        List<ChunkLane> lanes = lanes(linear);
+        threads.run(lanes.size(), lane -> lanes.get(lane).update(biasGradient, update, scale));
+    }
+
+    /** Returns what exponentials above {@link #top()} are multiplied with in the update, [rows]. */
+    Tensor softmaxFactor() {
+        return batch(buffers.column("scaled softmax factor"));
+    }
+
+    /**
+     * Returns the features, each row multiplied with its factor, and the row for label smoothing.
+     *
+     * @param own the memory of the lane
+     * @param factor the factor, [rows of the batch]
+     * @param scale what the loss was multiplied with
+     */
+    Tensor scaledFeatures(ChunkBuffers own, Tensor factor, float scale) {
+        return guarded ? scale(own, factor, scale) : buffers.rows("scaled"); // for all chunks alike
+    }
+
+    private Tensor scale(ChunkBuffers own, Tensor factor, float scale) {
+        Tensor scaled = own.rows("scaled");
+        torch.mul_out(batch(scaled), batch(buffers.rows("features")), factor.unsqueeze(1));
         if (isSmooth()) {
-            Tensor shared = buffers.rows("label rows").select(0, rows);
-            torch.mul_out(scaled.select(0, rows), shared, new Scalar(scale));
+            torch.mul_out(scaled.select(0, rows), labelRows().select(0, rows), new Scalar(scale));
         }
-        // backwards: the last chunks may still be in a cache
-        for (int i = buffers.plan().count() - 1; i >= 0; i--) {
-            try (PointerScope scope = new PointerScope()) {
-                Tensor weight = linear.weight(i);
-                Tensor exponentials = exponentials(linear, i, weight);
-                Tensor factor = factor(i, scale);
-                if (biasGradient != null) {
-                    addBiasGradient(biasGradient, i, exponentials, factor, scale);
-                }
-                if (update != null) {
-                    Tensor x = batch(buffers.rows("features"));
-                    torch.mul_out(batch(scaled), x, factor.unsqueeze(1));
-                    update.apply(gradient(i, weight, exponentials, scale), linear.classes());
-                    linear.setWeight(i, weight);
-                }
-            }
-        }
+        return scaled;
     }
 
-    /** Returns the exponentials of a chunk, kept or computed again. */
-    private Tensor exponentials(ChunkedLinear linear, int index, Tensor weight) {
-        Tensor logits = buffers.logits(index);
-        if (!buffers.isKept(index)) {
-            linear.output(index, logits, buffers.rows("features"), rows, weight);
-            Tensor last = buffers.reference(buffers.plan().count() - 1);
-            logits.sub_(last.unsqueeze(1)).exp_();
-        }
-        return logits;
-    }
-
-    /** Returns what the exponentials of a chunk are multiplied with, [rows]. */
-    private Tensor factor(int index, float scale) {
-        Tensor factor = batch(buffers.column("factor"));
-        Tensor softmax = batch(buffers.column("softmax factor"));
-        if (buffers.isKept(index)) {
-            torch.sub_out(factor, batch(buffers.reference(index)), top()).exp_();
-            return factor.mul_(softmax).mul_(new Scalar(scale));
-        }
-        return torch.mul_out(factor, softmax, new Scalar(scale));
-    }
-
-    private GradientChunk gradient(int index, Tensor weight, Tensor exponentials, float scale) {
-        LabelsOfChunk own = labelsOf(index);
-        return new GradientChunk(
-                buffers,
-                index,
-                weight,
-                exponentials,
-                buffers.rows("scaled"),
-                own.classes,
-                own.classes == null ? null : own.part(buffers.rows("label rows")),
-                scale);
-    }
-
-    private void addBiasGradient(
-            Tensor target, int index, Tensor exponentials, Tensor factor, float scale) {
-        ChunkPlan plan = buffers.plan();
-        Tensor gradient = target.narrow(0, plan.start(index), plan.length(index));
-        torch.mv_out(gradient, batch(exponentials).t(), factor);
-        if (isSmooth() && labels.valid > 0) {
-            gradient.add_(new Scalar(-scale * options.labelSmoothing() / total));
-        }
-        LabelsOfChunk own = labelsOf(index);
-        if (own.classes != null) {
-            Tensor parts = own.part(buffers.column("label parts"));
-            gradient.index_add_(0, own.classes, parts, new Scalar(scale));
-        }
-    }
-
-    private LabelsOfChunk labelsOf(int index) {
-        long start = buffers.plan().start(index);
-        int from = labels.from(start);
-        int to = labels.from(start + buffers.plan().length(index));
-        Tensor classes = null;
-        if (from < to) {
-            long[] local = new long[to - from];
-            for (int i = 0; i < local.length; i++) {
-                local[i] = labels.classes[from + i] - start;
-            }
-            classes = buffers.index(local);
-        }
-        return new LabelsOfChunk(from, to, classes);
-    }
-
-    /** The labels that lie in a chunk, counted from its first class; {@code null} if none do. */
-    private record LabelsOfChunk(int from, int to, Tensor classes) {
-
-        Tensor part(Tensor ofAllLabels) {
-            return ofAllLabels.narrow(0, from, to - from);
-        }
+    /** Returns the part of the gradient of the bias that is the same for all classes. */
+    float sharedPart(float scale) {
+        return isSmooth() && labels.valid > 0 ? -scale * options.labelSmoothing() / total : 0;
     }
 }

@@ -14,7 +14,7 @@ final class GradientChunk {
     final Tensor weight; // [length, features], float32: updated in place
 
     private final ChunkBuffers buffers;
-    private final Tensor probabilities; // [rows, length]
+    private final Tensor probabilities; // [length, rows]
     private final Tensor features; // [rows, features]
     private final Tensor labels; // [labels], int64, from the start of the chunk; null if none
     private final Tensor labelRows; // [labels, features]
@@ -42,7 +42,7 @@ final class GradientChunk {
 
     /** Computes {@code target = keep * target + factor * gradient}. */
     void addTo(Tensor target, float keep, float factor) {
-        target.addmm_(probabilities.t(), features, new Scalar(keep), new Scalar(factor));
+        target.addmm_(probabilities, features, new Scalar(keep), new Scalar(factor));
         if (labels != null) {
             target.index_add_(0, labels, labelRows, new Scalar(factor * labelScale));
         }

@@ -3,6 +3,7 @@ package io.djltp.bridge;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch;
 
 /** Adagrad with one number of state for each row. */
@@ -18,11 +19,16 @@ final class RowwiseAdagradUpdate extends WeightUpdate {
 
     /** {@inheritDoc} */
     @Override
-    void apply(GradientChunk chunk, long classes) {
-        Tensor weight = chunk.weight;
+    void prepare(long classes, long features, TensorOptions options) {
         if (sums == null) {
-            sums = zeros(weight, classes);
+            sums = zeros(options, classes);
         }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    void apply(GradientChunk chunk) {
+        Tensor weight = chunk.weight;
         Tensor gradient = chunk.whole(settings);
         if (settings.weightDecay() != 0) {
             gradient.add_(weight, new Scalar(settings.weightDecay()));

@@ -2,6 +2,7 @@ package io.djltp.bridge;
 
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorOptions;
 
 /** Stochastic gradient descent. As in DJL, the state of the momentum includes the learning rate. */
 final class SgdUpdate extends WeightUpdate {
@@ -16,7 +17,15 @@ final class SgdUpdate extends WeightUpdate {
 
     /** {@inheritDoc} */
     @Override
-    void apply(GradientChunk chunk, long classes) {
+    void prepare(long classes, long features, TensorOptions options) {
+        if (momentum != 0 && state == null) {
+            state = zeros(options, classes, features);
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    void apply(GradientChunk chunk) {
         Tensor weight = chunk.weight;
         float decay = learningRate * settings.weightDecay();
         float factor = learningRate * settings.rescale();
@@ -29,9 +38,6 @@ final class SgdUpdate extends WeightUpdate {
                 chunk.addTo(weight, 1 - decay, -factor);
             }
             return;
-        }
-        if (state == null) {
-            state = zeros(weight, classes, weight.size(1));
         }
         Tensor moved = rowsOf(state, chunk);
         if (settings.clip() > 0) {

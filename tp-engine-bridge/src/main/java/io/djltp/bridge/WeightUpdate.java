@@ -2,6 +2,7 @@ package io.djltp.bridge;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch;
 
 /**
@@ -81,8 +82,17 @@ public abstract class WeightUpdate implements AutoCloseable {
         learningRate = rate;
     }
 
-    /** Updates some rows. */
-    abstract void apply(GradientChunk chunk, long classes);
+    /**
+     * Makes the state, if there is none.
+     *
+     * @param classes the rows of the weight
+     * @param features the length of a row
+     * @param options where the state lies, and that it is in float32
+     */
+    abstract void prepare(long classes, long features, TensorOptions options);
+
+    /** Updates some rows; other rows may be updated by other threads at the same time. */
+    abstract void apply(GradientChunk chunk);
 
     /** Returns the rows of a state that belong to a chunk. */
     static Tensor rowsOf(Tensor state, GradientChunk chunk) {
@@ -90,9 +100,9 @@ public abstract class WeightUpdate implements AutoCloseable {
     }
 
     /** Returns zeros that live until they are closed. */
-    static Tensor zeros(Tensor like, long... shape) {
+    static Tensor zeros(TensorOptions options, long... shape) {
         try (PointerScope scope = new PointerScope()) {
-            return torch.zeros(shape, like.options()).retainReference();
+            return torch.zeros(shape, options).retainReference();
         }
     }
 

@@ -37,16 +37,19 @@ public class FusedCrossEntropyTest {
         for (int ranks = 1; ranks <= 4; ranks++) {
             for (LossOptions options : List.of(PLAIN, SMOOTH, EVERYTHING)) {
                 for (int kept : new int[] {0, 1, 100}) {
-                    cases.add(new Object[] {ranks, options, kept});
+                    cases.add(new Object[] {ranks, options, kept, 1});
                 }
+                cases.add(new Object[] {ranks, options, 3, 2});
+                cases.add(new Object[] {ranks, options, 100, 3});
             }
         }
         return cases.toArray(new Object[0][]);
     }
 
-    /** Chunks of four classes, of which none, one or all are kept. */
+    /** Chunks of four classes, of which none, some or all are kept, in one or several lanes. */
     @Test(dataProvider = "cases", timeOut = 60_000)
-    public void equalsTheWhole(int ranks, LossOptions options, int kept) throws Exception {
+    public void equalsTheWhole(int ranks, LossOptions options, int kept, int lanes)
+            throws Exception {
         FusedReference reference = new FusedReference(ROWS, FEATURES, CLASSES);
         reference.labels[2] = 3;
         reference.labels[4] = reference.labels[5]; // two rows of one class
@@ -55,6 +58,7 @@ public class FusedCrossEntropyTest {
         RankThreads.run(
                 ranks,
                 (group, manager) -> {
+                    Autograd.setThreads(lanes);
                     ShardRange range = ShardRange.balanced(CLASSES, group.getRank(), ranks);
                     NDArray x = manager.create(reference.x, new Shape(ROWS, FEATURES));
                     NDArray w = slice(manager, reference.weight, range);
@@ -197,6 +201,35 @@ public class FusedCrossEntropyTest {
                 });
     }
 
+    /**
+     * One logit far above or below the other: exponentials of the logits as they are would be
+     * infinite or zero.
+     */
+    @Test(timeOut = 60_000)
+    public void anyDistanceOfLogitsIsRight() throws Exception {
+        RankThreads.run(
+                1,
+                (group, manager) -> {
+                    for (float high : new float[] {-200, -50, 0, 20, 60, 69, 80, 89, 200}) {
+                        NDArray x = manager.ones(new Shape(1, 1));
+                        NDArray w = manager.create(new float[] {high, 0.5f, high}, new Shape(3, 1));
+                        NDArray before = w.duplicate();
+                        try (FusedCrossEntropy fused =
+                                new FusedCrossEntropy(null, new ShardRange(0, 3), 3, ALL, 1)) {
+                            NDArray label = manager.create(new long[] {1});
+                            float value =
+                                    fused.evaluate(x, w, null, label, PLAIN).value().getFloat();
+                            double expected = Math.log1p(2 * Math.exp(high - 0.5));
+                            expected = Double.isInfinite(expected) ? high : expected;
+                            Assert.assertEquals(value, expected, 1e-6 * (1 + expected), "" + high);
+                            fused.update(w, null, null, rateOne(), 1);
+                        }
+                        double share = 1 / (2 + Math.exp(0.5 - high));
+                        assertClose(before.sub(w), new double[] {share, -2 * share, share}, 0, "");
+                    }
+                });
+    }
+
     /** Logits of ten thousand, and a rank whose classes are all far below. */
     @Test(timeOut = 60_000)
     public void largeLogitsStayFinite() throws Exception {
@@ -316,7 +349,7 @@ public class FusedCrossEntropyTest {
 
     @Test(
             expectedExceptions = IllegalArgumentException.class,
-            expectedExceptionsMessageRegExp = ".*too small.*7 rows of 4 classes take 112 bytes")
+            expectedExceptionsMessageRegExp = ".*too small.*7 rows of 4 classes take 112 bytes.*")
     public void aBudgetForLessThanAChunkIsRefused() throws Exception {
         evaluate(new FusedReference(ROWS, FEATURES, CLASSES), 111);
     }

@@ -1,0 +1,202 @@
+package io.djltp.bridge;
+
+import org.bytedeco.javacpp.PointerScope;
+import org.bytedeco.pytorch.NoGradGuard;
+import org.bytedeco.pytorch.Scalar;
+import org.bytedeco.pytorch.ScalarTypeOptional;
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch;
+
+/**
+ * The part of a {@link FusedPass} that one thread computes: some of the rank's classes, a chunk of
+ * them at a time. The logits of a chunk are [classes, rows], the layout in which the products with
+ * the weights are fastest.
+ */
+@SuppressWarnings("try") // a scope is used by being open
+final class ChunkLane {
+
+    private final FusedPass pass;
+    private final ChunkBuffers buffers;
+    private final ChunkedLinear linear;
+
+    ChunkLane(FusedPass pass, ChunkBuffers buffers, ChunkedLinear linear) {
+        this.pass = pass;
+        this.buffers = buffers;
+        this.linear = linear;
+    }
+
+    /** Returns what the exponentials of the last chunk were computed above, [rows]. */
+    Tensor top() {
+        return buffers.reference(pass.isGuarded() ? buffers.plan().count() - 1 : -1);
+    }
+
+    /** Returns the sums of exponentials, above {@link #top()}, float64 [rows]. */
+    Tensor sum() {
+        return buffers.wideColumn("sum");
+    }
+
+    /** Returns the products of exponentials and weights, above {@link #top()}, [rows, features]. */
+    Tensor products() {
+        return buffers.rows("products");
+    }
+
+    /**
+     * Computes the logits of all chunks and keeps, of all of them, the sums of the exponentials and
+     * their products with the weights.
+     */
+    void run() {
+        try (PointerScope all = new PointerScope();
+                NoGradGuard guard = new NoGradGuard()) {
+            products().zero_();
+            sum().zero_();
+            buffers.reference(-1).fill_(new Scalar(pass.isGuarded() ? -Float.MAX_VALUE : 0));
+            for (int i = 0; i < buffers.plan().count(); i++) {
+                try (PointerScope scope = new PointerScope()) {
+                    runChunk(i);
+                }
+            }
+        }
+    }
+
+    private void runChunk(int index) {
+        Tensor weight = linear.weight(index);
+        Tensor logits = logits(index, weight);
+        if (pass.isGuarded()) {
+            raiseTop(index, logits);
+        }
+        logits.exp_();
+        Tensor added = buffers.column("added");
+        torch.sum_out(added, logits, new long[] {0}, false, new ScalarTypeOptional());
+        sum().add_(added);
+        products().addmm_(logits.t(), weight);
+    }
+
+    private Tensor logits(int index, Tensor weight) {
+        Tensor logits = buffers.logits(index);
+        linear.classMajor(index, logits, pass.transposedFeatures(), pass.rows, weight);
+        return logits;
+    }
+
+    /** Lowers the logits, and what came of those before, by the largest logit so far. */
+    private void raiseTop(int index, Tensor logits) {
+        Tensor before = buffers.reference(index - 1);
+        Tensor now = buffers.reference(index);
+        torch.amax_out(now, logits, new long[] {0}, false);
+        torch.maximum_out(now, before, now);
+        logits.sub_(now);
+        Tensor factor = buffers.column("factor");
+        torch.sub_out(factor, before, now).exp_();
+        sum().mul_(factor);
+        products().mul_(factor.unsqueeze(1));
+    }
+
+    /**
+     * Updates the weights, and computes the gradient of the bias.
+     *
+     * @param biasGradient where the gradient of the bias goes, or {@code null}
+     * @param update the update, or {@code null} if the weights are not to be changed
+     * @param scale what the loss was multiplied with
+     */
+    void update(Tensor biasGradient, WeightUpdate update, float scale) {
+        try (PointerScope all = new PointerScope();
+                NoGradGuard guard = new NoGradGuard()) {
+            // backwards: the last chunks may still be in a cache
+            for (int i = buffers.plan().count() - 1; i >= 0; i--) {
+                try (PointerScope scope = new PointerScope()) {
+                    updateChunk(i, biasGradient, update, scale);
+                }
+            }
+        }
+    }
+
+    private void updateChunk(int index, Tensor biasGradient, WeightUpdate update, float scale) {
+        Tensor weight = linear.weight(index);
+        Tensor exponentials = exponentials(index, weight);
+        Tensor factor = factor(index);
+        LabelsOfChunk own = labelsOf(index);
+        if (biasGradient != null) {
+            addBiasGradient(biasGradient, index, exponentials, factor, own, scale);
+        }
+        if (update != null) {
+            Tensor scaled = pass.scaledFeatures(buffers, factor, scale);
+            GradientChunk gradient =
+                    new GradientChunk(
+                            buffers,
+                            index,
+                            weight,
+                            exponentials,
+                            scaled,
+                            own.classes,
+                            own.classes == null ? null : own.part(pass.labelRows()),
+                            scale);
+            update.apply(gradient);
+            linear.setWeight(index, weight);
+        }
+    }
+
+    /** Returns the exponentials of a chunk, kept or computed again. */
+    private Tensor exponentials(int index, Tensor weight) {
+        if (buffers.isKept(index)) {
+            return buffers.logits(index);
+        }
+        Tensor logits = logits(index, weight);
+        if (pass.isGuarded()) {
+            logits.sub_(top());
+        }
+        return logits.exp_();
+    }
+
+    /** Returns what the exponentials of a chunk are multiplied with, [rows of the batch]. */
+    private Tensor factor(int index) {
+        if (!pass.isGuarded()) {
+            return pass.softmaxFactor();
+        }
+        Tensor above = buffers.isKept(index) ? buffers.reference(index) : top();
+        Tensor factor = pass.batch(buffers.column("factor"));
+        torch.sub_out(factor, pass.batch(above), pass.top()).exp_();
+        return factor.mul_(pass.softmaxFactor());
+    }
+
+    private void addBiasGradient(
+            Tensor target,
+            int index,
+            Tensor exponentials,
+            Tensor factor,
+            LabelsOfChunk own,
+            float scale) {
+        ChunkPlan plan = buffers.plan();
+        Tensor gradient = target.narrow(0, plan.start(index), plan.length(index));
+        torch.mv_out(gradient, exponentials.narrow(1, 0, pass.rows), factor);
+        float shared = pass.sharedPart(scale);
+        if (shared != 0) {
+            gradient.add_(new Scalar(shared));
+        }
+        if (own.classes != null) {
+            gradient.index_add_(0, own.classes, own.part(pass.labelParts()), new Scalar(scale));
+        }
+    }
+
+    private LabelsOfChunk labelsOf(int index) {
+        LabelRows labels = pass.labels;
+        long start = buffers.plan().start(index);
+        int from = labels.from(start);
+        int to = labels.from(start + buffers.plan().length(index));
+        Tensor classes = null;
+        if (from < to) {
+            long[] local = new long[to - from];
+            for (int i = 0; i < local.length; i++) {
+                local[i] = labels.classes[from + i] - start;
+            }
+            classes = buffers.index(local);
+        }
+        return new LabelsOfChunk(from, to, classes);
+    }
+
+    /** The labels that lie in a chunk, counted from its first class; {@code null} if none do. */
+    private record LabelsOfChunk(int from, int to, Tensor classes) {
+
+        Tensor part(Tensor ofAllLabels) {
+            return ofAllLabels.narrow(0, from, to - from);
+        }
+    }
+}
