@@ -23,6 +23,7 @@ final class ChunkBuffers implements AutoCloseable {
     private final TensorOptions options; // float32 on the device of the rank
     private final TensorOptions wide;
     private final Map<String, Tensor> tensors = new ConcurrentHashMap<>();
+    private ChunkViews views;
     private long rows;
 
     /**
@@ -79,6 +80,33 @@ final class ChunkBuffers implements AutoCloseable {
         return get(name, plan.rows() * features, options)
                 .narrow(0, 0, rows * features)
                 .view(features, rows);
+    }
+
+    /** Returns some numbers. */
+    Tensor vector(String name, long size) {
+        return get(name, size, options);
+    }
+
+    /** Returns the sums over the classes of each chunk, [chunks, rows]. */
+    Tensor chunkSums() {
+        return get("chunk sums", plan.count() * plan.rows(), options)
+                .narrow(0, 0, plan.count() * rows)
+                .view(plan.count(), rows);
+    }
+
+    /** Returns the places of the chunks for the present batch. */
+    ChunkViews views() {
+        if (views == null || !views.fits(rows)) {
+            freeViews();
+            views = new ChunkViews(this, rows);
+        }
+        return views;
+    }
+
+    private void freeViews() {
+        if (views != null) {
+            views.close();
+        }
     }
 
     /** Returns one number a row, [rows]. */
@@ -149,6 +177,7 @@ final class ChunkBuffers implements AutoCloseable {
     /** Frees the memory. */
     @Override
     public void close() {
+        freeViews();
         tensors.values().forEach(Tensor::close);
         tensors.clear();
         options.close();

@@ -6,6 +6,7 @@ import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
+import org.bytedeco.pytorch.global.torch.ScalarType;
 
 /**
  * The part of a {@link FusedPass} that one thread computes: some of the rank's classes, a chunk of
@@ -18,6 +19,9 @@ final class ChunkLane {
     private final FusedPass pass;
     private final ChunkBuffers buffers;
     private final ChunkedLinear linear;
+    private ChunkViews views;
+    private Tensor features; // [features, rows]
+    private Tensor products;
 
     ChunkLane(FusedPass pass, ChunkBuffers buffers, ChunkedLinear linear) {
         this.pass = pass;
@@ -47,7 +51,8 @@ final class ChunkLane {
     void run() {
         try (PointerScope all = new PointerScope();
                 NoGradGuard guard = new NoGradGuard()) {
-            products().zero_();
+            prepare();
+            products = products().zero_();
             sum().zero_();
             buffers.reference(-1).fill_(new Scalar(pass.isGuarded() ? -Float.MAX_VALUE : 0));
             for (int i = 0; i < buffers.plan().count(); i++) {
@@ -55,7 +60,19 @@ final class ChunkLane {
                     runChunk(i);
                 }
             }
+            if (!pass.isGuarded()) {
+                torch.sum_out(sum(), buffers.chunkSums(), new long[] {0}, false, doubles());
+            }
         }
+    }
+
+    private void prepare() {
+        views = buffers.views();
+        features = pass.transposedFeatures();
+    }
+
+    private static ScalarTypeOptional doubles() {
+        return new ScalarTypeOptional(ScalarType.Double);
     }
 
     private void runChunk(int index) {
@@ -65,15 +82,17 @@ final class ChunkLane {
             raiseTop(index, logits);
         }
         logits.exp_();
-        Tensor added = buffers.column("added");
-        torch.sum_out(added, logits, new long[] {0}, false, new ScalarTypeOptional());
-        sum().add_(added);
-        products().addmm_(logits.t(), weight);
+        Tensor transposed = views.transposed(index);
+        torch.mv_out(views.sum(index), transposed, views.ones(index));
+        if (pass.isGuarded()) {
+            sum().add_(views.sum(index));
+        }
+        products.addmm_(transposed, weight);
     }
 
     private Tensor logits(int index, Tensor weight) {
-        Tensor logits = buffers.logits(index);
-        linear.classMajor(index, logits, pass.transposedFeatures(), pass.rows, weight);
+        Tensor logits = views.logits(index);
+        linear.classMajor(index, logits, features, pass.rows, weight);
         return logits;
     }
 
@@ -87,7 +106,7 @@ final class ChunkLane {
         Tensor factor = buffers.column("factor");
         torch.sub_out(factor, before, now).exp_();
         sum().mul_(factor);
-        products().mul_(factor.unsqueeze(1));
+        products.mul_(factor.unsqueeze(1));
     }
 
     /**
@@ -100,6 +119,7 @@ final class ChunkLane {
     void update(Tensor biasGradient, WeightUpdate update, float scale) {
         try (PointerScope all = new PointerScope();
                 NoGradGuard guard = new NoGradGuard()) {
+            prepare();
             // backwards: the last chunks may still be in a cache
             for (int i = buffers.plan().count() - 1; i >= 0; i--) {
                 try (PointerScope scope = new PointerScope()) {
@@ -137,7 +157,7 @@ final class ChunkLane {
     /** Returns the exponentials of a chunk, kept or computed again. */
     private Tensor exponentials(int index, Tensor weight) {
         if (buffers.isKept(index)) {
-            return buffers.logits(index);
+            return views.logits(index);
         }
         Tensor logits = logits(index, weight);
         if (pass.isGuarded()) {

@@ -10,6 +10,7 @@ final class ChunkedLinear {
     private final ChunkBuffers buffers;
     private final Tensor weight;
     private final Tensor bias;
+    private final boolean wide; // whether the weight is in 32 bits
 
     /**
      * Creates the layer.
@@ -22,14 +23,11 @@ final class ChunkedLinear {
         this.buffers = buffers;
         this.weight = weight;
         this.bias = bias;
+        wide = weight.scalar_type().intern() == ScalarType.Float;
     }
 
     Tensor weight() {
         return weight;
-    }
-
-    long classes() {
-        return weight.size(0);
     }
 
     Tensor bias() {
@@ -39,14 +37,13 @@ final class ChunkedLinear {
     /** Returns a chunk's rows of the weight: themselves, or a copy in 32 bits. */
     Tensor weight(int index) {
         Tensor own = part(weight, index);
-        return isFloat(own) ? own : buffers.work(2, own.size(0)).copy_(own);
+        return wide ? own : buffers.work(2, own.size(0)).copy_(own);
     }
 
     /** Writes the rows of a chunk back, if they are a copy. */
     void setWeight(int index, Tensor rows) {
-        Tensor own = part(weight, index);
-        if (!isFloat(own)) {
-            own.copy_(rows);
+        if (!wide) {
+            part(weight, index).copy_(rows);
         }
     }
 
@@ -86,9 +83,5 @@ final class ChunkedLinear {
 
     private Tensor part(Tensor parameter, int index) {
         return parameter.narrow(0, buffers.plan().start(index), buffers.plan().length(index));
-    }
-
-    private static boolean isFloat(Tensor tensor) {
-        return tensor.scalar_type().intern() == ScalarType.Float;
     }
 }
