@@ -20,10 +20,11 @@ import java.util.Map;
 final class ChunkBuffers implements AutoCloseable {
 
     private final long features;
-    private final ChunkPlan plan;
+    private final ChunkPlan capacity;
     private final TensorOptions options; // float32 on the device of the rank
     private final TensorOptions wide;
     private final Map<String, Tensor> tensors = new HashMap<>();
+    private ChunkPlan plan; // of the batch
     private long rows;
 
     /**
@@ -34,6 +35,7 @@ final class ChunkBuffers implements AutoCloseable {
      * @param like a tensor on the device of the rank
      */
     ChunkBuffers(ChunkPlan plan, long features, Tensor like) {
+        capacity = plan;
         this.plan = plan;
         this.features = features;
         try (PointerScope scope = new PointerScope()) {
@@ -63,6 +65,11 @@ final class ChunkBuffers implements AutoCloseable {
         return batchRows <= plan.rows() && batchFeatures == features;
     }
 
+    /** Sets how many classes are computed with, up to those of the plan. */
+    void setClasses(long classes) {
+        plan = capacity.withClasses(classes);
+    }
+
     /** Begins a pass over a batch. */
     void setRows(long batchRows) {
         rows = batchRows;
@@ -89,7 +96,7 @@ final class ChunkBuffers implements AutoCloseable {
     Tensor reference(int index) {
         Tensor all = tensors.get("references");
         if (all == null) {
-            all = get("references", plan.rows() * (plan.count() + 1L), options);
+            all = get("references", plan.rows() * (capacity.count() + 1L), options);
             all.narrow(0, 0, plan.rows()).fill_(new Scalar(-Float.MAX_VALUE));
         }
         return all.narrow(0, (index + 1) * plan.rows(), rows);
@@ -105,7 +112,7 @@ final class ChunkBuffers implements AutoCloseable {
         if (!isKept(index)) {
             return scratch(index);
         }
-        Tensor all = get("kept", plan.kept() * plan.rows() * plan.chunk(), options);
+        Tensor all = get("kept", capacity.kept() * plan.rows() * plan.chunk(), options);
         return shaped(all, index * plan.rows() * plan.chunk(), index);
     }
 

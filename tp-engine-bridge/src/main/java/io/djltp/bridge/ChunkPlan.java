@@ -62,6 +62,12 @@ record ChunkPlan(long rows, long classes, long chunk, int count, int kept) {
         return new ChunkPlan(rows, classes, chunk, count, (int) kept);
     }
 
+    /** Returns the plan for fewer classes, in the memory of this one. */
+    ChunkPlan withClasses(long fewer) {
+        int needed = Math.toIntExact((fewer + chunk - 1) / chunk);
+        return new ChunkPlan(rows, fewer, chunk, needed, Math.min(kept, needed));
+    }
+
     long start(int index) {
         return index * chunk;
     }

@@ -35,6 +35,9 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
  * exponentials, the logit of the label and, for label smoothing, the sum of the logits together.
  * The gradient of the features is this rank's summand.
  *
+ * <p>{@link HeadOptions} reduce a step to a part of the classes, which {@code WeightUpdate}s then
+ * read and write alone, and with them the softmax; or make the logits cosines with a margin.
+ *
  * <p>Everything is computed in float32, and what is one number for each row in float64. An instance
  * belongs to one rank and one weight.
  */
@@ -46,6 +49,8 @@ public final class FusedCrossEntropy implements AutoCloseable {
     private final long total;
     private final long budget;
     private final long chunk;
+    private final HeadOptions head;
+    private final ClassSampler sampler; // or null
     private ChunkBuffers buffers;
     private ChunkBuffers rankingBuffers;
     private FusedPass pass; // whose update is to come
@@ -62,11 +67,44 @@ public final class FusedCrossEntropy implements AutoCloseable {
      */
     public FusedCrossEntropy(
             Communicator group, ShardRange range, long total, long budget, long chunk) {
+        this(group, range, total, budget, chunk, HeadOptions.DEFAULT);
+    }
+
+    /**
+     * Creates the function of one rank, of a part of the classes or with a margin.
+     *
+     * @param group the ranks over which the classes are cut, or {@code null} if they are not
+     * @param range the classes of this rank; of a part of the classes, those of a balanced cut
+     * @param total the number of classes of all ranks
+     * @param budget the bytes that logits may take on this rank
+     * @param chunk the classes of a chunk, or 0 for what suits the device
+     * @param head what the logits are, and of which classes
+     * @throws IllegalArgumentException if the share of the classes leaves no negatives
+     */
+    public FusedCrossEntropy(
+            Communicator group,
+            ShardRange range,
+            long total,
+            long budget,
+            long chunk,
+            HeadOptions head) {
         this.group = group;
         this.range = range;
         this.total = total;
         this.budget = budget;
         this.chunk = chunk;
+        this.head = head;
+        sampler = head.isSampled() ? newSampler() : null;
+    }
+
+    private ClassSampler newSampler() {
+        int rank = group == null ? 0 : group.getRank();
+        int ranks = group == null ? 1 : group.getSize();
+        if (!range.equals(ShardRange.balanced(total, rank, ranks))) {
+            throw new IllegalArgumentException(
+                    "Classes are drawn of balanced ranges, not " + range);
+        }
+        return new ClassSampler(total, rank, ranks, head.sampleShare(), head.sampleSeed());
     }
 
     /**
@@ -95,17 +133,29 @@ public final class FusedCrossEntropy implements AutoCloseable {
     public Result evaluate(
             NDArray features, NDArray weight, NDArray bias, NDArray labels, LossOptions options) {
         pass = null;
-        LabelRows rows = labelRows(features, labels, options);
+        long[] ids = ids(features, labels);
+        LabelRows rows = labelRows(ids, options);
+        long used = total;
+        if (sampler != null) {
+            used = sampler.countClasses(rows.counted(ids));
+            rows = rows.in(sampler.draw(steps, rows.classes));
+        }
         try (PointerScope scope = new PointerScope();
                 NoGradGuard guard = new NoGradGuard()) {
             Tensor x = rows(features);
-            prepare(x, weight, options);
-            FusedPass begun = new FusedPass(buffers, rows, options, total);
-            ChunkedLinear linear = linear(buffers, weight, bias);
+            prepare(x, options);
+            buffers.setClasses(rows.sample == null ? range.length() : rows.sample.length);
+            FusedPass begun = new FusedPass(buffers, rows, options, used);
+            ChunkedLinear linear = linear(buffers, weight, bias, rows.sample);
             checkFinite(x, "features");
+            MarginLabels margin = margin(rows, linear);
+            if (margin != null) {
+                margin.evaluate(x, linear);
+                x = margin.features();
+            }
             begun.run(x, linear);
             checkFinite(begun.batch(buffers.wideColumn("sum")), "logits");
-            FusedStatistics statistics = new FusedStatistics(begun, linear);
+            FusedStatistics statistics = new FusedStatistics(begun, linear, margin);
             allReduce(statistics.largest(), ReduceOp.MAX);
             allReduce(statistics.sums(), ReduceOp.SUM);
             Tensor gradient = statistics.featureGradient();
@@ -138,8 +188,12 @@ public final class FusedCrossEntropy implements AutoCloseable {
         }
         try (PointerScope scope = new PointerScope();
                 NoGradGuard guard = new NoGradGuard()) {
+            ChunkedLinear linear = linear(buffers, weight, bias, pass.labels.sample);
+            margin(pass.labels, linear);
             Tensor target = biasGradient == null ? null : TensorView.of(biasGradient).tensor();
-            pass.update(linear(buffers, weight, bias), target, update, scale);
+            Tensor gradient = linear.biasGradient(target);
+            pass.update(linear, gradient, update, scale);
+            linear.setBiasGradient(target, gradient);
         }
         pass = null;
         steps++;
@@ -161,12 +215,13 @@ public final class FusedCrossEntropy implements AutoCloseable {
      * @return the counts, int64 [rows], attached to the manager of the features
      */
     public NDArray countBefore(NDArray features, NDArray weight, NDArray bias, NDArray labels) {
-        LabelRows rows = labelRows(features, labels, new LossOptions(Long.MIN_VALUE, 0, 0));
+        LossOptions options = new LossOptions(Long.MIN_VALUE, 0, 0);
+        LabelRows rows = labelRows(ids(features, labels), options);
         try (PointerScope scope = new PointerScope();
                 NoGradGuard guard = new NoGradGuard()) {
             Tensor x = ChunkRanking.wide(rows(features));
-            prepareRanking(x, weight);
-            ChunkedLinear linear = linear(rankingBuffers, weight, bias);
+            prepareRanking(x);
+            ChunkedLinear linear = linear(rankingBuffers, weight, bias, null);
             ChunkRanking ranking = new ChunkRanking(rankingBuffers, linear, rows, x);
             Tensor logits = ranking.labelLogits();
             allReduce(logits, ReduceOp.SUM);
@@ -176,11 +231,23 @@ public final class FusedCrossEntropy implements AutoCloseable {
         }
     }
 
-    private static ChunkedLinear linear(ChunkBuffers buffers, NDArray weight, NDArray bias) {
+    private ChunkedLinear linear(ChunkBuffers memory, NDArray weight, NDArray bias, long[] sample) {
         return new ChunkedLinear(
-                buffers,
+                memory,
                 TensorView.of(weight).tensor().detach(),
-                bias == null ? null : TensorView.of(bias).tensor().detach());
+                bias == null ? null : TensorView.of(bias).tensor().detach(),
+                sample == null ? null : memory.index(sample),
+                head.margin() != null);
+    }
+
+    /** Lets the margin take the place of the logits of labels, if there is one. */
+    private MarginLabels margin(LabelRows rows, ChunkedLinear linear) {
+        if (head.margin() == null) {
+            return null;
+        }
+        MarginLabels margin = new MarginLabels(head.margin(), buffers, rows);
+        linear.setMargin(margin);
+        return margin;
     }
 
     private Tensor localLabels(NDArray labels) {
@@ -188,7 +255,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
         return ids.sub(new org.bytedeco.pytorch.Scalar(range.start()));
     }
 
-    private LabelRows labelRows(NDArray features, NDArray labels, LossOptions options) {
+    private static long[] ids(NDArray features, NDArray labels) {
         long last = features.getShape().get(features.getShape().dimension() - 1);
         if (labels.size() * last != features.size()) {
             throw new IllegalArgumentException(
@@ -198,10 +265,12 @@ public final class FusedCrossEntropy implements AutoCloseable {
                             + features.getShape()
                             + ": one label for each row is needed");
         }
-        long[] ids;
         try (NDArray copy = labels.toType(DataType.INT64, true)) {
-            ids = copy.toLongArray();
+            return copy.toLongArray();
         }
+    }
+
+    private LabelRows labelRows(long[] ids, LossOptions options) {
         return new LabelRows(ids, range.start(), range.length(), total, options.ignoreIndex());
     }
 
@@ -210,26 +279,26 @@ public final class FusedCrossEntropy implements AutoCloseable {
         return tensor.reshape(-1, tensor.size(-1));
     }
 
-    private void prepare(Tensor x, NDArray weight, LossOptions options) {
+    private void prepare(Tensor x, LossOptions options) {
         long rows = x.size(0) + (options.labelSmoothing() > 0 ? 1 : 0);
         if (buffers == null || !buffers.fits(rows, x.size(1))) {
-            ChunkBuffers larger = newBuffers(rows, x, weight);
+            long classes = sampler == null ? range.length() : sampler.most(rows);
+            ChunkBuffers larger = newBuffers(rows, x, classes);
             free(buffers);
             buffers = larger;
         }
     }
 
     /** A ranking may come between a loss and its update, with a batch of its own. */
-    private void prepareRanking(Tensor x, NDArray weight) {
+    private void prepareRanking(Tensor x) {
         if (rankingBuffers == null || !rankingBuffers.fits(x.size(0), x.size(1))) {
-            ChunkBuffers larger = newBuffers(x.size(0), x, weight);
+            ChunkBuffers larger = newBuffers(x.size(0), x, range.length());
             free(rankingBuffers);
             rankingBuffers = larger;
         }
     }
 
-    private ChunkBuffers newBuffers(long rows, Tensor x, NDArray weight) {
-        long classes = weight.getShape().get(0);
+    private ChunkBuffers newBuffers(long rows, Tensor x, long classes) {
         ChunkPlan plan = ChunkPlan.of(rows, x.size(1), classes, chunk, budget, x.is_cuda());
         return new ChunkBuffers(plan, x.size(1), x);
     }

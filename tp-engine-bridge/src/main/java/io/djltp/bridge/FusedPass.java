@@ -21,7 +21,7 @@ final class FusedPass {
     final LabelRows labels;
     final LossOptions options;
     final long rows; // of the batch
-    final long total; // classes of all ranks
+    final long total; // classes of all ranks that are computed with
 
     FusedPass(ChunkBuffers buffers, LabelRows labels, LossOptions options, long total) {
         this.buffers = buffers;
@@ -116,8 +116,9 @@ final class FusedPass {
                 if (update != null) {
                     Tensor x = batch(buffers.rows("features"));
                     torch.mul_out(batch(scaled), x, factor.unsqueeze(1));
-                    update.apply(gradient(i, weight, exponentials, scale), linear.classes());
-                    linear.setWeight(i, weight);
+                    GradientChunk gradient = gradient(linear, i, weight, exponentials, scale);
+                    update.apply(gradient, linear.classes());
+                    linear.setWeight(i, gradient.weight);
                 }
             }
         }
@@ -145,10 +146,12 @@ final class FusedPass {
         return torch.mul_out(factor, softmax, new Scalar(scale));
     }
 
-    private GradientChunk gradient(int index, Tensor weight, Tensor exponentials, float scale) {
+    private GradientChunk gradient(
+            ChunkedLinear linear, int index, Tensor weight, Tensor exponentials, float scale) {
         LabelsOfChunk own = labelsOf(index);
         return new GradientChunk(
                 buffers,
+                linear,
                 index,
                 weight,
                 exponentials,

@@ -33,7 +33,7 @@ final class SgdUpdate extends WeightUpdate {
         if (state == null) {
             state = zeros(weight, classes, weight.size(1));
         }
-        Tensor moved = rowsOf(state, chunk);
+        Tensor moved = chunk.rowsOf(state, 0);
         if (settings.clip() > 0) {
             moved.mul_(new Scalar(momentum));
             moved.add_(chunk.whole(settings), new Scalar(learningRate));
@@ -44,6 +44,7 @@ final class SgdUpdate extends WeightUpdate {
             moved.add_(weight, new Scalar(decay));
         }
         weight.sub_(moved);
+        chunk.setRows(state, moved);
     }
 
     private static void scale(Tensor weight, float factor) {
