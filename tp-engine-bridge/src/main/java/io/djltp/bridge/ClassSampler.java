@@ -5,9 +5,11 @@ import io.djltp.collective.ShardRange;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.math.BigDecimal;
+import java.math.MathContext;
+import java.math.RoundingMode;
 import java.util.Arrays;
 import java.util.BitSet;
-import java.util.Locale;
 import java.util.SplittableRandom;
 
 /**
@@ -72,9 +74,9 @@ final class ClassSampler {
     }
 
     /** Returns the least share, in three digits, that is rounded to so many classes. */
-    private static String leastShare(long classes, long least) {
-        double needed = Math.min(1, 1.001 * (least - 0.5) / Math.max(1, classes));
-        return String.format(Locale.ROOT, "%.3g", needed);
+    private static BigDecimal leastShare(long classes, long least) {
+        double needed = 1.000001 * (least - 0.5) / Math.max(1, classes);
+        return new BigDecimal(Math.min(1, needed)).round(new MathContext(3, RoundingMode.UP));
     }
 
     private long budget(long ofClasses) {

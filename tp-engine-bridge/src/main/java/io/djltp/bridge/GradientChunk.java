@@ -53,7 +53,8 @@ final class GradientChunk {
         if (directions == null) {
             addProduct(target, keep, factor);
         } else {
-            target.mul_(new Scalar(keep)).add_(ofDirections(), new Scalar(factor));
+            Tensor gradient = ofDirections(); // before the target, which may be the weight
+            target.mul_(new Scalar(keep)).add_(gradient, new Scalar(factor));
         }
     }
 

@@ -4,6 +4,7 @@ import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.AbstractTensor;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
 import java.nio.DoubleBuffer;
@@ -56,12 +57,19 @@ final class MarginLabels {
                         .mul_(weights)
                         .sum(1)
                         .mul_(UnitRows.inverseLengths(weights));
-        double[] values = new double[labels.rows.length];
-        cosines.cpu().contiguous().<DoubleBuffer>createBuffer().get(values);
+        double[] values = values(cosines);
         logits = map(values, margin::apply).mul_(scale);
         slopes = map(values, margin::slope);
         raised = logits.sub(cosines.mul_(scale));
         buffers.column("label logits").narrow(0, 0, values.length).copy_(logits);
+    }
+
+    private static double[] values(Tensor numbers) {
+        double[] values = new double[(int) numbers.numel()];
+        if (values.length > 0) { // there is no buffer of nothing
+            numbers.cpu().contiguous().<DoubleBuffer>createBuffer().get(values);
+        }
+        return values;
     }
 
     private Tensor map(double[] values, DoubleUnaryOperator function) {
@@ -117,11 +125,7 @@ final class MarginLabels {
         Tensor directions = features.div(new Scalar((double) margin.scale()));
         Tensor factors = inverseLengths.mul(new Scalar((double) margin.scale()));
         UnitRows.project(
-                gradient, directions, factors.to(ScalarType.Float), gradient.new_empty(shape()));
+                gradient, directions, factors.to(ScalarType.Float), torch.empty_like(gradient));
         return gradient;
-    }
-
-    private long[] shape() {
-        return features.shape();
     }
 }
