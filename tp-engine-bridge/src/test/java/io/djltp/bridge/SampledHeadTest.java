@@ -237,4 +237,98 @@ public class SampledHeadTest {
         }
         return weight;
     }
+
+    @DataProvider
+    public Object[][] hand() {
+        return new Object[][] {
+            // cos(acos 0.6 + 0.5) = 0.1430091, of the slope sin(1.4272952)/0.8 = 1.2371517
+            {
+                Margin.arcFace(2, 0.5f),
+                1.5520122,
+                new double[] {-.4009550, .3007163},
+                new double[] {0, -.7800773, .1891629, 0}
+            },
+            // 0.6 - 0.35, of the slope 1
+            {
+                Margin.cosFace(2, 0.35f),
+                1.3873353,
+                new double[] {-.3361165, .2520874},
+                new double[] {0, -.6002081, .1800624, 0}
+            },
+            // cos(1.25 acos 0.6 + 0.2) - 0.1 = 0.1101001, of the slope 1.5276248
+            {
+                Margin.combined(2, 1.25f, 0.2f, 0.1f),
+                1.6042457,
+                new double[] {-.4658505, .3493879},
+                new double[] {0, -.9764075, .1917501, 0}
+            }
+        };
+    }
+
+    /**
+     * The features (3, 4) have the direction (0.6, 0.8), the classes (2, 0) and (0, 5) have (1, 0)
+     * and (0, 1), and the label is the first: the cosines are 0.6 and 0.8, the logits z = 2 phi and
+     * 1.6, and the loss is log(1 + exp(1.6 - z)). With the probability p of the second class the
+     * cosines have the gradients d = (-2 p slope, 2 p); the features (d1 ((1, 0) - 0.6 (0.6, 0.8))
+     * + d2 ((0, 1) - 0.8 (0.6, 0.8))) / 5; and the classes d1 ((0.6, 0.8) - 0.6 (1, 0)) / 2 and d2
+     * ((0.6, 0.8) - 0.8 (0, 1)) / 5.
+     */
+    @Test(dataProvider = "hand", timeOut = 60_000)
+    public void equalsWhatIsComputedByHand(
+            Margin margin, double loss, double[] byX, double[] byWeight) throws Exception {
+        for (int ranks : new int[] {1, 2}) {
+            RankThreads.run(
+                    ranks,
+                    (group, manager) -> {
+                        ShardRange range = ShardRange.balanced(2, group.getRank(), ranks);
+                        NDArray w = manager.create(new float[] {2, 0, 0, 5}, new Shape(2, 2));
+                        w = w.get(new NDIndex().addSliceDim(range.start(), range.end()));
+                        w = w.duplicate();
+                        NDArray before = w.duplicate();
+                        NDArray x = manager.create(new float[] {3, 4}, new Shape(1, 2));
+                        NDArray label = manager.create(new long[] {0});
+                        HeadOptions head = new HeadOptions(1, 0, margin);
+                        try (FusedCrossEntropy fused =
+                                new FusedCrossEntropy(group, range, 2, 1 << 20, 1, head)) {
+                            FusedCrossEntropy.Result result =
+                                    fused.evaluate(x, w, null, label, LossOptions.DEFAULT);
+                            Assert.assertEquals(result.value().getFloat(), loss, 1e-6);
+                            group.allReduce(result.gradient(), ReduceOp.SUM);
+                            assertClose(result.gradient(), byX, 0, "dX");
+                            WeightUpdate update =
+                                    WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
+                            update.begin(1, 1);
+                            fused.update(w, null, null, update, 1);
+                        }
+                        assertClose(before.sub(w), byWeight, 2 * (int) range.start(), "dW");
+                    });
+        }
+    }
+
+    /** Features and weights of zeros have no direction: nothing pulls at them, nor turns to NaN. */
+    @Test(timeOut = 60_000)
+    public void rowsOfZerosStay() throws Exception {
+        RankThreads.run(
+                1,
+                (group, manager) -> {
+                    NDArray x = manager.create(new float[] {0, 0, 1, 2}, new Shape(2, 2));
+                    NDArray w = manager.create(new float[] {0, 0, 1, 0, 3, 1}, new Shape(3, 2));
+                    HeadOptions head = new HeadOptions(1, 0, Margin.arcFace(8, 0.5f));
+                    try (FusedCrossEntropy fused =
+                            new FusedCrossEntropy(
+                                    null, new ShardRange(0, 3), 3, 1 << 20, 0, head)) {
+                        NDArray labels = manager.create(new long[] {1, 0});
+                        FusedCrossEntropy.Result result =
+                                fused.evaluate(x, w, null, labels, LossOptions.DEFAULT);
+                        float[] gradient = result.gradient().toFloatArray();
+                        Assert.assertEquals(new float[] {gradient[0], gradient[1]}, new float[2]);
+                        Assert.assertTrue(Float.isFinite(gradient[2]) && gradient[2] != 0);
+                        WeightUpdate update = WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
+                        update.begin(1, 1);
+                        fused.update(w, null, null, update, 1);
+                        Assert.assertEquals(w.get(0).toFloatArray(), new float[2]);
+                        Assert.assertTrue(Float.isFinite(w.sum().getFloat()));
+                    }
+                });
+    }
 }
