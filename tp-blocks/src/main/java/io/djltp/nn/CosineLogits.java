@@ -2,6 +2,7 @@ package io.djltp.nn;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDArrays;
+import ai.djl.ndarray.NDManager;
 
 import io.djltp.bridge.Margin;
 
@@ -28,7 +29,7 @@ final class CosineLogits {
     static NDArray features(NDArray x, Margin margin) {
         // arrays: a number would not live until the backward pass
         NDArray scale = x.getManager().create(margin.scale());
-        return x.mul(scale).div(lengths(x));
+        return x.mul(scale).div(lengths(x, x.getManager()));
     }
 
     /**
@@ -39,11 +40,13 @@ final class CosineLogits {
      * @return the scaled cosines, in the shape of the output
      */
     static NDArray of(NDArray output, NDArray weight) {
-        return output.div(lengths(weight).flatten());
+        return output.div(lengths(weight, output.getManager()).flatten());
     }
 
-    private static NDArray lengths(NDArray rows) {
+    /** Returns the lengths of rows as an array of a manager: a weight's own lives too long. */
+    private static NDArray lengths(NDArray rows, NDManager manager) {
         NDArray lengths = rows.norm(new int[] {rows.getShape().dimension() - 1}, true);
-        return NDArrays.maximum(lengths, rows.getManager().create(ZERO));
+        lengths.attach(manager);
+        return NDArrays.maximum(lengths, manager.create(ZERO));
     }
 }
