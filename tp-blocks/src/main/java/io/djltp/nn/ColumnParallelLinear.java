@@ -271,8 +271,8 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         }
 
         /**
-         * Sets the seed by which classes are drawn. What is drawn depends on the seed, the rank and
-         * the number of steps done, and on nothing else. Default: 0.
+         * Sets the seed by which classes are drawn. Beside it, the labels and the rank, the number
+         * of steps since the trainer was opened decides. Default: 0.
          *
          * @param seed the seed
          * @return this builder

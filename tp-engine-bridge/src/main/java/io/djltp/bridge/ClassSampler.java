@@ -106,18 +106,24 @@ final class ClassSampler {
             }
             sum += Math.max(budget(range.length()), next - first);
         }
-        if (sum == distinct.length && sum < total && !warned) {
-            warned = true;
+        if (sum == distinct.length && sum < total) {
+            warn(distinct.length);
+        }
+        return sum;
+    }
+
+    private void warn(int labels) {
+        if (!warned) {
             logger.warn(
                     "A sample share of {} of {} classes leaves no place for negatives in a batch of"
                             + " {} labels: its classes are told apart from each other only. Set a"
                             + " share of more than {}",
                     share,
                     total,
-                    distinct.length,
-                    (float) distinct.length / total);
+                    labels,
+                    (float) labels / total);
+            warned = true;
         }
-        return sum;
     }
 
     /**

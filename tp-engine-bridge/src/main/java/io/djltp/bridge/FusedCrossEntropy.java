@@ -35,8 +35,8 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
  * exponentials, the logit of the label and, for label smoothing, the sum of the logits together.
  * The gradient of the features is this rank's summand.
  *
- * <p>{@link HeadOptions} reduce a step to a part of the classes, which {@code WeightUpdate}s then
- * read and write alone, and with them the softmax; or make the logits cosines with a margin.
+ * <p>By its {@link HeadOptions} a step is over a part of the classes, softmax and update alike, or
+ * the logits are cosines with a margin.
  *
  * <p>Everything is computed in float32, and what is one number for each row in float64. An instance
  * belongs to one rank and one weight.

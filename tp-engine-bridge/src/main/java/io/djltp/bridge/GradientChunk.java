@@ -53,17 +53,19 @@ final class GradientChunk {
         if (directions == null) {
             addProduct(target, keep, factor);
         } else {
-            Tensor gradient = ofDirections(); // before the target, which may be the weight
-            target.mul_(new Scalar(keep)).add_(gradient, new Scalar(factor));
+            Tensor gradient = gradient(factor); // before the target, which may be the weight
+            target.mul_(new Scalar(keep)).add_(gradient);
         }
     }
 
-    /** Returns the gradient of rows of which the directions alone were used, in reused memory. */
-    private Tensor ofDirections() {
+    /** Returns the gradient times a factor, in memory that is reused. */
+    private Tensor gradient(float factor) {
         Tensor gradient = buffers.work(0, length);
-        addProduct(gradient, 0, 1);
-        Tensor inverse = UnitRows.inverseLengths(weight);
-        UnitRows.project(gradient, directions, inverse, spare());
+        addProduct(gradient, 0, factor);
+        if (directions != null) {
+            Tensor inverse = UnitRows.inverseLengths(weight);
+            UnitRows.project(gradient, directions, inverse, spare());
+        }
         return gradient;
     }
 
@@ -76,13 +78,7 @@ final class GradientChunk {
 
     /** Returns the gradient as {@link WeightUpdate}s of DJL see it, in memory that is reused. */
     Tensor whole(WeightUpdate.Settings settings) {
-        Tensor gradient;
-        if (directions == null) {
-            gradient = buffers.work(0, length);
-            addProduct(gradient, 0, settings.rescale());
-        } else {
-            gradient = ofDirections().mul_(new Scalar(settings.rescale()));
-        }
+        Tensor gradient = gradient(settings.rescale());
         if (settings.clip() > 0) {
             gradient.clamp_max_(new Scalar(settings.clip())); // from above only, as DJL does
         }
