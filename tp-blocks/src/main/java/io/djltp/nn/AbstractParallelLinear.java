@@ -76,7 +76,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
         boolean fused = context != null && training && isFused(context);
         if (alone && !fused) {
             checkInput(input, weight().getShape().get(1));
-            return linear(input, weight, bias);
+            return new NDList(forwardWhole(input, weight, bias));
         }
         checkInput(input, inputFeatures(context));
         boolean gather = !alone && checkBatch(context, input);
@@ -92,6 +92,18 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
                 fused
                         ? forwardFused(context, input, gather, weight, bias)
                         : forwardRank(context, input, gather, weight, bias));
+    }
+
+    /**
+     * Computes the unsharded layer.
+     *
+     * @param input the input
+     * @param weight the whole weight
+     * @param bias the whole bias, or {@code null}
+     * @return the output
+     */
+    NDArray forwardWhole(NDArray input, NDArray weight, NDArray bias) {
+        return linear(input, weight, bias).singletonOrThrow();
     }
 
     /**
@@ -220,6 +232,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
     public abstract static class Builder<T extends Builder<T>> extends Linear.Builder {
 
         private boolean batchShardedInput;
+        private boolean withBias = true; // DJL's field is private
 
         /** Creates a builder. */
         protected Builder() {}
@@ -242,6 +255,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
         @Override
         public T optBias(boolean bias) {
             super.optBias(bias);
+            withBias = bias;
             return self();
         }
 
@@ -261,6 +275,11 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
         /** Returns whether the input is cut over the batch. */
         boolean isBatchShardedInput() {
             return batchShardedInput;
+        }
+
+        /** Returns whether there is a bias. */
+        boolean isWithBias() {
+            return withBias;
         }
 
         /** Checks what every layer needs. */

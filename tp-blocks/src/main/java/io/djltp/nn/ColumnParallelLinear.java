@@ -7,6 +7,8 @@ import ai.djl.util.Preconditions;
 
 import io.djltp.bridge.Autograd;
 import io.djltp.bridge.FusedCrossEntropy;
+import io.djltp.bridge.HeadOptions;
+import io.djltp.bridge.Margin;
 import io.djltp.bridge.RegionMappings;
 import io.djltp.bridge.TensorView;
 import io.djltp.collective.Communicator;
@@ -57,6 +59,7 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
     private final boolean gatherOutput;
     private final boolean fusedLoss;
     private final long fusedMemory;
+    private final HeadOptions head;
 
     /**
      * Creates a layer.
@@ -68,6 +71,7 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         gatherOutput = builder.gatherOutput;
         fusedLoss = builder.fusedLoss;
         fusedMemory = builder.fusedMemory;
+        head = builder.headOptions();
     }
 
     /** {@inheritDoc} */
@@ -90,13 +94,25 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
 
     /** {@inheritDoc} */
     @Override
+    NDArray forwardWhole(NDArray input, NDArray weight, NDArray bias) {
+        if (head.margin() == null) {
+            return super.forwardWhole(input, weight, bias);
+        }
+        NDArray x = CosineLogits.features(input, head.margin());
+        return CosineLogits.of(super.forwardWhole(x, weight, bias), weight);
+    }
+
+    /** {@inheritDoc} */
+    @Override
     NDArray forwardRank(
             ParallelContext context,
-            NDArray input,
+            NDArray features,
             boolean gathered,
             NDArray weight,
             NDArray bias) {
         RegionMappings mappings = context.getMappings(this);
+        Margin margin = head.margin();
+        NDArray input = margin == null ? features : CosineLogits.features(features, margin);
         NDArray y; // [.., in] @ [in, units/p]
         if (mappings.canOverlap(input, weight)) {
             y = mappings.columnLinear(input, weight, bias, gathered);
@@ -104,6 +120,9 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
             // the gradient of a gathered input is reduced where it is scattered
             NDArray x = gathered ? input : mappings.copyToRegion(input, true);
             y = linear(x, weight, bias).singletonOrThrow();
+        }
+        if (margin != null) {
+            y = CosineLogits.of(y, weight);
         }
         long units = weight().getShape().get(0);
         if (gatherOutput) {
@@ -118,6 +137,14 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
     boolean isFused(ParallelContext context) {
         // the gradients of data-parallel replicas are summed: they have to be there
         boolean replicated = context.getMode() == ParallelMode.DATA && context.getSize() > 1;
+        if (replicated && (head.isSampled() || head.margin() != null)) {
+            throw new IllegalStateException(
+                    "ColumnParallelLinear with optSampleShare or optMargin cannot be trained in"
+                            + " DATA mode with "
+                            + context.getSize()
+                            + " ranks, which sums the gradients of whole layers: use TENSOR or"
+                            + " MIXED mode");
+        }
         return fusedLoss && !replicated;
     }
 
@@ -149,7 +176,7 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         Communicator group = context.getTensorGroup();
         ShardRange own = ShardRange.balanced(units, group.getRank(), group.getSize());
         return new FusedHead(
-                weight(), bias(), new FusedCrossEntropy(group, own, units, fusedMemory, 0));
+                weight(), bias(), new FusedCrossEntropy(group, own, units, fusedMemory, 0, head));
     }
 
     /**
@@ -169,6 +196,9 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         private boolean gatherOutput;
         private boolean fusedLoss;
         private long fusedMemory = DEFAULT_FUSED_MEMORY;
+        private float sampleShare = 1;
+        private long sampleSeed;
+        private Margin margin;
 
         /** Creates a builder. */
         protected Builder() {}
@@ -223,6 +253,65 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         }
 
         /**
+         * Sets the share of the classes that a training step computes with: on each rank those that
+         * are labels of the batch, and random others up to this share of the rank's classes. The
+         * softmax is over them, and only their rows of the weight, and of the optimizer's state,
+         * are read and written. Needs {@code optFusedLoss}. Outside of training all classes count,
+         * as they do for an accuracy in training. Default: 1, all classes.
+         *
+         * <p>The method is Partial FC (An et al., 2022, <a
+         * href="https://arxiv.org/abs/2203.15565">arXiv:2203.15565</a>).
+         *
+         * @param share the share, above 0 and up to 1
+         * @return this builder
+         */
+        public Builder optSampleShare(float share) {
+            this.sampleShare = share;
+            return this;
+        }
+
+        /**
+         * Sets the seed by which classes are drawn. Beside it, the labels and the rank, the number
+         * of steps since the trainer was opened decides. Default: 0.
+         *
+         * @param seed the seed
+         * @return this builder
+         */
+        public Builder optSampleSeed(long seed) {
+            this.sampleSeed = seed;
+            return this;
+        }
+
+        /**
+         * Sets a margin. The layer's outputs are then scaled cosines of the angles between the
+         * input and the rows of the weight, and in training the label's cosine has the margin.
+         * Outside of training, and under an ordinary parameter store, there is no margin. Needs
+         * {@code optFusedLoss(true)} and {@code optBias(false)}. Default: {@code null}, none.
+         *
+         * @param margin the margin, or {@code null}
+         * @return this builder
+         */
+        public Builder optMargin(Margin margin) {
+            this.margin = margin;
+            return this;
+        }
+
+        private HeadOptions headOptions() {
+            return new HeadOptions(sampleShare, sampleSeed, margin);
+        }
+
+        private void checkHead() {
+            headOptions(); // checks the share
+            Preconditions.checkArgument(
+                    fusedLoss || sampleShare == 1 && margin == null,
+                    "optSampleShare and optMargin are options of the fused loss: set"
+                            + " optFusedLoss(true)");
+            Preconditions.checkArgument(
+                    margin == null || !isWithBias(),
+                    "A cosine has no bias: set optBias(false) with optMargin");
+        }
+
+        /**
          * Builds the layer.
          *
          * @return the layer
@@ -234,6 +323,7 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
                     !(gatherOutput && fusedLoss),
                     "Logits that are never computed cannot be gathered: set optGatherOutput or"
                             + " optFusedLoss, not both");
+            checkHead();
             return new ColumnParallelLinear(this);
         }
     }

@@ -16,6 +16,7 @@ import ai.djl.training.dataset.Batch;
 import ai.djl.training.listener.EvaluatorTrainingListener;
 import ai.djl.training.optimizer.Optimizer;
 
+import io.djltp.bridge.Margin;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.mesh.ParallelMode;
@@ -38,18 +39,28 @@ public final class LongTraining {
     /**
      * Trains.
      *
-     * @param args the mode, and "fused" for a fused head
+     * @param args the mode, and "fused" for a fused head or "sampled" for one with a margin too
      * @throws Exception if the training fails
      */
     public static void main(String[] args) throws Exception {
         TrainerKind kind = new TrainerKind(ParallelMode.valueOf(args[0]), 2);
         try (NDManager manager = NDManager.newBaseManager()) {
-            train(kind, args.length > 1, manager);
+            train(kind, head(args.length > 1 ? args[1] : ""), manager);
             report(0, manager); // everything is closed but the data
         }
     }
 
-    private static void train(TrainerKind kind, boolean fused, NDManager manager) throws Exception {
+    private static ColumnParallelLinear head(String name) {
+        ColumnParallelLinear.Builder head =
+                ColumnParallelLinear.builder().setUnits(CLASSES).optFusedLoss(!name.isEmpty());
+        if ("sampled".equals(name)) {
+            head.optSampleShare(0.3f).optMargin(Margin.arcFace(16, 0.3f)).optBias(false);
+        }
+        return head.build();
+    }
+
+    private static void train(TrainerKind kind, ColumnParallelLinear head, NDManager manager)
+            throws Exception {
         try (Model model = Model.newInstance("net")) {
             model.setBlock(
                     new SequentialBlock()
@@ -62,11 +73,7 @@ public final class LongTraining {
                                             .build())
                             .add(Activation::relu)
                             .add(RowParallelLinear.builder().setUnits(FEATURES).build())
-                            .add(
-                                    ColumnParallelLinear.builder()
-                                            .setUnits(CLASSES)
-                                            .optFusedLoss(fused)
-                                            .build()));
+                            .add(head));
             ArrayDataset dataset =
                     new ArrayDataset.Builder()
                             .setData(manager.randomNormal(new Shape(10 * BATCH, FEATURES)))

@@ -52,13 +52,15 @@ final class AdamUpdate extends WeightUpdate {
         } else if (decay != 0) {
             gradient.add_(weight, new Scalar(decay));
         }
-        Tensor means = rowsOf(mean, chunk);
+        Tensor means = chunk.rowsOf(mean, 0);
         means.mul_(new Scalar(beta1)).add_(gradient, new Scalar(1 - beta1));
-        Tensor variances = rowsOf(variance, chunk);
+        Tensor variances = chunk.rowsOf(variance, 1);
         variances.mul_(new Scalar(beta2)).addcmul_(gradient, gradient, new Scalar(1 - beta2));
         Tensor divisor = chunk.spare();
         torch.sqrt_out(divisor, variances).add_(new Scalar(epsilon));
         weight.addcdiv_(means, divisor, new Scalar(-correctedRate));
+        chunk.setRows(mean, means);
+        chunk.setRows(variance, variances);
     }
 
     /** {@inheritDoc} */

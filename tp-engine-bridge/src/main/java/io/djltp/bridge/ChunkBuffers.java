@@ -1,5 +1,7 @@
 package io.djltp.bridge;
 
+import io.djltp.collective.ShardRange;
+
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.MemoryFormatOptional;
 import org.bytedeco.pytorch.ScalarTypeOptional;
@@ -19,10 +21,11 @@ import java.util.concurrent.ConcurrentHashMap;
 final class ChunkBuffers implements AutoCloseable {
 
     private final long features;
-    private final ChunkPlan plan;
+    private final ChunkPlan capacity;
     private final TensorOptions options; // float32 on the device of the rank
     private final TensorOptions wide;
     private final Map<String, Tensor> tensors = new ConcurrentHashMap<>();
+    private ChunkPlan plan; // of the batch
     private ChunkViews views;
     private long rows;
 
@@ -34,6 +37,7 @@ final class ChunkBuffers implements AutoCloseable {
      * @param like a tensor on the device of the rank
      */
     ChunkBuffers(ChunkPlan plan, long features, Tensor like) {
+        capacity = plan;
         this.plan = plan;
         this.features = features;
         try (PointerScope scope = new PointerScope()) {
@@ -63,6 +67,11 @@ final class ChunkBuffers implements AutoCloseable {
         return batchRows <= plan.rows() && batchFeatures == features;
     }
 
+    /** Sets the classes that are computed with, not more than those of the first plan. */
+    void setClasses(ShardRange classes) {
+        plan = capacity.withClasses(classes);
+    }
+
     /** Begins a pass over a batch. */
     void setRows(long batchRows) {
         rows = batchRows;
@@ -89,16 +98,16 @@ final class ChunkBuffers implements AutoCloseable {
 
     /** Returns the sums over the classes of each chunk, [chunks, rows]. */
     Tensor chunkSums() {
-        return get("chunk sums", plan.count() * plan.rows(), options)
+        return get("chunk sums", capacity.count() * plan.rows(), options)
                 .narrow(0, 0, plan.count() * rows)
                 .view(plan.count(), rows);
     }
 
     /** Returns the places of the chunks for the present batch. */
     ChunkViews views() {
-        if (views == null || !views.fits(rows)) {
+        if (views == null || !views.fits(rows, plan)) {
             freeViews();
-            views = new ChunkViews(this, rows);
+            views = new ChunkViews(this, rows, plan);
         }
         return views;
     }
@@ -123,7 +132,7 @@ final class ChunkBuffers implements AutoCloseable {
      * Returns what the exponentials of a chunk are computed above, [rows]; -1 is before the first.
      */
     Tensor reference(int index) {
-        Tensor all = get("references", plan.rows() * (plan.count() + 1L), options);
+        Tensor all = get("references", plan.rows() * (capacity.count() + 1L), options);
         return all.narrow(0, (index + 1) * plan.rows(), rows);
     }
 
@@ -143,7 +152,7 @@ final class ChunkBuffers implements AutoCloseable {
         if (!isKept(index)) {
             return get("scratch", size, options);
         }
-        return get("kept", plan.kept() * size, options).narrow(0, index * size, size);
+        return get("kept", capacity.kept() * size, options).narrow(0, index * size, size);
     }
 
     /** Returns a place for logits that are not kept, [rows, classes of the chunk]. */

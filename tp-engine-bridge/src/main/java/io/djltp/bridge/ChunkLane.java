@@ -142,6 +142,7 @@ final class ChunkLane {
             GradientChunk gradient =
                     new GradientChunk(
                             buffers,
+                            linear,
                             index,
                             weight,
                             exponentials,
@@ -150,7 +151,7 @@ final class ChunkLane {
                             own.classes == null ? null : own.part(pass.labelRows()),
                             scale);
             update.apply(gradient);
-            linear.setWeight(index, weight);
+            linear.setWeight(index, gradient.weight);
         }
     }
 

@@ -90,6 +90,12 @@ record ChunkPlan(long rows, ShardRange range, long chunk, int count, int kept) {
         return Long.highestOneBit(Math.max(1, value));
     }
 
+    /** Returns the plan for other classes, not more, in the memory of this one. */
+    ChunkPlan withClasses(ShardRange classes) {
+        int needed = Math.toIntExact((classes.length() + chunk - 1) / chunk);
+        return new ChunkPlan(rows, classes, chunk, needed, Math.min(kept, needed));
+    }
+
     long start(int index) {
         return range.start() + index * chunk;
     }

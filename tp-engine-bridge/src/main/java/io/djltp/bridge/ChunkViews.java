@@ -15,6 +15,7 @@ import java.util.List;
 final class ChunkViews implements AutoCloseable {
 
     private final long rows;
+    private final ChunkPlan plan;
     private final List<Tensor> logits = new ArrayList<>();
     private final List<Tensor> transposed = new ArrayList<>();
     private final List<Tensor> sums = new ArrayList<>();
@@ -25,13 +26,15 @@ final class ChunkViews implements AutoCloseable {
      *
      * @param buffers the memory of the lane, with a batch begun
      * @param rows the rows of the batch
+     * @param plan the chunks of the batch
      */
-    ChunkViews(ChunkBuffers buffers, long rows) {
+    ChunkViews(ChunkBuffers buffers, long rows, ChunkPlan plan) {
         this.rows = rows;
+        this.plan = plan;
         try (PointerScope scope = new PointerScope()) {
-            Tensor all = buffers.vector("ones", buffers.plan().chunk());
+            Tensor all = buffers.vector("ones", plan.chunk());
             all.fill_(new Scalar(1));
-            for (int i = 0; i < buffers.plan().count(); i++) {
+            for (int i = 0; i < plan.count(); i++) {
                 Tensor place = buffers.logits(i);
                 logits.add(place.retainReference());
                 transposed.add(place.t().retainReference());
@@ -41,8 +44,8 @@ final class ChunkViews implements AutoCloseable {
         }
     }
 
-    boolean fits(long batchRows) {
-        return rows == batchRows;
+    boolean fits(long batchRows, ChunkPlan batchPlan) {
+        return rows == batchRows && plan.equals(batchPlan);
     }
 
     /** Returns the place of a chunk's logits, [classes, rows]. */

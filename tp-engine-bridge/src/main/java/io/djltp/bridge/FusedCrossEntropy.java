@@ -12,8 +12,6 @@ import org.bytedeco.pytorch.NoGradGuard;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
-import java.util.function.Function;
-
 /**
  * A linear layer, the softmax cross entropy of its output and the update of its weight in one, for
  * layers whose output is too large to be had: the logits exist a chunk of classes at a time, and
@@ -37,6 +35,9 @@ import java.util.function.Function;
  * exponentials, the logit of the label and, for label smoothing, the sum of the logits together.
  * The gradient of the features is this rank's summand.
  *
+ * <p>By its {@link HeadOptions} a step is over a part of the classes, softmax and update alike, or
+ * the logits are cosines with a margin.
+ *
  * <p>Everything is computed in float32, and what is one number for each row in float64. An instance
  * belongs to one rank and one weight.
  */
@@ -48,6 +49,8 @@ public final class FusedCrossEntropy implements AutoCloseable {
     private final long total;
     private final long budget;
     private final long chunk;
+    private final HeadOptions head;
+    private final ClassSampler sampler; // or null
     private Lanes lanes;
     private FusedMemory memory;
     private ChunkBuffers rankingBuffers;
@@ -66,11 +69,44 @@ public final class FusedCrossEntropy implements AutoCloseable {
      */
     public FusedCrossEntropy(
             Communicator group, ShardRange range, long total, long budget, long chunk) {
+        this(group, range, total, budget, chunk, HeadOptions.DEFAULT);
+    }
+
+    /**
+     * Creates the function of one rank, of a part of the classes or with a margin.
+     *
+     * @param group the ranks over which the classes are cut, or {@code null} if they are not
+     * @param range the classes of this rank; of a part of the classes, those of a balanced cut
+     * @param total the number of classes of all ranks
+     * @param budget the bytes that logits may take on this rank
+     * @param chunk the classes of a chunk, or 0 for what suits the device
+     * @param head what the logits are, and of which classes
+     * @throws IllegalArgumentException if the share of the classes leaves no negatives
+     */
+    public FusedCrossEntropy(
+            Communicator group,
+            ShardRange range,
+            long total,
+            long budget,
+            long chunk,
+            HeadOptions head) {
         this.group = group;
         this.range = range;
         this.total = total;
         this.budget = budget;
         this.chunk = chunk;
+        this.head = head;
+        sampler = head.isSampled() ? newSampler() : null;
+    }
+
+    private ClassSampler newSampler() {
+        int rank = group == null ? 0 : group.getRank();
+        int ranks = group == null ? 1 : group.getSize();
+        if (!range.equals(ShardRange.balanced(total, rank, ranks))) {
+            throw new IllegalArgumentException(
+                    "Classes are drawn of balanced ranges, not " + range);
+        }
+        return new ClassSampler(total, rank, ranks, head.sampleShare(), head.sampleSeed());
     }
 
     /**
@@ -99,16 +135,28 @@ public final class FusedCrossEntropy implements AutoCloseable {
     public Result evaluate(
             NDArray features, NDArray weight, NDArray bias, NDArray labels, LossOptions options) {
         pass = null;
-        LabelRows rows = labelRows(features, labels, options);
+        long[] ids = ids(features, labels);
+        LabelRows rows = labelRows(ids, options);
+        long used = total;
+        if (sampler != null) {
+            used = sampler.countClasses(rows.counted(ids));
+            rows = rows.in(sampler.draw(steps, rows.classes));
+        }
         try (PointerScope scope = new PointerScope();
                 NoGradGuard guard = new NoGradGuard()) {
             Tensor x = rows(features);
-            prepare(x, weight, options);
-            Function<ChunkBuffers, ChunkedLinear> layer = own -> linear(own, weight, bias);
+            prepare(x, options);
+            memory.setClasses(rows.sample == null ? range.length() : rows.sample.length);
+            ChunkedLinear linear = linear(memory.shared(), weight, bias, rows.sample);
             checkFinite(x, "features");
-            FusedPass begun = run(x, layer, rows, options);
+            MarginLabels margin = margin(rows, linear);
+            if (margin != null) {
+                margin.evaluate(x, linear);
+                x = margin.features();
+            }
+            FusedPass begun = run(x, linear, rows, options, used);
             checkFinite(begun.batch(memory.shared().wideColumn("sum")), "logits");
-            FusedStatistics statistics = new FusedStatistics(begun, layer.apply(memory.shared()));
+            FusedStatistics statistics = new FusedStatistics(begun, linear, margin);
             allReduce(statistics.largest(), ReduceOp.MAX);
             allReduce(statistics.sums(), ReduceOp.SUM);
             Tensor gradient = statistics.featureGradient();
@@ -141,14 +189,17 @@ public final class FusedCrossEntropy implements AutoCloseable {
         }
         try (PointerScope scope = new PointerScope();
                 NoGradGuard guard = new NoGradGuard()) {
-            Tensor target = biasGradient == null ? null : TensorView.of(biasGradient).tensor();
             if (update != null) {
-                update.prepare(
-                        weight.getShape().get(0),
-                        weight.getShape().get(1),
-                        memory.shared().options());
+                long classes = weight.getShape().get(0);
+                long length = weight.getShape().get(1);
+                update.prepare(classes, length, memory.shared().options());
             }
-            pass.update(own -> linear(own, weight, bias), target, update, scale);
+            ChunkedLinear linear = linear(memory.shared(), weight, bias, pass.labels.sample);
+            margin(pass.labels, linear);
+            Tensor target = biasGradient == null ? null : TensorView.of(biasGradient).tensor();
+            Tensor gradient = linear.biasGradient(target);
+            pass.update(linear, gradient, update, scale);
+            linear.setBiasGradient(target, gradient);
         }
         pass = null;
         steps++;
@@ -170,12 +221,13 @@ public final class FusedCrossEntropy implements AutoCloseable {
      * @return the counts, int64 [rows], attached to the manager of the features
      */
     public NDArray countBefore(NDArray features, NDArray weight, NDArray bias, NDArray labels) {
-        LabelRows rows = labelRows(features, labels, new LossOptions(Long.MIN_VALUE, 0, 0));
+        LossOptions options = new LossOptions(Long.MIN_VALUE, 0, 0);
+        LabelRows rows = labelRows(ids(features, labels), options);
         try (PointerScope scope = new PointerScope();
                 NoGradGuard guard = new NoGradGuard()) {
             Tensor x = ChunkRanking.wide(rows(features));
-            prepareRanking(x, weight);
-            ChunkedLinear linear = linear(rankingBuffers, weight, bias);
+            prepareRanking(x);
+            ChunkedLinear linear = linear(rankingBuffers, weight, bias, null);
             ChunkRanking ranking = new ChunkRanking(rankingBuffers, linear, rows, x);
             Tensor logits = ranking.labelLogits();
             allReduce(logits, ReduceOp.SUM);
@@ -185,11 +237,23 @@ public final class FusedCrossEntropy implements AutoCloseable {
         }
     }
 
-    private static ChunkedLinear linear(ChunkBuffers buffers, NDArray weight, NDArray bias) {
+    private ChunkedLinear linear(ChunkBuffers own, NDArray weight, NDArray bias, long[] sample) {
         return new ChunkedLinear(
-                buffers,
+                own,
                 TensorView.of(weight).tensor().detach(),
-                bias == null ? null : TensorView.of(bias).tensor().detach());
+                bias == null ? null : TensorView.of(bias).tensor().detach(),
+                sample == null ? null : own.index(sample),
+                head.margin() != null);
+    }
+
+    /** Lets the margin take the place of the logits of labels, if there is one. */
+    private MarginLabels margin(LabelRows rows, ChunkedLinear linear) {
+        if (head.margin() == null) {
+            return null;
+        }
+        MarginLabels margin = new MarginLabels(head.margin(), memory.shared(), rows);
+        linear.setMargin(margin);
+        return margin;
     }
 
     private Tensor localLabels(NDArray labels) {
@@ -197,7 +261,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
         return ids.sub(new org.bytedeco.pytorch.Scalar(range.start()));
     }
 
-    private LabelRows labelRows(NDArray features, NDArray labels, LossOptions options) {
+    private static long[] ids(NDArray features, NDArray labels) {
         long last = features.getShape().get(features.getShape().dimension() - 1);
         if (labels.size() * last != features.size()) {
             throw new IllegalArgumentException(
@@ -207,10 +271,12 @@ public final class FusedCrossEntropy implements AutoCloseable {
                             + features.getShape()
                             + ": one label for each row is needed");
         }
-        long[] ids;
         try (NDArray copy = labels.toType(DataType.INT64, true)) {
-            ids = copy.toLongArray();
+            return copy.toLongArray();
         }
+    }
+
+    private LabelRows labelRows(long[] ids, LossOptions options) {
         return new LabelRows(ids, range.start(), range.length(), total, options.ignoreIndex());
     }
 
@@ -220,55 +286,47 @@ public final class FusedCrossEntropy implements AutoCloseable {
     }
 
     private FusedPass run(
-            Tensor x,
-            Function<ChunkBuffers, ChunkedLinear> layer,
-            LabelRows rows,
-            LossOptions options) {
-        FusedPass begun = new FusedPass(memory, lanes, rows, options, total, guarded);
-        begun.run(x, layer);
+            Tensor x, ChunkedLinear linear, LabelRows rows, LossOptions options, long used) {
+        FusedPass begun = new FusedPass(memory, lanes, rows, options, used, guarded);
+        begun.run(x, linear);
         if (begun.isUsable()) {
             return begun;
         }
         guarded = true;
-        return run(x, layer, rows, options);
+        return run(x, linear, rows, options, used);
     }
 
-    private void prepare(Tensor x, NDArray weight, LossOptions options) {
+    private void prepare(Tensor x, LossOptions options) {
         long rows = x.size(0) + (options.labelSmoothing() > 0 ? 1 : 0);
         if (lanes == null) {
             lanes = new Lanes(x.is_cuda() ? 1 : Autograd.getThreads());
         }
         if (memory == null || !memory.shared().fits(rows, x.size(1))) {
-            FusedMemory larger =
-                    new FusedMemory(plans(rows, x, weight, lanes.count()), x.size(1), x);
-            free(memory);
+            long classes = sampler == null ? range.length() : sampler.most(rows);
+            ChunkPlan[] plans = plans(rows, x, classes, lanes.count());
+            FusedMemory larger = new FusedMemory(plans, x.size(1), x);
+            if (memory != null) {
+                memory.close();
+            }
             memory = larger;
         }
+        memory.setRows(rows);
     }
 
     /** A ranking may come between a loss and its update, with a batch of its own. */
-    private void prepareRanking(Tensor x, NDArray weight) {
+    private void prepareRanking(Tensor x) {
         if (rankingBuffers == null || !rankingBuffers.fits(x.size(0), x.size(1))) {
-            ChunkPlan plan = plans(x.size(0), x, weight, 1)[0];
+            ChunkPlan plan = plans(x.size(0), x, range.length(), 1)[0];
             ChunkBuffers larger = new ChunkBuffers(plan, x.size(1), x);
-            free(rankingBuffers);
+            if (rankingBuffers != null) {
+                rankingBuffers.close();
+            }
             rankingBuffers = larger;
         }
     }
 
-    private ChunkPlan[] plans(long rows, Tensor x, NDArray weight, int count) {
-        long classes = weight.getShape().get(0);
+    private ChunkPlan[] plans(long rows, Tensor x, long classes, int count) {
         return ChunkPlan.of(rows, x.size(1), classes, chunk, budget, count, x.is_cuda());
-    }
-
-    private static void free(AutoCloseable old) {
-        try {
-            if (old != null) {
-                old.close();
-            }
-        } catch (Exception e) {
-            throw new IllegalStateException(e); // none of them throws
-        }
     }
 
     private void checkFinite(Tensor tensor, String what) {
@@ -295,11 +353,17 @@ public final class FusedCrossEntropy implements AutoCloseable {
     @Override
     public void close() {
         pass = null;
-        free(lanes);
-        free(memory);
-        free(rankingBuffers);
-        lanes = null;
-        memory = null;
-        rankingBuffers = null;
+        if (lanes != null) {
+            lanes.close();
+            lanes = null;
+        }
+        if (memory != null) {
+            memory.close();
+            memory = null;
+        }
+        if (rankingBuffers != null) {
+            rankingBuffers.close();
+            rankingBuffers = null;
+        }
     }
 }

@@ -1,5 +1,7 @@
 package io.djltp.bridge;
 
+import io.djltp.collective.ShardRange;
+
 import org.bytedeco.pytorch.Tensor;
 
 import java.util.ArrayList;
@@ -31,6 +33,13 @@ final class FusedMemory implements AutoCloseable {
 
     List<ChunkBuffers> lanes() {
         return lanes;
+    }
+
+    /** Sets how many classes are computed with, not more than those of the first plans. */
+    void setClasses(long classes) {
+        for (int i = 0; i < lanes.size(); i++) {
+            lanes.get(i).setClasses(ShardRange.balanced(classes, i, lanes.size()));
+        }
     }
 
     /** Begins a pass over a batch. */

@@ -6,7 +6,6 @@ import org.bytedeco.pytorch.global.torch;
 
 import java.util.ArrayList;
 import java.util.List;
-import java.util.function.Function;
 
 /**
  * One step of a {@link FusedCrossEntropy} on one rank: the pass over the weights that computes the
@@ -34,7 +33,7 @@ final class FusedPass {
     final LabelRows labels;
     final LossOptions options;
     final long rows; // of the batch
-    final long total; // classes of all ranks
+    final long total; // classes of all ranks that are computed with
 
     private final Lanes threads;
     private final boolean guarded;
@@ -98,9 +97,9 @@ final class FusedPass {
      * Computes the loss of all chunks.
      *
      * @param x the features, [rows, features]
-     * @param linear makes the layer of a lane from its memory
+     * @param linear the layer
      */
-    void run(Tensor x, Function<ChunkBuffers, ChunkedLinear> linear) {
+    void run(Tensor x, ChunkedLinear linear) {
         Tensor features = buffers.rows("features");
         batch(features).copy_(x);
         if (isSmooth()) {
@@ -112,10 +111,10 @@ final class FusedPass {
         combine(lanes);
     }
 
-    private List<ChunkLane> lanes(Function<ChunkBuffers, ChunkedLinear> linear) {
+    private List<ChunkLane> lanes(ChunkedLinear linear) {
         List<ChunkLane> lanes = new ArrayList<>();
         for (ChunkBuffers own : memory.lanes()) {
-            lanes.add(new ChunkLane(this, own, linear.apply(own)));
+            lanes.add(new ChunkLane(this, own, linear.in(own)));
         }
         return lanes;
     }
@@ -152,16 +151,12 @@ final class FusedPass {
     /**
      * Updates the weights, and computes the gradient of the bias.
      *
-     * @param linear makes the layer of a lane from its memory
+     * @param linear the layer
      * @param biasGradient where the gradient of the bias goes, or {@code null}
      * @param update the update, or {@code null} if the weights are not to be changed
      * @param scale what the loss was multiplied with
      */
-    void update(
-            Function<ChunkBuffers, ChunkedLinear> linear,
-            Tensor biasGradient,
-            WeightUpdate update,
-            float scale) {
+    void update(ChunkedLinear linear, Tensor biasGradient, WeightUpdate update, float scale) {
         if (update == null && biasGradient == null) {
             return;
         }

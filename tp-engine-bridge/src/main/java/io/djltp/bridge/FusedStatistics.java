@@ -18,20 +18,23 @@ final class FusedStatistics {
     private final Tensor labelRows; // the rows with a label of this rank, int64 [labels]
     private final Tensor labelWeights; // the weights of these labels, [labels, features]
     private final ChunkedLinear linear;
+    private final MarginLabels margin; // or null
 
     private Tensor largest; // [rows]
     private Tensor sums; // [2 or 3, rows]
 
-    FusedStatistics(FusedPass pass, ChunkedLinear linear) {
+    FusedStatistics(FusedPass pass, ChunkedLinear linear, MarginLabels margin) {
         this.pass = pass;
         this.linear = linear;
+        this.margin = margin;
         buffers = pass.buffers;
         rowWeights = rowWeights(pass.labels);
         labelRows = buffers.index(pass.labels.rows);
-        labelWeights =
-                linear.weight()
-                        .index_select(0, buffers.index(pass.labels.classes))
-                        .to(ScalarType.Float);
+        Tensor weights = linear.rows(buffers.index(pass.labels.classes));
+        if (linear.isUnit()) {
+            weights.mul_(UnitRows.inverseLengths(weights).unsqueeze(1));
+        }
+        labelWeights = weights;
     }
 
     private Tensor rowWeights(LabelRows labels) {
@@ -70,6 +73,9 @@ final class FusedStatistics {
             if (linear.bias() != null) {
                 logits.add_(linear.bias().sum(new ScalarTypeOptional(ScalarType.Double)));
             }
+            if (margin != null) {
+                logits.index_add_(0, labelRows, margin.raised());
+            }
             sums.select(0, 2).copy_(logits);
         }
         return sums;
@@ -81,13 +87,24 @@ final class FusedStatistics {
     }
 
     private void addLabelLogits(Tensor target) {
+        target.index_add_(0, labelRows, labelLogits());
+    }
+
+    /** Returns the logits of the labels above the largest logits, [labels]. */
+    private Tensor labelLogits() {
+        return wholeLabelLogits().sub(wideLargest().index_select(0, labelRows));
+    }
+
+    private Tensor wholeLabelLogits() {
+        if (margin != null) {
+            return margin.logits();
+        }
         Tensor x = pass.batch(buffers.rows("features")).index_select(0, labelRows);
         Tensor logits = x.to(ScalarType.Double).mul_(labelWeights).sum(1);
         if (linear.bias() != null) {
             logits.add_(linear.bias().index_select(0, buffers.index(pass.labels.classes)));
         }
-        logits.sub_(wideLargest().index_select(0, labelRows));
-        target.index_add_(0, labelRows, logits);
+        return logits;
     }
 
     /** Returns the loss, a scalar in float32. */
@@ -118,11 +135,12 @@ final class FusedStatistics {
             double zLoss = 2.0 * pass.options.zLoss();
             factor.mul_(logSum.mul_(new Scalar(zLoss)).add_(new Scalar(1.0)));
         }
+        Tensor parts = labelParts(factor);
         Tensor softmax = pass.batch(buffers.column("softmax factor"));
         softmax.copy_(factor.mul_(aboveAll()));
         Tensor products = buffers.rows("products");
         Tensor gradient = pass.batch(products).mul(softmax.unsqueeze(1));
-        addLabels(gradient);
+        addLabels(gradient, parts);
         if (pass.isSmooth()) {
             double alpha = pass.options.labelSmoothing();
             Tensor part = rowWeights.mul(new Scalar(-alpha / pass.total)).to(ScalarType.Float);
@@ -130,15 +148,31 @@ final class FusedStatistics {
             Tensor x = pass.batch(buffers.rows("features"));
             torch.mv_out(buffers.rows("label rows").select(0, pass.rows), x.t(), part);
         }
-        return gradient;
+        return margin == null ? gradient : margin.ofFeatures(gradient);
     }
 
-    private void addLabels(Tensor gradient) {
-        Tensor parts =
-                rowWeights
-                        .index_select(0, labelRows)
-                        .mul_(new Scalar(pass.options.labelSmoothing() - 1.0))
-                        .to(ScalarType.Float);
+    /**
+     * Returns what the gradient of each label's logit has beside its part of the softmax, in
+     * float32, [labels]. Where the logit has a margin, the whole gradient is multiplied with the
+     * slope \(\varphi'\): the part of the softmax too, which the passes add once as for any class.
+     *
+     * @param factor what exponentials above the largest logit are multiplied with, [rows]
+     */
+    private Tensor labelParts(Tensor factor) {
+        Scalar others = new Scalar(pass.options.labelSmoothing() - 1.0);
+        Tensor parts = rowWeights.index_select(0, labelRows);
+        if (margin == null) {
+            return parts.mul_(others).to(ScalarType.Float);
+        }
+        Tensor slopes = margin.slopes();
+        double alpha = pass.options.labelSmoothing();
+        Tensor shared = factor.index_select(0, labelRows).mul_(labelLogits().exp_());
+        shared.sub_(parts, new Scalar(alpha / pass.total));
+        parts.mul_(others).mul_(slopes);
+        return parts.addcmul_(shared, slopes.sub(new Scalar(1.0))).to(ScalarType.Float);
+    }
+
+    private void addLabels(Tensor gradient, Tensor parts) {
         long count = pass.labels.rows.length;
         buffers.column("label parts").narrow(0, 0, count).copy_(parts);
         Tensor x = pass.batch(buffers.rows("features")).index_select(0, labelRows);

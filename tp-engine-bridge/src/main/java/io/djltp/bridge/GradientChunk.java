@@ -2,6 +2,7 @@ package io.djltp.bridge;
 
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch;
 
 /**
  * The gradient of the weights of some classes as the two factors that it is a product of, and as
@@ -13,7 +14,11 @@ final class GradientChunk {
     final long length;
     final Tensor weight; // [length, features], float32: updated in place
 
+    private static final int FIRST_STATE = 3; // the work memory of copies of states
+
     private final ChunkBuffers buffers;
+    private final Tensor classes; // of the chunk, int64 [length], or null if they are a range
+    private final Tensor directions; // the unit rows that were used, or null if it was the weight
     private final Tensor probabilities; // [length, rows]
     private final Tensor features; // [rows, features]
     private final Tensor labels; // [labels], int64, from the start of the chunk; null if none
@@ -22,8 +27,9 @@ final class GradientChunk {
 
     GradientChunk(
             ChunkBuffers buffers,
+            ChunkedLinear linear,
             int index,
-            Tensor weight,
+            Tensor used,
             Tensor probabilities,
             Tensor features,
             Tensor labels,
@@ -32,7 +38,9 @@ final class GradientChunk {
         start = buffers.plan().start(index);
         length = buffers.plan().length(index);
         this.buffers = buffers;
-        this.weight = weight;
+        weight = linear.updated(index, used);
+        classes = linear.classes(index);
+        directions = linear.isUnit() ? used : null;
         this.probabilities = probabilities;
         this.features = features;
         this.labels = labels;
@@ -42,6 +50,26 @@ final class GradientChunk {
 
     /** Computes {@code target = keep * target + factor * gradient}. */
     void addTo(Tensor target, float keep, float factor) {
+        if (directions == null) {
+            addProduct(target, keep, factor);
+        } else {
+            Tensor gradient = gradient(factor); // before the target, which may be the weight
+            target.mul_(new Scalar(keep)).add_(gradient);
+        }
+    }
+
+    /** Returns the gradient times a factor, in memory that is reused. */
+    private Tensor gradient(float factor) {
+        Tensor gradient = buffers.work(0, length);
+        addProduct(gradient, 0, factor);
+        if (directions != null) {
+            Tensor inverse = UnitRows.inverseLengths(weight);
+            UnitRows.project(gradient, directions, inverse, spare());
+        }
+        return gradient;
+    }
+
+    private void addProduct(Tensor target, float keep, float factor) {
         target.addmm_(probabilities, features, new Scalar(keep), new Scalar(factor));
         if (labels != null) {
             target.index_add_(0, labels, labelRows, new Scalar(factor * labelScale));
@@ -50,8 +78,7 @@ final class GradientChunk {
 
     /** Returns the gradient as {@link WeightUpdate}s of DJL see it, in memory that is reused. */
     Tensor whole(WeightUpdate.Settings settings) {
-        Tensor gradient = buffers.work(0, length);
-        addTo(gradient, 0, settings.rescale());
+        Tensor gradient = gradient(settings.rescale());
         if (settings.clip() > 0) {
             gradient.clamp_max_(new Scalar(settings.clip())); // from above only, as DJL does
         }
@@ -61,5 +88,30 @@ final class GradientChunk {
     /** Returns memory of the size of the gradient that is free until the next chunk. */
     Tensor spare() {
         return buffers.work(1, length);
+    }
+
+    /**
+     * Returns the rows of a state that belong to the chunk, to be changed in place.
+     *
+     * @param state the state of all classes, [classes] or [classes, features]
+     * @param number tells the states of one update apart, 0 or 1
+     * @return the rows, which {@link #setRows} takes
+     */
+    Tensor rowsOf(Tensor state, int number) {
+        if (classes == null) {
+            return state.narrow(0, start, length);
+        }
+        if (state.dim() == 1) {
+            return state.index_select(0, classes);
+        }
+        Tensor place = buffers.work(FIRST_STATE + number, length);
+        return torch.index_select_out(place, state, 0, classes);
+    }
+
+    /** Writes changed rows of a state back, if they are a copy. */
+    void setRows(Tensor state, Tensor rows) {
+        if (classes != null) {
+            state.index_copy_(0, classes, rows);
+        }
     }
 }

@@ -2,6 +2,7 @@ package io.djltp.bridge;
 
 import java.util.Arrays;
 import java.util.Comparator;
+import java.util.stream.IntStream;
 
 /**
  * The labels of a batch as one rank sees them: which rows count, and which rows have a class of
@@ -13,6 +14,7 @@ final class LabelRows {
     final boolean[] counts; // whether a row counts
     final long[] rows; // the rows with a label of this rank, by label
     final long[] classes; // their labels, counted from the first class of the rank
+    final long[] sample; // if not null, the labels are positions in these classes
 
     /**
      * Checks and sorts labels.
@@ -49,10 +51,37 @@ final class LabelRows {
         valid = counted;
         rows = sortedRows(labels, first, length);
         classes = Arrays.stream(rows).map(row -> labels[(int) row] - first).toArray();
+        sample = null;
+    }
+
+    private LabelRows(LabelRows all, long[] sample) {
+        valid = all.valid;
+        counts = all.counts;
+        rows = all.rows;
+        classes = Arrays.stream(all.classes).map(c -> Arrays.binarySearch(sample, c)).toArray();
+        this.sample = sample;
+    }
+
+    /**
+     * Returns the same labels among some of the classes.
+     *
+     * @param ascending classes of the rank in ascending order, all labels of the rank among them
+     * @return the labels as positions in these classes
+     */
+    LabelRows in(long[] ascending) {
+        return new LabelRows(this, ascending);
+    }
+
+    /** Returns those labels that count. */
+    long[] counted(long[] labels) {
+        return IntStream.range(0, labels.length)
+                .filter(i -> counts[i])
+                .mapToLong(i -> labels[i])
+                .toArray();
     }
 
     private long[] sortedRows(long[] labels, long first, long length) {
-        return java.util.stream.IntStream.range(0, labels.length)
+        return IntStream.range(0, labels.length)
                 .filter(i -> counts[i] && labels[i] >= first && labels[i] < first + length)
                 .boxed()
                 .sorted(Comparator.comparingLong(i -> labels[i]))

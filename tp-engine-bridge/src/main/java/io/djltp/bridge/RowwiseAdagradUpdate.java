@@ -35,9 +35,10 @@ final class RowwiseAdagradUpdate extends WeightUpdate {
         }
         Tensor squares = chunk.spare();
         torch.mul_out(squares, gradient, gradient);
-        Tensor rows = rowsOf(sums, chunk);
+        Tensor rows = chunk.rowsOf(sums, 0);
         Tensor means = squares.mean(new long[] {1}, false, new ScalarTypeOptional());
         rows.add_(means);
+        chunk.setRows(sums, rows);
         Tensor divisor = torch.sqrt_out(means, rows).add_(new Scalar(epsilon));
         weight.addcdiv_(gradient, divisor.unsqueeze(1), new Scalar(-learningRate));
     }

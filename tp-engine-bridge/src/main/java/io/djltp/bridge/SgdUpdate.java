@@ -39,7 +39,7 @@ final class SgdUpdate extends WeightUpdate {
             }
             return;
         }
-        Tensor moved = rowsOf(state, chunk);
+        Tensor moved = chunk.rowsOf(state, 0);
         if (settings.clip() > 0) {
             moved.mul_(new Scalar(momentum));
             moved.add_(chunk.whole(settings), new Scalar(learningRate));
@@ -50,6 +50,7 @@ final class SgdUpdate extends WeightUpdate {
             moved.add_(weight, new Scalar(decay));
         }
         weight.sub_(moved);
+        chunk.setRows(state, moved);
     }
 
     private static void scale(Tensor weight, float factor) {

@@ -8,7 +8,11 @@ import org.bytedeco.pytorch.global.torch;
 /**
  * How the weights of a rank are updated, some of their rows at a time, by a gradient that is not
  * kept: what DJL's optimizers do to a whole weight, with the same result. Holds the state of one
- * weight.
+ * weight, in float32.
+ *
+ * <p>Of a step that computes with a part of the classes, the rows of the others and their state are
+ * neither read nor written: they do not decay, and their momentum waits. The number of the step, by
+ * which Adam corrects its means, is that of all steps.
  */
 @SuppressWarnings("try") // a scope is used by being open
 public abstract class WeightUpdate implements AutoCloseable {
@@ -93,11 +97,6 @@ public abstract class WeightUpdate implements AutoCloseable {
 
     /** Updates some rows; other rows may be updated by other threads at the same time. */
     abstract void apply(GradientChunk chunk);
-
-    /** Returns the rows of a state that belong to a chunk. */
-    static Tensor rowsOf(Tensor state, GradientChunk chunk) {
-        return state.narrow(0, chunk.start, chunk.length);
-    }
 
     /** Returns zeros that live until they are closed. */
     static Tensor zeros(TensorOptions options, long... shape) {
