@@ -1,7 +1,6 @@
 package io.djltp.bridge;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.types.DataType;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
@@ -10,7 +9,6 @@ import io.djltp.collective.ShardRange;
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.NoGradGuard;
 import org.bytedeco.pytorch.Tensor;
-import org.bytedeco.pytorch.global.torch.ScalarType;
 
 /**
  * A linear layer, the softmax cross entropy of its output and the update of its weight in one, for
@@ -46,8 +44,8 @@ public final class FusedCrossEntropy implements AutoCloseable {
     private final long total;
     private final long budget;
     private final long chunk;
+    private final ChunkedEvaluation evaluation;
     private ChunkBuffers buffers;
-    private ChunkBuffers rankingBuffers;
     private FusedPass pass; // whose update is to come
     private long steps;
 
@@ -67,6 +65,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
         this.total = total;
         this.budget = budget;
         this.chunk = chunk;
+        evaluation = new ChunkedEvaluation(group, range, total, budget, chunk);
     }
 
     /**
@@ -95,7 +94,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
     public Result evaluate(
             NDArray features, NDArray weight, NDArray bias, NDArray labels, LossOptions options) {
         pass = null;
-        LabelRows rows = labelRows(features, labels, options);
+        LabelRows rows = LabelRows.of(features, labels, range, total, options.ignoreIndex());
         try (PointerScope scope = new PointerScope();
                 NoGradGuard guard = new NoGradGuard()) {
             Tensor x = rows(features);
@@ -151,61 +150,22 @@ public final class FusedCrossEntropy implements AutoCloseable {
     }
 
     /**
-     * Returns how many classes of all ranks come before the label of each row in the order of the
-     * logits, see {@link RowOps#countBefore}. The logits exist a chunk at a time.
+     * Returns what is computed from the same logits without training.
      *
-     * @param features the features, [x1, ..., xn, features]
-     * @param weight the rank's shard of the weight
-     * @param bias the rank's shard of the bias, or {@code null}
-     * @param labels the labels, [x1, ..., xn], of any numeric type
-     * @return the counts, int64 [rows], attached to the manager of the features
+     * @return the evaluation, which is closed with this
      */
-    public NDArray countBefore(NDArray features, NDArray weight, NDArray bias, NDArray labels) {
-        LabelRows rows = labelRows(features, labels, new LossOptions(Long.MIN_VALUE, 0, 0));
-        try (PointerScope scope = new PointerScope();
-                NoGradGuard guard = new NoGradGuard()) {
-            Tensor x = ChunkRanking.wide(rows(features));
-            prepareRanking(x, weight);
-            ChunkedLinear linear = linear(rankingBuffers, weight, bias);
-            ChunkRanking ranking = new ChunkRanking(rankingBuffers, linear, rows, x);
-            Tensor logits = ranking.labelLogits();
-            allReduce(logits, ReduceOp.SUM);
-            Tensor before = ranking.countBefore(logits, localLabels(labels));
-            allReduce(before, ReduceOp.SUM);
-            return TensorView.toArray(before, features.getManager());
-        }
+    public ChunkedEvaluation evaluation() {
+        return evaluation;
     }
 
-    private static ChunkedLinear linear(ChunkBuffers buffers, NDArray weight, NDArray bias) {
+    static ChunkedLinear linear(ChunkBuffers buffers, NDArray weight, NDArray bias) {
         return new ChunkedLinear(
                 buffers,
                 TensorView.of(weight).tensor().detach(),
                 bias == null ? null : TensorView.of(bias).tensor().detach());
     }
 
-    private Tensor localLabels(NDArray labels) {
-        Tensor ids = TensorView.of(labels).tensor().to(ScalarType.Long).reshape(-1);
-        return ids.sub(new org.bytedeco.pytorch.Scalar(range.start()));
-    }
-
-    private LabelRows labelRows(NDArray features, NDArray labels, LossOptions options) {
-        long last = features.getShape().get(features.getShape().dimension() - 1);
-        if (labels.size() * last != features.size()) {
-            throw new IllegalArgumentException(
-                    "The labels "
-                            + labels.getShape()
-                            + " do not fit the features "
-                            + features.getShape()
-                            + ": one label for each row is needed");
-        }
-        long[] ids;
-        try (NDArray copy = labels.toType(DataType.INT64, true)) {
-            ids = copy.toLongArray();
-        }
-        return new LabelRows(ids, range.start(), range.length(), total, options.ignoreIndex());
-    }
-
-    private static Tensor rows(NDArray features) {
+    static Tensor rows(NDArray features) {
         Tensor tensor = TensorView.of(features).tensor().detach();
         return tensor.reshape(-1, tensor.size(-1));
     }
@@ -216,15 +176,6 @@ public final class FusedCrossEntropy implements AutoCloseable {
             ChunkBuffers larger = newBuffers(rows, x, weight);
             free(buffers);
             buffers = larger;
-        }
-    }
-
-    /** A ranking may come between a loss and its update, with a batch of its own. */
-    private void prepareRanking(Tensor x, NDArray weight) {
-        if (rankingBuffers == null || !rankingBuffers.fits(x.size(0), x.size(1))) {
-            ChunkBuffers larger = newBuffers(x.size(0), x, weight);
-            free(rankingBuffers);
-            rankingBuffers = larger;
         }
     }
 
@@ -265,8 +216,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
     public void close() {
         pass = null;
         free(buffers);
-        free(rankingBuffers);
         buffers = null;
-        rankingBuffers = null;
+        evaluation.close();
     }
 }

@@ -1,5 +1,10 @@
 package io.djltp.bridge;
 
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.DataType;
+
+import io.djltp.collective.ShardRange;
+
 import java.util.Arrays;
 import java.util.Comparator;
 
@@ -49,6 +54,34 @@ final class LabelRows {
         valid = counted;
         rows = sortedRows(labels, first, length);
         classes = Arrays.stream(rows).map(row -> labels[(int) row] - first).toArray();
+    }
+
+    /**
+     * Checks and sorts labels.
+     *
+     * @param features the features, [x1, ..., xn, features]
+     * @param labels the labels over all ranks, [x1, ..., xn], of any numeric type
+     * @param range the classes of the rank
+     * @param total the number of classes of all ranks
+     * @param ignoreIndex the label of rows that do not count
+     * @throws IllegalArgumentException if a label is not a class, or the labels do not fit the
+     *     features
+     */
+    static LabelRows of(
+            NDArray features, NDArray labels, ShardRange range, long total, long ignoreIndex) {
+        long last = features.getShape().get(features.getShape().dimension() - 1);
+        if (labels.size() * last != features.size()) {
+            throw new IllegalArgumentException(
+                    "The labels "
+                            + labels.getShape()
+                            + " do not fit the features "
+                            + features.getShape()
+                            + ": one label for each row is needed");
+        }
+        try (NDArray copy = labels.toType(DataType.INT64, true)) {
+            long[] ids = copy.toLongArray();
+            return new LabelRows(ids, range.start(), range.length(), total, ignoreIndex);
+        }
     }
 
     private long[] sortedRows(long[] labels, long first, long length) {
