@@ -5,6 +5,7 @@ import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
 
 import io.djltp.bridge.ChunkedEvaluation;
 import io.djltp.bridge.TopClasses;
@@ -70,6 +71,17 @@ public class VocabParallelTopK {
         if (!(predictions instanceof ShardedPredictions)) {
             return onRank(predictions.singletonOrThrow());
         }
+        long classes = classes(predictions);
+        if (k > classes) { // an exception on a rank would end them all
+            throw new IllegalArgumentException(
+                    "The "
+                            + k
+                            + " best of "
+                            + classes
+                            + " classes were asked for: 1 to "
+                            + classes
+                            + " can be had");
+        }
         ShardedPredictions sharded = (ShardedPredictions) predictions;
         NDList noLabels = new NDList();
         try (NDArray packed =
@@ -77,6 +89,11 @@ public class VocabParallelTopK {
                         noLabels, (none, own) -> pack(onRank(own.singletonOrThrow())))) {
             return unpack(packed);
         }
+    }
+
+    private static long classes(NDList predictions) {
+        Shape shape = predictions.singletonOrThrow().getShape();
+        return shape.get(shape.dimension() - 1);
     }
 
     private TopClasses onRank(NDArray logits) {

@@ -73,6 +73,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
 
     /** Computes and gathers logits that were left to the evaluators. */
     private NDArray logits(int index) {
+        parts.get(0).checkUpToDate();
         List<NDArray> wholes =
                 ranks.run(
                         context -> {
@@ -119,6 +120,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      */
     NDArray getLoss(NDList labels) {
         if (loss == null || !sameArrays(labels, lossLabels)) {
+            parts.get(0).checkUpToDate();
             ranks.run(
                     context -> {
                         RankOutput part = parts.get(context.getLocalIndex());
@@ -141,6 +143,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     /** {@inheritDoc} */
     @Override
     public NDArray evaluateOnRanks(NDList labels, BiFunction<NDList, NDList, NDArray> evaluator) {
+        parts.get(0).checkUpToDate();
         List<NDArray> results =
                 ranks.run(
                         context -> {

@@ -69,21 +69,26 @@ final class RankOutput {
     }
 
     /**
-     * Tells the rank again how the arrays are cut: another forward pass may have come between.
+     * Checks that what heads compute when they are asked for can still be computed.
      *
      * @throws IllegalStateException if a step has come between, with whose weights the features of
      *     a head make no sense
      */
+    void checkUpToDate() {
+        for (int i = 0; i < layouts.size(); i++) {
+            if (updates(layouts.get(i)) != updates.get(i)) {
+                throw new IllegalStateException(
+                        "The predictions of a layer with optFusedLoss(true) are computed when they"
+                                + " are asked for, and trainer.step() has changed its weight since"
+                                + " the forward pass: evaluate them before the step");
+            }
+        }
+    }
+
+    /** Tells the rank again how the arrays are cut: another forward pass may have come between. */
     void restoreLayouts(ParallelContext context) {
         for (int i = 0; i < layouts.size(); i++) {
             if (layouts.get(i) != null) {
-                if (updates(layouts.get(i)) != updates.get(i)) {
-                    throw new IllegalStateException(
-                            "The predictions of a layer with optFusedLoss(true) are computed when"
-                                    + " they are asked for, and trainer.step() has changed its"
-                                    + " weight since the forward pass: evaluate them before the"
-                                    + " step");
-                }
                 context.setLayout(arrays.get(i), layouts.get(i));
             }
         }
