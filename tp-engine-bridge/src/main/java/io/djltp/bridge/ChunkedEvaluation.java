@@ -58,6 +58,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
      */
     public ChunkedEvaluation(
             Communicator group, ShardRange range, long total, long budget, long chunk) {
+        LibTorch.load(); // before anything else of the preset
         this.group = group;
         this.range = range;
         this.total = total;
