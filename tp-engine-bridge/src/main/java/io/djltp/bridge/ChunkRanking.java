@@ -58,17 +58,41 @@ final class ChunkRanking {
     /**
      * Returns how many classes of this rank come before the label of each row, int64 [rows].
      *
+     * <p>In a chunk before the label's class those count that are not smaller, in one after it
+     * those that are larger: in both one comparison tells, with the label's logit or with the
+     * number next below it. The rows whose label lies in the chunk are few.
+     *
      * @param values the logits of the labels, [rows]
      * @param ids the labels, counted from the first class of the rank, int64 [rows]
      */
     Tensor countBefore(Tensor values, Tensor ids) {
         Tensor before = torch.zeros_like(ids);
+        Scalar least = new Scalar(Float.NEGATIVE_INFINITY);
+        Tensor below = values.nextafter(torch.full_like(values, least));
+        Tensor bottom = values.eq(least); // there is no number below
         for (int i = 0; i < chunks.plan().count(); i++) {
             try (PointerScope scope = new PointerScope()) {
+                long length = chunks.plan().length(i);
+                Tensor logits = chunks.logits(i);
                 Tensor local = ids.sub(new Scalar(chunks.plan().start(i)));
-                before.add_(RowOps.countBefore(chunks.logits(i), values, local));
+                Tensor after = local.ge(new Scalar(length));
+                Tensor limit = torch.where(after, below, values).unsqueeze(1);
+                Tensor counts = logits.le(limit).sum(1).neg_().add_(new Scalar(length));
+                Tensor inside = local.ge(new Scalar(0)).logical_and_(after.logical_not());
+                Tensor rows = inside.logical_or_(bottom).nonzero().squeeze(1);
+                if (rows.size(0) > 0) {
+                    counts.index_copy_(0, rows, closely(logits, values, local, rows));
+                }
+                before.add_(counts);
             }
         }
         return before;
+    }
+
+    private static Tensor closely(Tensor logits, Tensor values, Tensor columns, Tensor rows) {
+        return RowOps.countBefore(
+                logits.index_select(0, rows),
+                values.index_select(0, rows),
+                columns.index_select(0, rows));
     }
 }

@@ -30,10 +30,11 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
 public final class ChunkedEvaluation implements AutoCloseable {
 
     /**
-     * The bytes that the logits of a chunk take on a CPU: few enough for its second cache, where
-     * they are read several times. Each weight is read once, and need not be there.
+     * The bytes that the logits of a chunk take on a CPU: few enough for its caches, where they are
+     * read several times, and enough for the threads of an operation not to wait for each other for
+     * longer than they compute. Each weight is read once, and need not stay there.
      */
-    private static final long CPU_BYTES = 2L << 20;
+    private static final long CPU_BYTES = 4L << 20;
 
     /** A GPU needs enough work for each of its kernels instead. */
     private static final long GPU_BYTES = 256L << 20;
@@ -254,8 +255,9 @@ public final class ChunkedEvaluation implements AutoCloseable {
         Tensor x = FusedCrossEntropy.rows(features).to(ScalarType.Float).contiguous();
         ScalarType type = TensorView.of(weight).tensor().scalar_type().intern();
         prepare(x, x.size(1), weight.getShape().get(0), type != ScalarType.Float);
-        ChunkedLinear linear = FusedCrossEntropy.linear(buffers, weight, bias);
-        return new LogitChunks.OfLinear(buffers, linear, x);
+        Tensor w = TensorView.of(weight).tensor().detach();
+        Tensor b = bias == null ? null : TensorView.of(bias).tensor().detach();
+        return new LogitChunks.OfLinear(buffers, new ChunkedLinear(buffers, w, b), x);
     }
 
     /** Memory for many rows has too small chunks for few. */

@@ -158,7 +158,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
         return evaluation;
     }
 
-    static ChunkedLinear linear(ChunkBuffers buffers, NDArray weight, NDArray bias) {
+    private static ChunkedLinear linear(ChunkBuffers buffers, NDArray weight, NDArray bias) {
         return new ChunkedLinear(
                 buffers,
                 TensorView.of(weight).tensor().detach(),

@@ -225,4 +225,37 @@ public class ChunkedEvaluationTest {
                     }
                 });
     }
+
+    /** Few different logits, forbidden classes and NaN, against the comparison of whole rows. */
+    @Test(dataProvider = "sizes", timeOut = 60_000)
+    public void countsLikeTheWholeRows(int ranks) throws Exception {
+        int classes = 50;
+        float[] weight = new float[classes];
+        long[] labels = new long[2 * classes];
+        float[] x = new float[2 * classes];
+        for (int i = 0; i < classes; i++) {
+            weight[i] = i % 7 == 3 ? Float.NEGATIVE_INFINITY : i % 5;
+            labels[i] = i;
+            labels[classes + i] = i;
+            x[i] = 1;
+            x[classes + i] = i % 9 == 0 ? Float.NaN : 0.5f;
+        }
+        RankThreads.run(
+                ranks,
+                (group, manager) -> {
+                    NDArray w = manager.create(weight, new Shape(classes, 1));
+                    NDArray features = manager.create(x, new Shape(2 * classes, 1));
+                    NDArray ids = manager.create(labels);
+                    NDArray logits = features.matMul(w.transpose());
+                    NDArray own = logits.gather(ids.expandDims(1), 1).flatten();
+                    long[] expected = RowOps.countBefore(logits, own, ids).toLongArray();
+                    for (int chunk : new int[] {1, 7, 0}) {
+                        try (ChunkedEvaluation chunks = evaluation(group, classes, chunk)) {
+                            NDArray before =
+                                    chunks.countBefore(features, rows(w, group), null, ids);
+                            Assert.assertEquals(before.toLongArray(), expected);
+                        }
+                    }
+                });
+    }
 }
