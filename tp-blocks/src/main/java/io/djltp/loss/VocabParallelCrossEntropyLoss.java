@@ -90,7 +90,9 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
         if (head != null) {
             context.getTensorGroup().setIssuer(getClass().getSimpleName());
             NDArray ids = labels.singletonOrThrow();
-            return head.evaluate(logits, ids, options, context.getGradientKeeper());
+            return backward
+                    ? head.evaluate(logits, ids, options, context.getGradientKeeper())
+                    : head.lossOnly(logits, ids, options);
         }
         if (backward && context == null) {
             return evaluateWhole(labels.singletonOrThrow(), logits);

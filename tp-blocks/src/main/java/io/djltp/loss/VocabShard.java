@@ -51,38 +51,8 @@ final class VocabShard {
         }
         Shape shape = logits.getShape();
         long columns = shape.get(shape.dimension() - 1);
-        if (size() > 1) {
-            ShardedLayout layout = context.getLayout(logits);
-            if (layout == null) {
-                throw new IllegalArgumentException(
-                        "The logits "
-                                + shape
-                                + " of rank "
-                                + group.getRank()
-                                + " are not known to be a slice of the classes. A vocabulary"
-                                + " parallel loss needs the output of a ColumnParallelLinear"
-                                + " without optGatherOutput; for gathered logits use DJL's"
-                                + " SoftmaxCrossEntropyLoss.");
-            }
-            ShardRange range = ShardRange.balanced(layout.total(), group.getRank(), size());
-            if (range.length() != columns) {
-                throw new IllegalArgumentException(
-                        "The logits "
-                                + shape
-                                + " of rank "
-                                + group.getRank()
-                                + " should have "
-                                + range.length()
-                                + " of "
-                                + layout.total()
-                                + " classes");
-            }
-            start = range.start();
-            classes = layout.total();
-        } else {
-            start = 0;
-            classes = columns;
-        }
+        classes = classes(context, logits);
+        start = group == null ? 0 : ShardRange.balanced(classes, group.getRank(), size()).start();
         this.logits = Autograd.detach(logits, manager).reshape(-1, columns);
         this.labels = labels.flatten().toType(DataType.INT64, true);
         this.labels.attach(manager);
@@ -101,6 +71,49 @@ final class VocabShard {
         NDArray here = local.gte(0).logicalAnd(local.lt(columns)).logicalAnd(counts);
         owned = here.toType(DataType.FLOAT32, false);
         column = local.mul(here.toType(DataType.INT64, false)); // 0 where not owned
+    }
+
+    /**
+     * Returns the number of classes of all ranks.
+     *
+     * @param context the rank, or {@code null} outside of ranks
+     * @param logits the logits, [x1, ..., xn, classes of this rank]
+     * @return the number of classes
+     * @throws IllegalArgumentException if the logits are not known to be the slice of the rank
+     */
+    static long classes(ParallelContext context, NDArray logits) {
+        Shape shape = logits.getShape();
+        long columns = shape.get(shape.dimension() - 1);
+        Communicator group = context == null ? null : context.getTensorGroup();
+        if (group == null || group.getSize() == 1) {
+            return columns;
+        }
+        ShardedLayout layout = context.getLayout(logits);
+        if (layout == null) {
+            throw new IllegalArgumentException(
+                    "The logits "
+                            + shape
+                            + " of rank "
+                            + group.getRank()
+                            + " are not known to be a slice of the classes. A vocabulary"
+                            + " parallel loss needs the output of a ColumnParallelLinear"
+                            + " without optGatherOutput; for gathered logits use DJL's"
+                            + " SoftmaxCrossEntropyLoss.");
+        }
+        ShardRange range = ShardRange.balanced(layout.total(), group.getRank(), group.getSize());
+        if (range.length() != columns) {
+            throw new IllegalArgumentException(
+                    "The logits "
+                            + shape
+                            + " of rank "
+                            + group.getRank()
+                            + " should have "
+                            + range.length()
+                            + " of "
+                            + layout.total()
+                            + " classes");
+        }
+        return layout.total();
     }
 
     private void checkRange(NDArray counts, long ignoreIndex) {

@@ -7,6 +7,7 @@ import io.djltp.bridge.Autograd;
 import io.djltp.bridge.FusedCrossEntropy;
 import io.djltp.bridge.GradientKeeper;
 import io.djltp.bridge.LossOptions;
+import io.djltp.bridge.TopClasses;
 import io.djltp.bridge.WeightUpdate;
 
 import java.util.function.Supplier;
@@ -29,6 +30,7 @@ public final class FusedHead implements AutoCloseable {
     private NDArray biasGradient;
     private WeightUpdate update;
     private long losses;
+    private long updates;
     private Float scale; // of the loss in the backward pass, null before it
 
     /**
@@ -131,7 +133,51 @@ public final class FusedHead implements AutoCloseable {
      * @return the counts, int64 [rows]
      */
     public NDArray countBefore(NDArray features, NDArray labels) {
-        return function.countBefore(features, weightValue, biasValue, labels);
+        return function.evaluation().countBefore(features, weightValue, biasValue, labels);
+    }
+
+    /**
+     * Computes the loss of features that are not trained on. A gradient that no step has used stays
+     * as it is.
+     *
+     * @param features the features
+     * @param labels the labels
+     * @param options the options of the loss
+     * @return the loss, a scalar
+     */
+    public NDArray lossOnly(NDArray features, NDArray labels, LossOptions options) {
+        return function.evaluation().loss(features, weightValue, biasValue, labels, options);
+    }
+
+    /**
+     * Returns the best classes of all ranks for each row.
+     *
+     * @param features the features
+     * @param k how many are wanted
+     * @param withProbabilities whether their probabilities are wanted too
+     * @return the best classes
+     */
+    public TopClasses topK(NDArray features, int k, boolean withProbabilities) {
+        return function.evaluation().topK(features, weightValue, biasValue, k, withProbabilities);
+    }
+
+    /**
+     * Returns the rank's slice of the logits after all.
+     *
+     * @param features the features
+     * @return the logits, [x1, ..., xn, classes/p]
+     */
+    public NDArray logits(NDArray features) {
+        return function.evaluation().logits(features, weightValue, biasValue);
+    }
+
+    /**
+     * Returns how often the weight has been updated. Features are of use until the next time.
+     *
+     * @return the number of updates
+     */
+    public long getUpdates() {
+        return updates;
     }
 
     /**
@@ -178,6 +224,7 @@ public final class FusedHead implements AutoCloseable {
         NDArray target = withBias ? biasGradient : null;
         function.update(weightValue, biasValue, target, begun, scale);
         scale = null;
+        updates++;
         return target;
     }
 

@@ -73,7 +73,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
         NDArray weight = parameterStore.getValue(weight(), input.getDevice(), training);
         NDArray bias = parameterStore.getValue(bias(), input.getDevice(), training);
         boolean alone = context == null || context.getTensorGroup().getSize() == 1;
-        boolean fused = context != null && training && isFused(context);
+        boolean fused = context != null && isFused(context);
         if (alone && !fused) {
             checkInput(input, weight().getShape().get(1));
             return new NDList(forwardWhole(input, weight, bias));
@@ -90,7 +90,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
         }
         return new NDList(
                 fused
-                        ? forwardFused(context, input, gather, weight, bias)
+                        ? forwardFused(context, input, gather, weight, bias, training)
                         : forwardRank(context, input, gather, weight, bias));
     }
 
@@ -107,7 +107,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
     }
 
     /**
-     * Returns whether a rank leaves its output to the loss in training.
+     * Returns whether a rank leaves its output to the loss and the evaluators.
      *
      * @param context the rank
      * @return whether {@link #forwardFused} takes the place of {@link #forwardRank}
@@ -117,13 +117,14 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
     }
 
     /**
-     * Returns what the loss computes the rank's output from.
+     * Returns what the loss and the evaluators compute the rank's output from.
      *
      * @param context the rank
      * @param input the input, whole over the batch
      * @param gathered whether {@code input} was just gathered from all ranks
      * @param weight the rank's shard of the weight
      * @param bias the rank's shard of the bias, or {@code null}
+     * @param training whether the loss will be differentiated
      * @return the features, with a layout that says what they are
      */
     NDArray forwardFused(
@@ -131,7 +132,8 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
             NDArray input,
             boolean gathered,
             NDArray weight,
-            NDArray bias) {
+            NDArray bias,
+            boolean training) {
         throw new UnsupportedOperationException();
     }
 

@@ -155,9 +155,12 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
             NDArray input,
             boolean gathered,
             NDArray weight,
-            NDArray bias) {
+            NDArray bias,
+            boolean training) {
         NDArray x = input;
-        if (!TensorView.of(input).requiresGradient()) {
+        if (!training) {
+            x = Autograd.detach(input, input.getManager()); // an array of its own
+        } else if (!TensorView.of(input).requiresGradient()) {
             x = Autograd.detach(input, input.getManager());
             x.setRequiresGradient(true); // for the loss to be differentiated at all
         } else if (!gathered && context.getTensorGroup().getSize() > 1) {
@@ -169,6 +172,15 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         head.setValues(weight, bias);
         context.setLayout(x, new ShardedLayout(weight().getShape().get(0), head));
         return x;
+    }
+
+    /**
+     * Returns the margin that the layer is trained with.
+     *
+     * @return the margin, or {@code null}
+     */
+    public Margin getMargin() {
+        return head.margin();
     }
 
     private FusedHead newHead(ParallelContext context) {
@@ -225,11 +237,12 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
          * Sets whether layer, loss and update of the weight are computed in one, a chunk of the
          * classes at a time, under a {@link io.djltp.training.ParallelTrainer}: for a last layer
          * with so many classes that its logits, or the gradient of its weight, are too large or too
-         * slow to be had. In training the layer then returns its input, which {@link
-         * io.djltp.loss.VocabParallelCrossEntropyLoss} and {@link
-         * io.djltp.loss.VocabParallelAccuracy} know what to do with, and no other loss. The weight
-         * has no gradient, and gradients cannot be accumulated over several batches. In DATA mode
-         * with several ranks this has no effect. Default: false.
+         * slow to be had. The layer then returns its input, which {@link
+         * io.djltp.loss.VocabParallelCrossEntropyLoss}, {@link io.djltp.loss.VocabParallelAccuracy}
+         * and {@link io.djltp.loss.VocabParallelTopK} know what to do with, and no other loss. The
+         * predictions of {@code trainer.evaluate} are computed as a whole if anything else reads
+         * them. The weight has no gradient, and gradients cannot be accumulated over several
+         * batches. In DATA mode with several ranks this has no effect. Default: false.
          *
          * @param fused whether layer, loss and update are one
          * @return this builder

@@ -9,6 +9,7 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.bridge.Autograd;
 import io.djltp.loss.ShardedPredictions;
 import io.djltp.mesh.RankPool;
+import io.djltp.mesh.ShardedLayout;
 
 import java.util.List;
 import java.util.function.BiFunction;
@@ -16,8 +17,10 @@ import java.util.function.BiFunction;
 /**
  * The output of a forward pass on all ranks. To DJL it is the list of the output arrays of the
  * whole batch, none of them part of a graph; arrays that are cut over the ranks by class are
- * stand-ins. The graphs stay with the ranks, and so does the loss.
+ * stand-ins. Logits that nobody has computed yet are, if they are not trained on, computed when
+ * something reads them. The graphs stay with the ranks, and so does the loss.
  */
+@SuppressWarnings("try") // a scope is used by being open
 final class ParallelOutput extends NDList implements ShardedPredictions {
 
     private static final long serialVersionUID = 1L;
@@ -37,27 +40,58 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      * @param manager the manager of what is kept of the forward pass
      * @param lossOnRanks the loss
      * @param parts the output of each rank
+     * @param training whether the output is trained on
      */
     ParallelOutput(
-            RankPool ranks, NDManager manager, LossOnRanks lossOnRanks, List<RankOutput> parts) {
+            RankPool ranks,
+            NDManager manager,
+            LossOnRanks lossOnRanks,
+            List<RankOutput> parts,
+            boolean training) {
         this.ranks = ranks;
         this.manager = manager;
         this.lossOnRanks = lossOnRanks;
         this.parts = parts;
         RankOutput first = parts.get(0);
         for (int i = 0; i < first.arrays.size(); i++) {
-            add(wholeArray(first, i));
+            add(wholeArray(first, i, training));
         }
     }
 
-    private NDArray wholeArray(RankOutput first, int index) {
+    private NDArray wholeArray(RankOutput first, int index, boolean training) {
         NDArray array = first.arrays.get(index);
-        if (first.getLayout(index) != null) {
+        ShardedLayout layout = first.getLayout(index);
+        if (layout != null) {
             Shape shape = array.getShape();
             Shape leading = shape.slice(0, shape.dimension() - 1);
-            return ShardedArray.of(array, leading.add(first.getLayout(index).total()));
+            boolean onDemand = layout.head() != null && !training;
+            return ShardedArray.of(
+                    array, leading.add(layout.total()), onDemand ? () -> logits(index) : null);
         }
         return concatenated(parts.stream().map(part -> part.arrays.get(index)).toList());
+    }
+
+    /** Computes and gathers logits that were left to the evaluators. */
+    private NDArray logits(int index) {
+        parts.get(0).checkUpToDate();
+        List<NDArray> wholes =
+                ranks.run(
+                        context -> {
+                            RankOutput part = parts.get(context.getLocalIndex());
+                            part.restoreLayouts(context);
+                            ShardedLayout layout = part.getLayout(index);
+                            try (Autograd.GradMode mode = Autograd.gradMode(false);
+                                    NDManager scope = manager.newSubManager(context.getDevice())) {
+                                NDArray features = Autograd.detach(part.arrays.get(index), scope);
+                                NDArray own = layout.head().logits(features);
+                                NDArray whole =
+                                        context.getMappings().gatherFromRegion(own, layout.total());
+                                whole.attach(manager);
+                                return whole;
+                            }
+                        });
+        wholes.subList(1, wholes.size()).forEach(NDArray::close);
+        return wholes.get(0);
     }
 
     /** Puts the ranks' rows together where the batch was cut; else all have the same. */
@@ -86,6 +120,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      */
     NDArray getLoss(NDList labels) {
         if (loss == null || !sameArrays(labels, lossLabels)) {
+            parts.get(0).checkUpToDate();
             ranks.run(
                     context -> {
                         RankOutput part = parts.get(context.getLocalIndex());
@@ -108,6 +143,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     /** {@inheritDoc} */
     @Override
     public NDArray evaluateOnRanks(NDList labels, BiFunction<NDList, NDList, NDArray> evaluator) {
+        parts.get(0).checkUpToDate();
         List<NDArray> results =
                 ranks.run(
                         context -> {

@@ -16,6 +16,7 @@ final class RankOutput {
     final NDList arrays = new NDList();
     boolean batchCut; // whether the rank has its rows only, or all
     private final List<ShardedLayout> layouts = new ArrayList<>(); // null where not cut
+    private final List<Long> updates = new ArrayList<>(); // of the heads at the forward pass
     NDArray loss; // of the rank's part of the batch
     NDArray reported; // the loss of the whole batch
     float share = 1; // what the rank's loss counts for in the loss of the batch
@@ -32,8 +33,14 @@ final class RankOutput {
         arrays.addAll(output);
         batchCut = context.isBatchSharded();
         for (NDArray array : arrays) {
-            layouts.add(context.getLayout(array));
+            ShardedLayout layout = context.getLayout(array);
+            layouts.add(layout);
+            updates.add(updates(layout));
         }
+    }
+
+    private static long updates(ShardedLayout layout) {
+        return layout == null || layout.head() == null ? 0 : layout.head().getUpdates();
     }
 
     ShardedLayout getLayout(int index) {
@@ -59,6 +66,23 @@ final class RankOutput {
     void closeScopes() {
         scopes.forEach(NDManager::close);
         scopes.clear();
+    }
+
+    /**
+     * Checks that what heads compute when they are asked for can still be computed.
+     *
+     * @throws IllegalStateException if a step has come between, with whose weights the features of
+     *     a head make no sense
+     */
+    void checkUpToDate() {
+        for (int i = 0; i < layouts.size(); i++) {
+            if (updates(layouts.get(i)) != updates.get(i)) {
+                throw new IllegalStateException(
+                        "The predictions of a layer with optFusedLoss(true) are computed when they"
+                                + " are asked for, and trainer.step() has changed its weight since"
+                                + " the forward pass: evaluate them before the step");
+            }
+        }
     }
 
     /** Tells the rank again how the arrays are cut: another forward pass may have come between. */

@@ -7,19 +7,24 @@ import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
+import java.util.function.Supplier;
 
 /**
- * Stands for an array whose slices lie on the ranks: it has a shape, a type and a device, and
- * refuses to be computed with, because a result on one slice would be wrong without a sign of it.
+ * Stands for an array whose slices lie on the ranks: it has a shape, a type and a device. To be
+ * computed with it has to be made whole, if it can be; else it refuses, because a result on one
+ * slice would be wrong without a sign of it.
  */
 final class ShardedArray implements InvocationHandler {
 
     private final NDArray slice;
     private final Shape shape;
+    private final Supplier<NDArray> maker; // null if it cannot be made whole
+    private NDArray whole; // once it was asked for
 
-    private ShardedArray(NDArray slice, Shape shape) {
+    private ShardedArray(NDArray slice, Shape shape, Supplier<NDArray> maker) {
         this.slice = slice;
         this.shape = shape;
+        this.maker = maker;
     }
 
     /**
@@ -27,14 +32,15 @@ final class ShardedArray implements InvocationHandler {
      *
      * @param slice one of the slices
      * @param shape the shape of the whole
+     * @param maker makes the whole when it is computed with, or {@code null} to refuse that
      * @return the stand-in
      */
-    static NDArray of(NDArray slice, Shape shape) {
+    static NDArray of(NDArray slice, Shape shape, Supplier<NDArray> maker) {
         return (NDArray)
                 Proxy.newProxyInstance(
                         NDArray.class.getClassLoader(),
                         new Class<?>[] {NDArray.class},
-                        new ShardedArray(slice, shape));
+                        new ShardedArray(slice, shape, maker));
     }
 
     /** {@inheritDoc} */
@@ -56,7 +62,7 @@ final class ShardedArray implements InvocationHandler {
             case "getManager":
             case "getName":
             case "getUid":
-                return ask(method, args);
+                return ask(slice, method, args);
             case "attach":
             case "detach":
             case "tempAttach":
@@ -65,6 +71,9 @@ final class ShardedArray implements InvocationHandler {
             case "close":
                 return null; // the slices belong to the ranks' output
             default:
+                if (maker != null) {
+                    return ask(whole(), method, args);
+                }
                 throw new UnsupportedOperationException(
                         "The predictions "
                                 + shape
@@ -76,9 +85,16 @@ final class ShardedArray implements InvocationHandler {
         }
     }
 
-    private Object ask(Method method, Object[] args) throws Throwable {
+    private synchronized NDArray whole() {
+        if (whole == null) {
+            whole = maker.get();
+        }
+        return whole;
+    }
+
+    private static Object ask(NDArray array, Method method, Object[] args) throws Throwable {
         try {
-            return method.invoke(slice, args);
+            return method.invoke(array, args);
         } catch (InvocationTargetException e) {
             throw e.getCause();
         }

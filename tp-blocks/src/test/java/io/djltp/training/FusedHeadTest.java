@@ -250,7 +250,7 @@ public class FusedHeadTest {
                 .freezeParameters(true, p -> "weight".equals(p.getName()));
     }
 
-    /** Predictions and their accuracy, in training in chunks and in evaluation whole. */
+    /** Predictions and their accuracy, in training and in evaluation. */
     @Test(timeOut = 60_000)
     public void evaluates() {
         List<float[]> results = new ArrayList<>();

@@ -4,23 +4,17 @@ import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
-import org.bytedeco.pytorch.global.torch.ScalarType;
 
 /** Where labels come in the order of logits that exist a chunk of classes at a time. */
 @SuppressWarnings("try") // a scope is used by being open
 final class ChunkRanking {
 
-    private final ChunkBuffers buffers;
-    private final ChunkedLinear linear;
+    private final LogitChunks chunks;
     private final LabelRows labels;
-    private final Tensor features; // [rows, features], float32
 
-    ChunkRanking(ChunkBuffers buffers, ChunkedLinear linear, LabelRows labels, Tensor features) {
-        this.buffers = buffers;
-        this.linear = linear;
+    ChunkRanking(LogitChunks chunks, LabelRows labels) {
+        this.chunks = chunks;
         this.labels = labels;
-        this.features = features;
-        buffers.setRows(features.size(0));
     }
 
     /**
@@ -28,50 +22,77 @@ final class ChunkRanking {
      * others, [rows]. It is computed as those that it is compared with, to the last bit.
      */
     Tensor labelLogits() {
-        Tensor found = torch.zeros(new long[] {features.size(0)}, buffers.options());
-        for (int i = 0; i < buffers.plan().count(); i++) {
-            long start = buffers.plan().start(i);
-            int from = labels.from(start);
-            int to = labels.from(start + buffers.plan().length(i));
-            if (from == to) {
-                continue;
-            }
-            try (PointerScope scope = new PointerScope()) {
-                Tensor rows = buffers.index(labels.rows).narrow(0, from, to - from);
-                Tensor classes = buffers.index(labels.classes).narrow(0, from, to - from);
-                Tensor own = logits(i).index_select(0, rows);
-                Tensor columns = classes.sub_(new Scalar(start)).unsqueeze(1);
-                found.index_add_(0, rows, own.gather(1, columns).squeeze(1));
+        Tensor found = torch.zeros(new long[] {chunks.rows}, chunks.buffers.options());
+        for (int i = 0; i < chunks.plan().count(); i++) {
+            if (hasLabels(i)) {
+                try (PointerScope scope = new PointerScope()) {
+                    addLabelLogits(i, chunks.logits(i), found);
+                }
             }
         }
         return found;
     }
 
+    private boolean hasLabels(int index) {
+        long start = chunks.plan().start(index);
+        return labels.from(start) < labels.from(start + chunks.plan().length(index));
+    }
+
+    /** Adds to each row the logit of its label, if it lies in a chunk. */
+    void addLabelLogits(int index, Tensor logits, Tensor target) {
+        long start = chunks.plan().start(index);
+        int from = labels.from(start);
+        int to = labels.from(start + chunks.plan().length(index));
+        if (from < to) {
+            Tensor rows = part(labels.rows, from, to);
+            Tensor columns = part(labels.classes, from, to).sub_(new Scalar(start)).unsqueeze(1);
+            Tensor own = logits.index_select(0, rows).gather(1, columns).squeeze(1);
+            target.index_add_(0, rows, own.to(target.scalar_type()));
+        }
+    }
+
+    private Tensor part(long[] values, int from, int to) {
+        return chunks.buffers.index(values).narrow(0, from, to - from);
+    }
+
     /**
      * Returns how many classes of this rank come before the label of each row, int64 [rows].
+     *
+     * <p>In a chunk before the label's class those count that are not smaller, in one after it
+     * those that are larger: in both one comparison tells, with the label's logit or with the
+     * number next below it. The rows whose label lies in the chunk are few.
      *
      * @param values the logits of the labels, [rows]
      * @param ids the labels, counted from the first class of the rank, int64 [rows]
      */
     Tensor countBefore(Tensor values, Tensor ids) {
         Tensor before = torch.zeros_like(ids);
-        for (int i = 0; i < buffers.plan().count(); i++) {
+        Scalar least = new Scalar(Float.NEGATIVE_INFINITY);
+        Tensor below = values.nextafter(torch.full_like(values, least));
+        Tensor bottom = values.eq(least); // there is no number below
+        for (int i = 0; i < chunks.plan().count(); i++) {
             try (PointerScope scope = new PointerScope()) {
-                Tensor local = ids.sub(new Scalar(buffers.plan().start(i)));
-                before.add_(RowOps.countBefore(logits(i), values, local));
+                long length = chunks.plan().length(i);
+                Tensor logits = chunks.logits(i);
+                Tensor local = ids.sub(new Scalar(chunks.plan().start(i)));
+                Tensor after = local.ge(new Scalar(length));
+                Tensor limit = torch.where(after, below, values).unsqueeze(1);
+                Tensor counts = logits.le(limit).sum(1).neg_().add_(new Scalar(length));
+                Tensor inside = local.ge(new Scalar(0)).logical_and_(after.logical_not());
+                Tensor rows = inside.logical_or_(bottom).nonzero().squeeze(1);
+                if (rows.size(0) > 0) {
+                    counts.index_copy_(0, rows, closely(logits, values, local, rows));
+                }
+                before.add_(counts);
             }
         }
         return before;
     }
 
-    private Tensor logits(int index) {
-        Tensor place = buffers.scratch(index);
-        Tensor weight = linear.weight(index);
-        return linear.output(index, place, features, features.size(0), weight);
-    }
-
-    /** Returns features as a ranking needs them. */
-    static Tensor wide(Tensor features) {
-        return features.to(ScalarType.Float).contiguous();
+    private static Tensor closely(Tensor logits, Tensor values, Tensor columns, Tensor rows) {
+        return RowOps.countBefore(
+                logits.index_select(0, rows),
+                values.index_select(0, rows),
+                columns.index_select(0, rows));
     }
 }

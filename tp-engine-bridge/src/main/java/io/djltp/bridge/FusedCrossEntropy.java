@@ -1,7 +1,6 @@
 package io.djltp.bridge;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.types.DataType;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
@@ -10,7 +9,6 @@ import io.djltp.collective.ShardRange;
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.NoGradGuard;
 import org.bytedeco.pytorch.Tensor;
-import org.bytedeco.pytorch.global.torch.ScalarType;
 
 /**
  * A linear layer, the softmax cross entropy of its output and the update of its weight in one, for
@@ -51,9 +49,9 @@ public final class FusedCrossEntropy implements AutoCloseable {
     private final long chunk;
     private final HeadOptions head;
     private final ClassSampler sampler; // or null
+    private final ChunkedEvaluation evaluation;
     private Lanes lanes;
     private FusedMemory memory;
-    private ChunkBuffers rankingBuffers;
     private FusedPass pass; // whose update is to come
     private boolean guarded; // once logits have been too large, they are expected to be
     private long steps;
@@ -97,6 +95,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
         this.chunk = chunk;
         this.head = head;
         sampler = head.isSampled() ? newSampler() : null;
+        evaluation = new ChunkedEvaluation(group, range, total, budget, chunk, head.margin());
     }
 
     private ClassSampler newSampler() {
@@ -135,11 +134,10 @@ public final class FusedCrossEntropy implements AutoCloseable {
     public Result evaluate(
             NDArray features, NDArray weight, NDArray bias, NDArray labels, LossOptions options) {
         pass = null;
-        long[] ids = ids(features, labels);
-        LabelRows rows = labelRows(ids, options);
+        LabelRows rows = LabelRows.of(features, labels, range, total, options.ignoreIndex());
         long used = total;
         if (sampler != null) {
-            used = sampler.countClasses(rows.counted(ids));
+            used = sampler.countClasses(rows.counted());
             rows = rows.in(sampler.draw(steps, rows.classes));
         }
         try (PointerScope scope = new PointerScope();
@@ -211,30 +209,12 @@ public final class FusedCrossEntropy implements AutoCloseable {
     }
 
     /**
-     * Returns how many classes of all ranks come before the label of each row in the order of the
-     * logits, see {@link RowOps#countBefore}. The logits exist a chunk at a time.
+     * Returns what is computed from the same logits without training.
      *
-     * @param features the features, [x1, ..., xn, features]
-     * @param weight the rank's shard of the weight
-     * @param bias the rank's shard of the bias, or {@code null}
-     * @param labels the labels, [x1, ..., xn], of any numeric type
-     * @return the counts, int64 [rows], attached to the manager of the features
+     * @return the evaluation, which is closed with this
      */
-    public NDArray countBefore(NDArray features, NDArray weight, NDArray bias, NDArray labels) {
-        LossOptions options = new LossOptions(Long.MIN_VALUE, 0, 0);
-        LabelRows rows = labelRows(ids(features, labels), options);
-        try (PointerScope scope = new PointerScope();
-                NoGradGuard guard = new NoGradGuard()) {
-            Tensor x = ChunkRanking.wide(rows(features));
-            prepareRanking(x);
-            ChunkedLinear linear = linear(rankingBuffers, weight, bias, null);
-            ChunkRanking ranking = new ChunkRanking(rankingBuffers, linear, rows, x);
-            Tensor logits = ranking.labelLogits();
-            allReduce(logits, ReduceOp.SUM);
-            Tensor before = ranking.countBefore(logits, localLabels(labels));
-            allReduce(before, ReduceOp.SUM);
-            return TensorView.toArray(before, features.getManager());
-        }
+    public ChunkedEvaluation evaluation() {
+        return evaluation;
     }
 
     private ChunkedLinear linear(ChunkBuffers own, NDArray weight, NDArray bias, long[] sample) {
@@ -256,31 +236,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
         return margin;
     }
 
-    private Tensor localLabels(NDArray labels) {
-        Tensor ids = TensorView.of(labels).tensor().to(ScalarType.Long).reshape(-1);
-        return ids.sub(new org.bytedeco.pytorch.Scalar(range.start()));
-    }
-
-    private static long[] ids(NDArray features, NDArray labels) {
-        long last = features.getShape().get(features.getShape().dimension() - 1);
-        if (labels.size() * last != features.size()) {
-            throw new IllegalArgumentException(
-                    "The labels "
-                            + labels.getShape()
-                            + " do not fit the features "
-                            + features.getShape()
-                            + ": one label for each row is needed");
-        }
-        try (NDArray copy = labels.toType(DataType.INT64, true)) {
-            return copy.toLongArray();
-        }
-    }
-
-    private LabelRows labelRows(long[] ids, LossOptions options) {
-        return new LabelRows(ids, range.start(), range.length(), total, options.ignoreIndex());
-    }
-
-    private static Tensor rows(NDArray features) {
+    static Tensor rows(NDArray features) {
         Tensor tensor = TensorView.of(features).tensor().detach();
         return tensor.reshape(-1, tensor.size(-1));
     }
@@ -311,18 +267,6 @@ public final class FusedCrossEntropy implements AutoCloseable {
             memory = larger;
         }
         memory.setRows(rows);
-    }
-
-    /** A ranking may come between a loss and its update, with a batch of its own. */
-    private void prepareRanking(Tensor x) {
-        if (rankingBuffers == null || !rankingBuffers.fits(x.size(0), x.size(1))) {
-            ChunkPlan plan = plans(x.size(0), x, range.length(), 1)[0];
-            ChunkBuffers larger = new ChunkBuffers(plan, x.size(1), x);
-            if (rankingBuffers != null) {
-                rankingBuffers.close();
-            }
-            rankingBuffers = larger;
-        }
     }
 
     private ChunkPlan[] plans(long rows, Tensor x, long classes, int count) {
@@ -361,9 +305,6 @@ public final class FusedCrossEntropy implements AutoCloseable {
             memory.close();
             memory = null;
         }
-        if (rankingBuffers != null) {
-            rankingBuffers.close();
-            rankingBuffers = null;
-        }
+        evaluation.close();
     }
 }

@@ -28,7 +28,7 @@ final class FusedStatistics {
         this.linear = linear;
         this.margin = margin;
         buffers = pass.buffers;
-        rowWeights = rowWeights(pass.labels);
+        rowWeights = rowWeights(pass.labels, buffers);
         labelRows = buffers.index(pass.labels.rows);
         Tensor weights = linear.rows(buffers.index(pass.labels.classes));
         if (linear.isUnit()) {
@@ -37,7 +37,8 @@ final class FusedStatistics {
         labelWeights = weights;
     }
 
-    private Tensor rowWeights(LabelRows labels) {
+    /** Returns what each row counts for in the mean, float64 [rows]. */
+    static Tensor rowWeights(LabelRows labels, ChunkBuffers buffers) {
         float[] counts = new float[labels.counts.length];
         for (int i = 0; i < counts.length; i++) {
             counts[i] = labels.counts[i] ? 1 : 0;
@@ -109,17 +110,31 @@ final class FusedStatistics {
 
     /** Returns the loss, a scalar in float32. */
     Tensor value() {
+        return value(sums, wideLargest(), rowWeights, pass.options, pass.total);
+    }
+
+    /**
+     * Returns the loss, a scalar in float32.
+     *
+     * @param sums the sums of exponentials and the logits of the labels, both above the largest
+     *     logit, and for label smoothing the sums of logits, over all ranks, [2 or 3, rows]
+     * @param largest the largest logits, float64 [rows]
+     * @param rowWeights what each row counts for, [rows]
+     * @param options the options of the loss
+     * @param total the number of classes of all ranks
+     */
+    static Tensor value(
+            Tensor sums, Tensor largest, Tensor rowWeights, LossOptions options, long total) {
         Tensor logSum = sums.select(0, 0).log(); // above the largest logit
         Tensor value = logSum.sub(sums.select(0, 1));
-        if (pass.isSmooth()) {
-            double alpha = pass.options.labelSmoothing();
-            Tensor mean = sums.select(0, 2).div(new Scalar((double) pass.total));
-            mean.sub_(wideLargest());
+        if (options.labelSmoothing() > 0) {
+            double alpha = options.labelSmoothing();
+            Tensor mean = sums.select(0, 2).div(new Scalar((double) total)).sub_(largest);
             value.mul_(new Scalar(1 - alpha)).add_(logSum.sub(mean), new Scalar(alpha));
         }
-        if (pass.options.zLoss() > 0) {
-            Tensor whole = logSum.add(wideLargest());
-            value.add_(whole.square_(), new Scalar((double) pass.options.zLoss()));
+        if (options.zLoss() > 0) {
+            Tensor whole = logSum.add(largest);
+            value.add_(whole.square_(), new Scalar((double) options.zLoss()));
         }
         return value.mul_(rowWeights).sum().to(ScalarType.Float);
     }

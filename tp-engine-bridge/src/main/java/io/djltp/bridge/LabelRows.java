@@ -1,5 +1,10 @@
 package io.djltp.bridge;
 
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.DataType;
+
+import io.djltp.collective.ShardRange;
+
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.stream.IntStream;
@@ -14,6 +19,7 @@ final class LabelRows {
     final boolean[] counts; // whether a row counts
     final long[] rows; // the rows with a label of this rank, by label
     final long[] classes; // their labels, counted from the first class of the rank
+    private final long[] labels; // of all rows
     final long[] sample; // if not null, the labels are positions in these classes
 
     /**
@@ -51,12 +57,14 @@ final class LabelRows {
         valid = counted;
         rows = sortedRows(labels, first, length);
         classes = Arrays.stream(rows).map(row -> labels[(int) row] - first).toArray();
+        this.labels = labels;
         sample = null;
     }
 
     private LabelRows(LabelRows all, long[] sample) {
         valid = all.valid;
         counts = all.counts;
+        labels = all.labels;
         rows = all.rows;
         classes = Arrays.stream(all.classes).map(c -> Arrays.binarySearch(sample, c)).toArray();
         this.sample = sample;
@@ -73,11 +81,39 @@ final class LabelRows {
     }
 
     /** Returns those labels that count. */
-    long[] counted(long[] labels) {
+    long[] counted() {
         return IntStream.range(0, labels.length)
                 .filter(i -> counts[i])
                 .mapToLong(i -> labels[i])
                 .toArray();
+    }
+
+    /**
+     * Checks and sorts labels.
+     *
+     * @param features the features, [x1, ..., xn, features]
+     * @param labels the labels over all ranks, [x1, ..., xn], of any numeric type
+     * @param range the classes of the rank
+     * @param total the number of classes of all ranks
+     * @param ignoreIndex the label of rows that do not count
+     * @throws IllegalArgumentException if a label is not a class, or the labels do not fit the
+     *     features
+     */
+    static LabelRows of(
+            NDArray features, NDArray labels, ShardRange range, long total, long ignoreIndex) {
+        long last = features.getShape().get(features.getShape().dimension() - 1);
+        if (labels.size() * last != features.size()) {
+            throw new IllegalArgumentException(
+                    "The labels "
+                            + labels.getShape()
+                            + " do not fit the features "
+                            + features.getShape()
+                            + ": one label for each row is needed");
+        }
+        try (NDArray copy = labels.toType(DataType.INT64, true)) {
+            long[] ids = copy.toLongArray();
+            return new LabelRows(ids, range.start(), range.length(), total, ignoreIndex);
+        }
     }
 
     private long[] sortedRows(long[] labels, long first, long length) {

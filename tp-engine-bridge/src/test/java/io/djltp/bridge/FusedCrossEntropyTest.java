@@ -325,28 +325,6 @@ public class FusedCrossEntropyTest {
                 });
     }
 
-    /** Equal logits are ranked by class, also where one of them is in another chunk or rank. */
-    @Test(timeOut = 60_000)
-    public void countsTheClassesBeforeALabel() throws Exception {
-        for (int ranks = 1; ranks <= 3; ranks++) {
-            int size = ranks;
-            RankThreads.run(
-                    ranks,
-                    (group, manager) -> {
-                        float[] weight = {1, 3, 2, 3, 0, 3, 5, -1};
-                        ShardRange range = ShardRange.balanced(8, group.getRank(), size);
-                        NDArray w = manager.create(weight).reshape(8, 1).get(index(range));
-                        NDArray x = manager.create(new float[] {1, 1, -1}, new Shape(3, 1));
-                        NDArray labels = manager.create(new long[] {5, 6, 4});
-                        try (FusedCrossEntropy fused =
-                                new FusedCrossEntropy(group, range, 8, ALL, 3)) {
-                            NDArray before = fused.countBefore(x, w.duplicate(), null, labels);
-                            Assert.assertEquals(before.toLongArray(), new long[] {3, 0, 1});
-                        }
-                    });
-        }
-    }
-
     @Test(
             expectedExceptions = IllegalArgumentException.class,
             expectedExceptionsMessageRegExp = ".*too small.*7 rows of 4 classes take 112 bytes.*")

@@ -3,19 +3,22 @@ package io.djltp.examples.lemma;
 import ai.djl.modality.Classifications;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.translate.NoBatchifyTranslator;
 import ai.djl.translate.TranslatorContext;
 
+import io.djltp.bridge.TopClasses;
+import io.djltp.search.ClassSearch;
+
 import java.util.ArrayList;
 import java.util.List;
 
-/** Lets an ordinary DJL predictor turn a word into its best lemmas. */
+/** Lets a DJL predictor of the network's body turn a word into its best lemmas. */
 public final class LemmaTranslator implements NoBatchifyTranslator<String, Classifications> {
 
     private final CharNGrams nGrams;
     private final Lexicon lexicon;
+    private final ClassSearch lemmas;
     private final int best;
 
     /**
@@ -23,11 +26,13 @@ public final class LemmaTranslator implements NoBatchifyTranslator<String, Class
      *
      * @param nGrams how words become rows of the embedding table
      * @param lexicon what the classes mean
-     * @param best how many lemmas are wanted
+     * @param lemmas the search for the best classes
+     * @param best how many lemmas are wanted; if there are fewer, all are
      */
-    public LemmaTranslator(CharNGrams nGrams, Lexicon lexicon, int best) {
+    public LemmaTranslator(CharNGrams nGrams, Lexicon lexicon, ClassSearch lemmas, int best) {
         this.nGrams = nGrams;
         this.lexicon = lexicon;
+        this.lemmas = lemmas;
         this.best = Math.min(best, lexicon.size());
     }
 
@@ -41,15 +46,16 @@ public final class LemmaTranslator implements NoBatchifyTranslator<String, Class
     /** {@inheritDoc} */
     @Override
     public Classifications processOutput(TranslatorContext context, NDList output) {
-        NDArray probabilities = output.singletonOrThrow().flatten().softmax(0);
-        NDList top = probabilities.topK(best, 0, true, true);
-        float[] values = top.get(0).toFloatArray();
-        long[] classes = top.get(1).toType(DataType.INT64, false).toLongArray();
         List<String> names = new ArrayList<>(best);
         List<Double> shares = new ArrayList<>(best);
-        for (int i = 0; i < best; i++) {
-            names.add(lexicon.label((int) classes[i]));
-            shares.add((double) values[i]);
+        try (TopClasses top = lemmas.classify(output.singletonOrThrow(), best);
+                NDArray probabilities = top.probabilities()) {
+            float[] values = probabilities.toFloatArray();
+            long[] classes = top.classes().toLongArray();
+            for (int i = 0; i < best; i++) {
+                names.add(lexicon.label((int) classes[i]));
+                shares.add((double) values[i]);
+            }
         }
         return new Classifications(names, shares);
     }

@@ -5,13 +5,14 @@ import ai.djl.inference.Predictor;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.DataType;
 import ai.djl.training.dataset.Batch;
 import ai.djl.translate.NoopTranslator;
 import ai.djl.translate.TranslateException;
 
+import io.djltp.bridge.TopClasses;
 import io.djltp.examples.lemma.HeldOutSplit;
 import io.djltp.examples.lemma.LemmaDataset;
+import io.djltp.examples.lemma.LemmaSearch;
 
 import java.io.PrintStream;
 import java.util.Arrays;
@@ -19,7 +20,7 @@ import java.util.Locale;
 
 /**
  * The lemmas that a trained model gives to the held-out words, with an ordinary DJL predictor on
- * the whole model.
+ * its body and a search in its head.
  */
 final class HeldOutEvaluation {
 
@@ -42,17 +43,18 @@ final class HeldOutEvaluation {
         best = new long[split.size()][];
         int item = 0;
         try (NDManager manager = NDManager.newBaseManager();
+                LemmaSearch search = new LemmaSearch(model);
                 Predictor<NDList, NDList> predictor =
-                        model.newPredictor(new NoopTranslator(null))) {
+                        search.newPredictor(new NoopTranslator(null))) {
+            int k = (int) Math.min(BEST, search.getLemmas().getClasses());
             for (Batch batch : heldOut.getData(manager)) {
-                NDArray logits = predictor.predict(batch.getData()).singletonOrThrow();
-                int k = (int) Math.min(BEST, logits.getShape().get(1));
-                NDArray classes = logits.topK(k, 1, true, true).get(1);
-                long[] flat = classes.toType(DataType.INT64, false).toLongArray();
-                for (int from = 0; from < flat.length; from += k) {
-                    best[item++] = Arrays.copyOfRange(flat, from, from + k);
+                try (NDArray features = predictor.predict(batch.getData()).singletonOrThrow();
+                        TopClasses top = search.getLemmas().topK(features, k)) {
+                    long[] flat = top.classes().toLongArray();
+                    for (int from = 0; from < flat.length; from += k) {
+                        best[item++] = Arrays.copyOfRange(flat, from, from + k);
+                    }
                 }
-                logits.close();
                 batch.close();
             }
         }

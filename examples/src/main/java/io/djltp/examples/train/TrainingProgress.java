@@ -8,8 +8,9 @@ import ai.djl.training.Trainer;
 import ai.djl.training.dataset.Batch;
 import ai.djl.training.listener.TrainingListenerAdapter;
 
+import io.djltp.bridge.TopClasses;
 import io.djltp.examples.lemma.LemmaDataset;
-import io.djltp.loss.VocabParallelAccuracy;
+import io.djltp.loss.VocabParallelTopK;
 import io.djltp.training.ParallelTrainer;
 
 import me.tongfei.progressbar.ProgressBar;
@@ -26,6 +27,7 @@ import java.util.Locale;
 final class TrainingProgress extends TrainingListenerAdapter implements AutoCloseable {
 
     private static final long EVALUATION_INTERVAL = 20_000_000_000L;
+    private static final int BEST = 5;
 
     private final int maxSteps;
     private final double maxSeconds;
@@ -138,20 +140,33 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
         try (NDManager manager = trainer.getManager().newSubManager()) {
             Batch batch = heldOut.getData(manager).iterator().next();
             NDList predictions = trainer.evaluate(batch.getData());
-            accuracy =
-                    String.format(
-                            Locale.ROOT,
-                            ", held out %.2f top-1 %.2f top-5",
-                            share(new VocabParallelAccuracy(1), batch, predictions),
-                            share(new VocabParallelAccuracy(5), batch, predictions));
+            long classes = predictions.head().getShape().get(1);
+            int k = (int) Math.min(BEST, classes);
+            try (TopClasses best = new VocabParallelTopK(k).evaluate(predictions)) {
+                long[] labels = batch.getLabels().head().toLongArray();
+                long[] found = best.classes().toLongArray();
+                accuracy =
+                        String.format(
+                                Locale.ROOT,
+                                ", held out %.2f top-1 %.2f top-%d",
+                                share(labels, found, k, 1),
+                                share(labels, found, k, k),
+                                k);
+            }
         }
         evaluating += System.nanoTime() - begin;
         nextEvaluation = System.nanoTime() + EVALUATION_INTERVAL;
     }
 
-    private static double share(VocabParallelAccuracy evaluator, Batch batch, NDList predictions) {
-        NDArray right = evaluator.evaluate(batch.getLabels(), predictions);
-        return (double) right.countNonzero().getLong() / right.size();
+    /** Returns the share of labels that are among the first of the k classes that were found. */
+    private static double share(long[] labels, long[] found, int k, int first) {
+        int right = 0;
+        for (int i = 0; i < labels.length; i++) {
+            for (int j = 0; j < first; j++) {
+                right += found[i * k + j] == labels[i] ? 1 : 0;
+            }
+        }
+        return (double) right / labels.length;
     }
 
     /** {@inheritDoc} */

@@ -154,8 +154,10 @@ public class LemmaNetworkTest {
     private static Classifications predict(
             Model model, String word, CharNGrams nGrams, Lexicon lexicon)
             throws TranslateException {
-        try (Predictor<String, Classifications> predictor =
-                model.newPredictor(new LemmaTranslator(nGrams, lexicon, 3))) {
+        try (LemmaSearch search = new LemmaSearch(model);
+                Predictor<String, Classifications> predictor =
+                        search.newPredictor(
+                                new LemmaTranslator(nGrams, lexicon, search.getLemmas(), 3))) {
             return predictor.predict(word);
         }
     }

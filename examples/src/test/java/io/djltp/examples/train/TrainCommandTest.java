@@ -3,6 +3,7 @@ package io.djltp.examples.train;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 
+import io.djltp.examples.ForkedTp;
 import io.djltp.examples.TpRun;
 
 import org.testng.Assert;
@@ -15,6 +16,9 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Comparator;
+import java.util.List;
+import java.util.Map;
+import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
@@ -86,7 +90,21 @@ public class TrainCommandTest {
         TpRun lemma = TpRun.of("lemma", "--model", out.toString(), "ging", "Häusern");
         Assert.assertEquals(lemma.status(), 0, lemma.output());
         Assert.assertEquals(lemma.output().lines().count(), 2 * 6, lemma.output());
-        Assert.assertTrue(lemma.output().contains("Häusern"), lemma.output());
+        Assert.assertTrue(
+                Pattern.compile("(?m)^Häusern \\(\\d+\\.\\d ms\\)$").matcher(lemma.output()).find(),
+                lemma.output());
+    }
+
+    /** As from a shell: there nothing has loaded libtorch before. */
+    @Test(dependsOnMethods = "testTrainsSavesAndAnswers", timeOut = 60_000)
+    public void testAnswersInAProcessOfItsOwn() throws IOException, InterruptedException {
+        String model = folder.resolve("mixed").toString();
+        try (ForkedTp lemma =
+                ForkedTp.start(Map.of(), List.of("lemma", "--model", model, "ging"))) {
+            ForkedTp.Result result = lemma.await();
+            Assert.assertEquals(result.status(), 0, result.toString());
+            Assert.assertEquals(result.out().lines().count(), 6, result.toString());
+        }
     }
 
     @Test(timeOut = 60_000)

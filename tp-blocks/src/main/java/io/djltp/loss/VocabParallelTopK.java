@@ -1,0 +1,146 @@
+package io.djltp.loss;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDArrays;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+
+import io.djltp.bridge.ChunkedEvaluation;
+import io.djltp.bridge.TopClasses;
+import io.djltp.collective.Communicator;
+import io.djltp.collective.ShardRange;
+import io.djltp.mesh.FusedHead;
+import io.djltp.mesh.ParallelContext;
+
+/**
+ * The k best classes of logits that are cut over the ranks by class, without gathering them: each
+ * rank looks for its k best, one all-gather brings k logits and classes of each row and rank
+ * together, and every rank takes the best of these. Of equal logits that of the class with the
+ * lower number comes first.
+ *
+ * <pre>{@code
+ * NDList predictions = trainer.evaluate(batch.getData());
+ * try (TopClasses best = new VocabParallelTopK(5).evaluate(predictions)) {
+ *     long[] classes = best.classes().toLongArray();
+ * }
+ * }</pre>
+ *
+ * <p>Takes the predictions of {@code trainer.evaluate}, on all of its ranks at once; on a rank, the
+ * rank's slice or the features of a layer with {@code optFusedLoss}, whose logits are then computed
+ * a chunk of classes at a time; and whole logits.
+ */
+public class VocabParallelTopK {
+
+    private final int k;
+    private final boolean withProbabilities;
+
+    /**
+     * Looks for the best classes and their logits.
+     *
+     * @param k how many classes are wanted, 1 or more
+     */
+    public VocabParallelTopK(int k) {
+        this(k, false);
+    }
+
+    /**
+     * Looks for the best classes, their logits and, if wanted, their probabilities, which take a
+     * sum over all classes.
+     *
+     * @param k how many classes are wanted, 1 or more
+     * @param withProbabilities whether their probabilities are wanted too
+     */
+    public VocabParallelTopK(int k, boolean withProbabilities) {
+        if (k < 1) {
+            throw new IllegalArgumentException("The k of a top-k must be 1 or more: " + k);
+        }
+        this.k = k;
+        this.withProbabilities = withProbabilities;
+    }
+
+    /**
+     * Returns the best classes of each row.
+     *
+     * @param predictions the predictions, one array of [x1, ..., xn, classes]
+     * @return the best classes, [x1, ..., xn, k]
+     * @throws IllegalArgumentException if there are fewer classes than k
+     */
+    public TopClasses evaluate(NDList predictions) {
+        if (!(predictions instanceof ShardedPredictions)) {
+            return onRank(predictions.singletonOrThrow());
+        }
+        long classes = classes(predictions);
+        if (k > classes) { // an exception on a rank would end them all
+            throw new IllegalArgumentException(
+                    "The "
+                            + k
+                            + " best of "
+                            + classes
+                            + " classes were asked for: 1 to "
+                            + classes
+                            + " can be had");
+        }
+        ShardedPredictions sharded = (ShardedPredictions) predictions;
+        NDList noLabels = new NDList();
+        try (NDArray packed =
+                sharded.evaluateOnRanks(
+                        noLabels, (none, own) -> pack(onRank(own.singletonOrThrow())))) {
+            return unpack(packed);
+        }
+    }
+
+    private static long classes(NDList predictions) {
+        Shape shape = predictions.singletonOrThrow().getShape();
+        return shape.get(shape.dimension() - 1);
+    }
+
+    private TopClasses onRank(NDArray logits) {
+        ParallelContext context = ParallelContext.current();
+        Communicator group = context == null ? null : context.getTensorGroup();
+        if (group != null) {
+            group.setIssuer(getClass().getSimpleName());
+        }
+        FusedHead head = FusedHead.of(context, logits);
+        if (head != null) {
+            return head.topK(logits, k, withProbabilities);
+        }
+        long classes = VocabShard.classes(context, logits);
+        ShardRange range =
+                group == null
+                        ? new ShardRange(0, classes)
+                        : ShardRange.balanced(classes, group.getRank(), group.getSize());
+        try (ChunkedEvaluation slice =
+                new ChunkedEvaluation(group, range, classes, Long.MAX_VALUE, 0, null)) {
+            return slice.topK(logits, k, withProbabilities);
+        }
+    }
+
+    /** Puts everything into one array of float64, which holds class numbers exactly. */
+    private NDArray pack(TopClasses best) {
+        try (best;
+                NDList wide = new NDList()) {
+            wide.add(best.classes().toType(DataType.FLOAT64, true));
+            wide.add(best.logits().toType(DataType.FLOAT64, true));
+            if (withProbabilities) {
+                wide.add(best.logProbabilities().toType(DataType.FLOAT64, true));
+            }
+            return NDArrays.concat(wide, -1);
+        }
+    }
+
+    private TopClasses unpack(NDArray packed) {
+        return new TopClasses(
+                part(packed, 0, DataType.INT64),
+                part(packed, 1, DataType.FLOAT32),
+                withProbabilities ? part(packed, 2, DataType.FLOAT32) : null);
+    }
+
+    private NDArray part(NDArray packed, int number, DataType type) {
+        NDIndex columns = new NDIndex().addEllipseDim().addSliceDim(number * k, (number + 1) * k);
+        try (NDArray wide = packed.get(columns)) {
+            return wide.toType(type, true);
+        }
+    }
+}

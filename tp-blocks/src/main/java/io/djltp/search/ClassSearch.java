@@ -1,0 +1,150 @@
+package io.djltp.search;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
+import ai.djl.nn.ParameterList;
+import ai.djl.nn.core.Linear;
+
+import io.djltp.bridge.ChunkedEvaluation;
+import io.djltp.bridge.Margin;
+import io.djltp.bridge.TopClasses;
+import io.djltp.collective.ShardRange;
+import io.djltp.nn.ColumnParallelLinear;
+
+/**
+ * Finds the best classes of a linear layer with many of them, such as the last layer of a trained
+ * classifier, outside of a trainer. The search is exact. It takes the time of reading the weight
+ * once: the logits are computed a chunk of classes at a time, in memory that the next search uses
+ * again, and only the best so far are kept.
+ *
+ * <pre>{@code
+ * try (ClassSearch search = ClassSearch.of(head);
+ *         TopClasses best = search.classify(features, 5)) {
+ *     long[] classes = best.classes().toLongArray();
+ *     float[] probabilities = best.probabilities().toFloatArray();
+ * }
+ * }</pre>
+ *
+ * <p>Uses all intra-op threads of libtorch for one search, and is safe to be shared by threads,
+ * whose searches follow each other. The arrays of the layer stay its own and must not be closed
+ * before the search.
+ */
+public final class ClassSearch implements AutoCloseable {
+
+    private final NDArray weight;
+    private final NDArray bias;
+    private final ChunkedEvaluation chunks;
+
+    /**
+     * Creates the search over a layer's classes.
+     *
+     * @param weight the weight, [classes, features]
+     * @param bias the bias, [classes], or {@code null}
+     * @throws IllegalArgumentException if the shapes are others
+     */
+    public ClassSearch(NDArray weight, NDArray bias) {
+        this(weight, bias, null);
+    }
+
+    private ClassSearch(NDArray weight, NDArray bias, Margin margin) {
+        if (weight.getShape().dimension() != 2) {
+            throw new IllegalArgumentException(
+                    "The weight of a search must be [classes, features], not " + weight.getShape());
+        }
+        long classes = weight.getShape().get(0);
+        if (bias != null && (bias.getShape().dimension() != 1 || bias.size() != classes)) {
+            throw new IllegalArgumentException(
+                    "The bias of a search over "
+                            + classes
+                            + " classes must be ("
+                            + classes
+                            + "), not "
+                            + bias.getShape());
+        }
+        this.weight = weight;
+        this.bias = bias;
+        ShardRange all = new ShardRange(0, classes);
+        chunks = new ChunkedEvaluation(null, all, classes, Long.MAX_VALUE, 0, margin);
+    }
+
+    /**
+     * Creates the search over the classes of a layer that has been trained or loaded: a {@link
+     * Linear}, or a {@link ColumnParallelLinear} whose trainer is closed. Where the latter has a
+     * margin, the nearest classes are those with the largest cosines.
+     *
+     * @param layer the layer
+     * @return the search
+     * @throws IllegalArgumentException if the block is no linear layer
+     * @throws IllegalStateException if it has no weight yet
+     */
+    public static ClassSearch of(Block layer) {
+        if (!(layer instanceof Linear)) {
+            throw new IllegalArgumentException(
+                    "A search needs a Linear layer, not a " + layer.getClass().getSimpleName());
+        }
+        ParameterList parameters = layer.getDirectParameters();
+        Parameter bias = parameters.contains("bias") ? parameters.get("bias") : null;
+        Margin margin =
+                layer instanceof ColumnParallelLinear
+                        ? ((ColumnParallelLinear) layer).getMargin()
+                        : null;
+        return new ClassSearch(
+                parameters.get("weight").getArray(), bias == null ? null : bias.getArray(), margin);
+    }
+
+    /**
+     * Returns the number of classes.
+     *
+     * @return the number of classes
+     */
+    public long getClasses() {
+        return weight.getShape().get(0);
+    }
+
+    /**
+     * Returns the best classes of each row with their logits.
+     *
+     * @param features the features, [x1, ..., xn, features]
+     * @param k how many classes are wanted
+     * @return the best classes, [x1, ..., xn, k], attached to the manager of the features
+     * @throws IllegalArgumentException if there are fewer classes than {@code k}, or the features
+     *     do not fit the weight
+     */
+    public TopClasses topK(NDArray features, int k) {
+        return search(features, k, false);
+    }
+
+    /**
+     * Returns the best classes of each row with their logits and probabilities among all classes.
+     *
+     * @param features the features, [x1, ..., xn, features]
+     * @param k how many classes are wanted
+     * @return the best classes, [x1, ..., xn, k], attached to the manager of the features
+     * @throws IllegalArgumentException if there are fewer classes than {@code k}, or the features
+     *     do not fit the weight
+     */
+    public TopClasses classify(NDArray features, int k) {
+        return search(features, k, true);
+    }
+
+    private synchronized TopClasses search(NDArray features, int k, boolean withProbabilities) {
+        int last = features.getShape().dimension() - 1;
+        if (last < 0 || features.getShape().get(last) != weight.getShape().get(1)) {
+            throw new IllegalArgumentException(
+                    "The features "
+                            + features.getShape()
+                            + " do not fit the weight "
+                            + weight.getShape()
+                            + ": their last axis must have length "
+                            + weight.getShape().get(1));
+        }
+        return chunks.topK(features, weight, bias, k, withProbabilities);
+    }
+
+    /** Frees the memory of the search; that of the layer stays. */
+    @Override
+    public synchronized void close() {
+        chunks.close();
+    }
+}

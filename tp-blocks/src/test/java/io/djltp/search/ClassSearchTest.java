@@ -1,0 +1,96 @@
+package io.djltp.search;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Activation;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.ParameterStore;
+
+import io.djltp.bridge.TopClasses;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.Assert;
+import org.testng.annotations.Test;
+
+import java.util.List;
+
+/** A search finds what the layer, a softmax and a top-k would. */
+public class ClassSearchTest {
+
+    private static final int CLASSES = 20_011;
+    private static final int FEATURES = 7;
+
+    /** Batches of all sizes one after another: each uses the memory of the one before. */
+    @Test(timeOut = 60_000)
+    public void isSoftmaxAndTopK() {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            for (Linear layer :
+                    List.of(
+                            Linear.builder().setUnits(CLASSES).build(),
+                            ColumnParallelLinear.builder().setUnits(CLASSES).build(),
+                            Linear.builder().setUnits(CLASSES).optBias(false).build())) {
+                layer.initialize(manager, DataType.FLOAT32, new Shape(1, FEATURES));
+                try (ClassSearch search = ClassSearch.of(layer)) {
+                    Assert.assertEquals(search.getClasses(), CLASSES);
+                    for (int rows : new int[] {1, 40, 300, 2, 1}) {
+                        NDArray x = TrainingRun.random(manager, rows, rows, FEATURES);
+                        assertSame(search, layer, x);
+                    }
+                }
+            }
+        }
+    }
+
+    private static void assertSame(ClassSearch search, Linear layer, NDArray x) {
+        ParameterStore store = new ParameterStore(x.getManager(), false);
+        NDArray logits = layer.forward(store, new NDList(x), false).singletonOrThrow();
+        NDArray probabilities = logits.softmax(1).topK(5, 1, true, true).get(0);
+        NDList djl = logits.topK(5, 1, true, true);
+        try (TopClasses best = search.classify(x, 5);
+                TopClasses bare = search.topK(x, 5)) {
+            Assert.assertEquals(best.classes().toLongArray(), djl.get(1).toLongArray());
+            Assert.assertEquals(best.logits().toFloatArray(), djl.get(0).toFloatArray(), 1e-6f);
+            float[] expected = probabilities.toFloatArray();
+            float[] seen = best.probabilities().toFloatArray();
+            for (int i = 0; i < seen.length; i++) {
+                Assert.assertEquals(seen[i], expected[i], 1e-5 * expected[i]);
+            }
+            Assert.assertEquals(bare.classes(), best.classes());
+            Assert.assertEquals(bare.logits(), best.logits());
+        }
+    }
+
+    @Test
+    public void whatDoesNotFitIsRefused() {
+        try (NDManager manager = NDManager.newBaseManager();
+                ClassSearch search = new ClassSearch(manager.zeros(new Shape(4, 3)), null)) {
+            refused(
+                    () -> search.topK(manager.zeros(new Shape(1, 2)), 1),
+                    "The features (1, 2) do not fit the weight (4, 3): their last axis must have"
+                            + " length 3");
+            refused(
+                    () -> search.topK(manager.zeros(new Shape(1, 3)), 5),
+                    "The 5 best of 4 classes were asked for: 1 to 4 can be had");
+            refused(
+                    () -> new ClassSearch(manager.zeros(new Shape(4)), null),
+                    "The weight of a search must be [classes, features], not (4)");
+            refused(
+                    () ->
+                            new ClassSearch(
+                                    manager.zeros(new Shape(4, 3)), manager.zeros(new Shape(3))),
+                    "The bias of a search over 4 classes must be (4), not (3)");
+            refused(
+                    () -> ClassSearch.of(Activation.reluBlock()),
+                    "A search needs a Linear layer, not a LambdaBlock");
+        }
+    }
+
+    private static void refused(Assert.ThrowingRunnable call, String message) {
+        IllegalArgumentException e = Assert.expectThrows(IllegalArgumentException.class, call);
+        Assert.assertEquals(e.getMessage(), message);
+    }
+}

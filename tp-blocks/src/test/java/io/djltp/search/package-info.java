@@ -1,0 +1,2 @@
+/** Tests of the search. */
+package io.djltp.search;

@@ -1,0 +1,41 @@
+package io.djltp.bridge;
+
+import ai.djl.ndarray.NDArray;
+
+/**
+ * The k best of many classes for each row, best first. Of equal logits that of the class with the
+ * lower number comes first.
+ *
+ * @param classes the class numbers over all ranks, int64 [x1, ..., xn, k]
+ * @param logits their logits, float32 [x1, ..., xn, k]
+ * @param logProbabilities the logarithms of their probabilities among all classes, float32 [x1,
+ *     ..., xn, k], or {@code null} if they were not asked for
+ */
+public record TopClasses(NDArray classes, NDArray logits, NDArray logProbabilities)
+        implements AutoCloseable {
+
+    /**
+     * Returns the probabilities among all classes.
+     *
+     * @return the probabilities, float32 [x1, ..., xn, k]
+     * @throws IllegalStateException if they were not asked for
+     */
+    public NDArray probabilities() {
+        if (logProbabilities == null) {
+            throw new IllegalStateException(
+                    "There are no probabilities: they need a sum over all classes, which was not"
+                            + " asked for");
+        }
+        return logProbabilities.exp();
+    }
+
+    /** Frees the arrays. */
+    @Override
+    public void close() {
+        classes.close();
+        logits.close();
+        if (logProbabilities != null) {
+            logProbabilities.close();
+        }
+    }
+}
