@@ -2,12 +2,13 @@ package io.djltp.training;
 
 import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.ParameterTracker;
 import ai.djl.training.tracker.Tracker;
 
-import io.djltp.bridge.Autograd;
+import io.djltp.bridge.RowwiseAdagradStep;
+import io.djltp.bridge.WeightUpdate;
 
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -36,27 +37,15 @@ public final class RowwiseAdagrad extends Optimizer {
     @Override
     public void update(String parameterId, NDArray weight, NDArray grad) {
         float rate = learningRateTracker.getNewValue(parameterId, updateCount(parameterId));
-        try (NDManager scope = weight.getManager().newSubManager()) {
-            scope.tempAttachAll(weight, grad);
-            NDArray gradient = grad.mul(rescaleGrad);
-            if (clipGrad > 0) {
-                gradient = gradient.minimum(clipGrad);
-            }
-            NDArray values = weight.stopGradient();
-            if (getWeightDecay() != 0) {
-                gradient = gradient.add(values.mul(getWeightDecay()));
-            }
-            int axes = gradient.getShape().dimension();
-            NDArray means = gradient.square();
-            for (int axis = axes - 1; axis > 0; axis--) {
-                means = means.mean(new int[] {axis}, true);
-            }
-            NDArray first = means.zerosLike();
-            NDArray sum = withDefaultState(sums, parameterId, weight.getDevice(), key -> first);
-            sum.addi(means);
-            values.subi(gradient.div(sum.sqrt().add(epsilon)).mul(rate));
-            Autograd.zeroGradient(weight); // used up, as DJL's optimizers do
-        }
+        WeightUpdate.Settings settings =
+                new WeightUpdate.Settings(getWeightDecay(), rescaleGrad, clipGrad);
+        NDArray sum = withDefaultState(sums, parameterId, weight.getDevice(), key -> zeros(grad));
+        RowwiseAdagradStep.run(weight, grad, sum, settings, rate, epsilon);
+    }
+
+    private static NDArray zeros(NDArray gradient) {
+        long rows = gradient.getShape().get(0);
+        return gradient.getManager().zeros(new Shape(rows), gradient.getDataType());
     }
 
     /**

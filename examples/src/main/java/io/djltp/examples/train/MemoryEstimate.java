@@ -2,6 +2,7 @@ package io.djltp.examples.train;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.SystemMemory;
+import io.djltp.examples.train.TrainOptions.HeadName;
 import io.djltp.examples.train.TrainOptions.OptimizerName;
 import io.djltp.mesh.ParallelMode;
 
@@ -16,6 +17,7 @@ import java.util.Map;
 final class MemoryEstimate {
 
     private static final double GIB = 1L << 30;
+    private static final long FUSED_BYTES = 1L << 30; // what a rank keeps of logits by default
 
     private final Map<String, Long> parts = new LinkedHashMap<>();
 
@@ -31,20 +33,24 @@ final class MemoryEstimate {
         long copies = options.mode == ParallelMode.DATA ? options.ranks : 1;
         long head = 4 * classes * (options.dim + 1) * copies;
         long table = 4 * tableRows * options.dim * options.ranks;
-        long logits = 4 * classes * options.batch;
+        boolean full = options.head == HeadName.FULL;
+        long logits = full ? 4 * classes * options.batch : 0;
+        long gradients = table + (full ? head : 0);
         parts.put("weights", head + table);
-        parts.put("gradients", head + table);
+        parts.put("gradients", gradients);
         parts.put("optimizer state", stateArrays(options.optimizer) * (head + table));
         // DJL's optimizers clone the gradient, and Adam makes more arrays of its size
-        long update = updateArrays(options.optimizer) * Math.max(head, table);
+        long update = updateArrays(options.optimizer) * Math.max(full ? head : 0, table);
         // the logits and their softmax, which becomes their gradient, are each there once
-        parts.put("logits and update", 2 * logits + update);
+        long chunks = full ? 0 : Math.min(4 * classes * options.batch, FUSED_BYTES * options.ranks);
+        parts.put("logits and update", 2 * logits + chunks + update);
         parts.put("words and the virtual machine", 700_000_000 + 60 * pairs);
     }
 
     private static long stateArrays(OptimizerName optimizer) {
         switch (optimizer) {
             case SGD:
+            case ADAGRAD: // one number for each row
                 return 0;
             case MOMENTUM:
                 return 1;

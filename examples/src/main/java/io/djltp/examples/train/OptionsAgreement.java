@@ -65,6 +65,8 @@ final class OptionsAgreement {
         values.put("--device", lowerCase(options.device));
         values.put("--timeout", "" + options.timeoutSeconds);
         values.put("--drift-check", "" + options.driftCheckSteps);
+        values.put("--head", lowerCase(options.head));
+        values.put("--sample-share", String.valueOf(options.sampleShare));
         values.put("--optimizer", lowerCase(options.optimizer));
         values.put("--lr", "" + options.learningRate());
         values.put("--seed", "" + options.seed);

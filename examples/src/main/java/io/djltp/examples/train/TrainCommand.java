@@ -7,8 +7,6 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.Trainer;
 import ai.djl.training.dataset.Dataset;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 import ai.djl.translate.TranslateException;
 
 import io.djltp.examples.BadInputException;
@@ -21,6 +19,7 @@ import io.djltp.examples.lemma.LemmaCorpus;
 import io.djltp.examples.lemma.LemmaDataset;
 import io.djltp.examples.lemma.LemmaNetwork;
 import io.djltp.examples.lemma.SavedModel;
+import io.djltp.examples.train.TrainOptions.HeadName;
 import io.djltp.job.Job;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.mesh.ParallelConfig;
@@ -142,19 +141,16 @@ public final class TrainCommand implements Callable<Integer> {
             throws IOException, TranslateException {
         out.printf(
                 Locale.ROOT,
-                "Training %,d x %d on %d rank%s%s, mode %s, %s%n",
+                "Training %,d x %d on %d rank%s%s, mode %s, head %s, %s%n",
                 split.corpus().classes(),
                 options.dim,
                 options.ranks,
                 options.ranks == 1 ? "" : "s",
                 job == null ? "" : " of " + job.getProcesses() + " processes",
                 options.mode.name().toLowerCase(Locale.ROOT),
+                describeHead(split.corpus().classes()),
                 options.optimizer.name().toLowerCase(Locale.ROOT));
-        ColumnParallelLinear head =
-                ColumnParallelLinear.builder()
-                        .setUnits(split.corpus().classes())
-                        .optBatchShardedInput(true)
-                        .build();
+        ColumnParallelLinear head = head(split.corpus().classes());
         LemmaNetwork.initializeHead(head);
         model.setBlock(LemmaNetwork.create(nGrams.rows(), options.dim, head));
         LemmaDataset heldOut = heldOut(split, nGrams, options.batch);
@@ -181,7 +177,7 @@ public final class TrainCommand implements Callable<Integer> {
                         .build();
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optOptimizer(optimizer())
+                        .optOptimizer(OptimizerChoice.of(options, head))
                         .addTrainingListeners(progress[0]);
         Engine.getInstance().setRandomSeed(options.seed);
         try (TrainingProgress shown = progress[0];
@@ -192,6 +188,25 @@ public final class TrainCommand implements Callable<Integer> {
             report.seconds = shown.seconds();
         }
         fillReport(split.corpus());
+    }
+
+    private String describeHead(int classes) {
+        String name = options.head.name().toLowerCase(Locale.ROOT);
+        return options.head != HeadName.SAMPLED
+                ? name
+                : String.format(Locale.ROOT, "%s %.3g", name, options.sampleShare(classes));
+    }
+
+    private ColumnParallelLinear head(int classes) {
+        ColumnParallelLinear.Builder builder =
+                ColumnParallelLinear.builder()
+                        .setUnits(classes)
+                        .optBatchShardedInput(true)
+                        .optFusedLoss(options.head != HeadName.FULL);
+        if (options.head == HeadName.SAMPLED) {
+            builder.optSampleShare(options.sampleShare(classes)).optSampleSeed(options.seed);
+        }
+        return builder.build();
     }
 
     private static Trainer trainer(
@@ -209,26 +224,13 @@ public final class TrainCommand implements Callable<Integer> {
                 options.languages.stream().map(Language::code).collect(Collectors.joining(","));
         report.ranks = options.ranks;
         report.mode = options.mode.name().toLowerCase(Locale.ROOT);
+        report.head = options.head.name().toLowerCase(Locale.ROOT);
         report.optimizer = options.optimizer.name().toLowerCase(Locale.ROOT);
         report.dim = options.dim;
         report.batch = options.batch;
         report.seed = options.seed;
         report.steps = report.loss.size();
         report.samplesPerSecond = (double) report.steps * options.batch / report.seconds;
-    }
-
-    private Optimizer optimizer() {
-        Tracker rate = Tracker.fixed(options.learningRate());
-        switch (options.optimizer) {
-            case SGD:
-                return Optimizer.sgd().setLearningRateTracker(rate).build();
-            case MOMENTUM:
-                return Optimizer.sgd().setLearningRateTracker(rate).optMomentum(0.9f).build();
-            case ADAM:
-                return Optimizer.adam().optLearningRateTracker(rate).build();
-            default:
-                return Optimizer.adamW().optLearningRateTracker(rate).build();
-        }
     }
 
     private static LemmaDataset heldOut(HeldOutSplit split, CharNGrams nGrams, int batchSize) {

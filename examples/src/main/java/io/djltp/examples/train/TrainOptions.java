@@ -24,12 +24,20 @@ import java.util.stream.IntStream;
 /** The options of {@code tp train}. */
 final class TrainOptions {
 
-    /** Optimizers that DJL supports on PyTorch. */
+    /** Optimizers that DJL supports on PyTorch, and row-wise Adagrad. */
     enum OptimizerName {
+        ADAGRAD,
         SGD,
         MOMENTUM,
         ADAM,
         ADAMW
+    }
+
+    /** How logits, loss and update of the head are computed. */
+    enum HeadName {
+        FULL,
+        FUSED,
+        SAMPLED
     }
 
     /** Where the ranks compute. */
@@ -38,7 +46,10 @@ final class TrainOptions {
         GPU
     }
 
-    private static final double DEFAULT_MINUTES = 3.5;
+    private static final double DEFAULT_MINUTES = 3;
+    private static final float SAMPLED_CLASSES = 12_000;
+    private static final float LEAST_SHARE = 0.01f;
+    private static final float LARGEST_SHARE = 0.1f;
     private static final int DEFAULT_RANKS = 2;
 
     @Option(
@@ -70,7 +81,7 @@ final class TrainOptions {
 
     @Option(
             names = "--batch",
-            defaultValue = "256",
+            defaultValue = "512",
             description = "Words of a step, over all ranks (${DEFAULT-VALUE}).")
     int batch;
 
@@ -87,7 +98,7 @@ final class TrainOptions {
 
     @Option(
             names = "--minutes",
-            description = "End after so many minutes of training (3.5 if there are no --steps).")
+            description = "End after so many minutes of training (3 if there are no --steps).")
     Double minutes;
 
     @Option(
@@ -125,8 +136,24 @@ final class TrainOptions {
     Float learningRate;
 
     @Option(
+            names = "--head",
+            defaultValue = "sampled",
+            description =
+                    "full: all logits; fused: logits, loss and update in one, a chunk of the"
+                            + " classes at a time; sampled: the same with a random part of the"
+                            + " classes in each step (${DEFAULT-VALUE}).")
+    HeadName head;
+
+    @Option(
+            names = "--sample-share",
+            description =
+                    "Share of the classes in a step of --head sampled (12,000 classes, but not less"
+                            + " than 0.01 or more than 0.1).")
+    Float sampleShare;
+
+    @Option(
             names = "--optimizer",
-            defaultValue = "sgd",
+            defaultValue = "adagrad",
             description = "${COMPLETION-CANDIDATES} (${DEFAULT-VALUE}).")
     OptimizerName optimizer;
 
@@ -173,6 +200,7 @@ final class TrainOptions {
         positive("--epochs", epochs);
         positive("--steps", steps == null ? 1 : steps);
         positive("--minutes", minutes == null ? 1 : minutes);
+        checkShare();
         positive("--lr", learningRate == null ? 1 : learningRate);
         if (mode != ParallelMode.TENSOR && batch < ranks) {
             throw new BadInputException(
@@ -190,6 +218,29 @@ final class TrainOptions {
             checkOut(); // the others write nothing
         }
         JsonFile.check(json);
+    }
+
+    private void checkShare() {
+        if (sampleShare == null) {
+            return;
+        }
+        if (!(sampleShare > 0 && sampleShare <= 1)) {
+            throw new BadInputException(
+                    "--sample-share must be greater than 0 and at most 1, not " + sampleShare);
+        }
+        if (head != HeadName.SAMPLED) {
+            throw new BadInputException(
+                    "--sample-share is for --head sampled, not for --head "
+                            + head.name().toLowerCase(Locale.ROOT));
+        }
+    }
+
+    /** Returns the share of the classes in a step of the sampled head. */
+    float sampleShare(int classes) {
+        if (sampleShare != null) {
+            return sampleShare;
+        }
+        return Math.max(LEAST_SHARE, Math.min(LARGEST_SHARE, SAMPLED_CLASSES / classes));
     }
 
     private static int processes() {
@@ -260,6 +311,8 @@ final class TrainOptions {
                 return sgd;
             case MOMENTUM:
                 return 0.1f * sgd;
+            case ADAGRAD:
+                return 0.3f;
             default:
                 return 0.01f;
         }

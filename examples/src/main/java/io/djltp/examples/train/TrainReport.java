@@ -12,6 +12,7 @@ final class TrainReport {
     String languages;
     int ranks;
     String mode;
+    String head;
     String optimizer;
     int dim;
     int batch;
