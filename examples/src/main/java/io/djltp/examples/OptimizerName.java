@@ -1,0 +1,51 @@
+package io.djltp.examples;
+
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+
+/** Optimizers that DJL supports on PyTorch. */
+public enum OptimizerName {
+    /** Stochastic gradient descent. */
+    SGD(0),
+    /** Stochastic gradient descent with a momentum of 0.9. */
+    MOMENTUM(1),
+    /** Adam. */
+    ADAM(2),
+    /** Adam with decoupled weight decay. */
+    ADAMW(2);
+
+    private final int stateArrays;
+
+    OptimizerName(int stateArrays) {
+        this.stateArrays = stateArrays;
+    }
+
+    /**
+     * Returns how many arrays of the size of a parameter the optimizer keeps for it.
+     *
+     * @return the number of arrays
+     */
+    public int getStateArrays() {
+        return stateArrays;
+    }
+
+    /**
+     * Creates the optimizer.
+     *
+     * @param learningRate the learning rate, the same at every step
+     * @return the optimizer
+     */
+    public Optimizer create(float learningRate) {
+        Tracker rate = Tracker.fixed(learningRate);
+        switch (this) {
+            case SGD:
+                return Optimizer.sgd().setLearningRateTracker(rate).build();
+            case MOMENTUM:
+                return Optimizer.sgd().setLearningRateTracker(rate).optMomentum(0.9f).build();
+            case ADAM:
+                return Optimizer.adam().optLearningRateTracker(rate).build();
+            default:
+                return Optimizer.adamW().optLearningRateTracker(rate).build();
+        }
+    }
+}
