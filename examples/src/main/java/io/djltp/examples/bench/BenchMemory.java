@@ -10,7 +10,7 @@ import java.util.Locale;
 final class BenchMemory {
 
     private static final double GIB = 1L << 30;
-    private static final double FLOOR = 1.2 * GIB; // the process that measures what is possible
+    private static final double FLOOR = 1.5 * GIB; // the process that measures what is possible
 
     private BenchMemory() {}
 

@@ -29,6 +29,12 @@ final class BenchOptions {
     int warmup;
 
     @Option(
+            names = "--warmup-seconds",
+            defaultValue = "1",
+            description = "At least so many seconds of each side before that (${DEFAULT-VALUE}).")
+    double warmupSeconds;
+
+    @Option(
             names = "--threads-per-rank",
             description = "Threads of a rank (processors / ranks, and at least 1).")
     private Integer threadsPerRank;
@@ -53,6 +59,9 @@ final class BenchOptions {
         positive("--threads-per-rank", threadsPerRank == null ? 1 : threadsPerRank);
         if (warmup < 0) {
             throw new BadInputException("--warmup must be 0 or more, not " + warmup);
+        }
+        if (!(warmupSeconds >= 0)) {
+            throw new BadInputException("--warmup-seconds must be 0 or more, not " + warmupSeconds);
         }
         ranks.forEach(each -> positive("--ranks", each));
         JsonFile.check(json);

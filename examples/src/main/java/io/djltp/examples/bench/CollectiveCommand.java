@@ -67,7 +67,7 @@ final class CollectiveCommand implements Callable<Integer> {
                         .toList();
         List<BenchRow> rows = new ArrayList<>();
         try (Turns turns = new Turns(tasks, options.timeout())) {
-            turns.run(options.warmup, options.repeats);
+            turns.run(options);
             for (int worker = 0; worker < tasks.size(); worker++) {
                 for (int size = 0; size < sizes.size(); size++) {
                     addRows(rows, turns, worker, size);

@@ -80,7 +80,7 @@ final class TrainingBench {
             tasks.add(WorkerTask.stock(workload, optimizer));
         }
         try (Turns turns = new Turns(tasks, options.common.timeout())) {
-            turns.run(options.common.warmup, options.common.repeats);
+            turns.run(options.common);
             int probe = turns.find(WorkerTask.Side.FLOOR);
             Floor floor = new Floor(turns.get(probe, 0), turns.get(probe, 1));
             remarks.add(floor.describe(workload, optimizer));

@@ -39,19 +39,29 @@ final class Turns implements AutoCloseable {
     /**
      * Measures.
      *
-     * @param warmup how many steps of each are not counted
-     * @param repeats how many are
+     * @param options how often
      */
-    void run(int warmup, int repeats) {
-        for (int i = 0; i < warmup + repeats; i++) {
+    void run(BenchOptions options) {
+        for (WorkerProcess worker : workers) {
+            warmUp(worker, options);
+        }
+        for (int i = 0; i < options.repeats; i++) {
             for (int worker = 0; worker < workers.size(); worker++) {
-                pause();
-                double[] measured = workers.get(worker).step();
-                if (i >= warmup) {
-                    results.get(worker).add(measured);
-                }
+                results.get(worker).add(step(workers.get(worker)));
             }
         }
+    }
+
+    private static void warmUp(WorkerProcess worker, BenchOptions options) {
+        long end = System.nanoTime() + (long) (options.warmupSeconds * 1e9);
+        for (int i = 0; i < options.warmup || System.nanoTime() < end; i++) {
+            step(worker);
+        }
+    }
+
+    private static double[] step(WorkerProcess worker) {
+        pause();
+        return worker.step();
     }
 
     private static void pause() {
@@ -66,11 +76,6 @@ final class Turns implements AutoCloseable {
     /** Returns one of the values that a process has measured in each of its counted steps. */
     List<Double> get(int worker, int value) {
         return results.get(worker).stream().map(measured -> measured[value]).toList();
-    }
-
-    /** Returns how many values a process measures in a step. */
-    int values(int worker) {
-        return results.get(worker).get(0).length;
     }
 
     /** Returns the number of the only process of a side, or -1. */
