@@ -18,11 +18,12 @@ final class Turns implements AutoCloseable {
     private final List<List<double[]>> results = new ArrayList<>();
 
     /**
-     * Starts the processes, one after the other.
+     * Starts the processes, and waits until all are ready.
      *
      * @param tasks what each measures
      * @param timeout how long an answer may take
      * @throws IOException if a process cannot be started
+     * @throws WorkerFailedException if one fails or does not answer
      */
     Turns(List<WorkerTask> tasks, Duration timeout) throws IOException {
         try {
@@ -30,6 +31,7 @@ final class Turns implements AutoCloseable {
                 workers.add(new WorkerProcess(task, timeout));
                 results.add(new ArrayList<>());
             }
+            workers.forEach(WorkerProcess::awaitReady);
         } catch (IOException | RuntimeException e) {
             close();
             throw e;

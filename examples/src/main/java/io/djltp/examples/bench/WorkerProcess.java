@@ -35,12 +35,11 @@ final class WorkerProcess implements AutoCloseable {
     private final List<Thread> readers = new ArrayList<>();
 
     /**
-     * Starts the process and waits until it is ready.
+     * Starts the process.
      *
      * @param task what it measures
      * @param timeout how long an answer may take
      * @throws IOException if it cannot be started
-     * @throws WorkerFailedException if it fails or does not answer
      */
     WorkerProcess(WorkerTask task, Duration timeout) throws IOException {
         this.task = task;
@@ -50,13 +49,16 @@ final class WorkerProcess implements AutoCloseable {
         PrintStream errors = System.err;
         readers.add(read(process.inputReader(StandardCharsets.UTF_8), this::take, END));
         readers.add(read(process.errorReader(), errors::println, null));
-        try {
-            commands.println(GSON.toJson(task));
-            await();
-        } catch (RuntimeException e) {
-            close();
-            throw e;
-        }
+        commands.println(GSON.toJson(task));
+    }
+
+    /**
+     * Waits until the process is ready for the first step.
+     *
+     * @throws WorkerFailedException if it fails or does not answer
+     */
+    void awaitReady() {
+        await();
     }
 
     private static List<String> command() {
