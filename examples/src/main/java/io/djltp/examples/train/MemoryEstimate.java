@@ -1,8 +1,8 @@
 package io.djltp.examples.train;
 
 import io.djltp.examples.BadInputException;
+import io.djltp.examples.OptimizerName;
 import io.djltp.examples.SystemMemory;
-import io.djltp.examples.train.TrainOptions.OptimizerName;
 import io.djltp.mesh.ParallelMode;
 
 import java.util.LinkedHashMap;
@@ -34,23 +34,12 @@ final class MemoryEstimate {
         long logits = 4 * classes * options.batch;
         parts.put("weights", head + table);
         parts.put("gradients", head + table);
-        parts.put("optimizer state", stateArrays(options.optimizer) * (head + table));
+        parts.put("optimizer state", options.optimizer.getStateArrays() * (head + table));
         // DJL's optimizers clone the gradient, and Adam makes more arrays of its size
         long update = updateArrays(options.optimizer) * Math.max(head, table);
         // the logits and their softmax, which becomes their gradient, are each there once
         parts.put("logits and update", 2 * logits + update);
         parts.put("words and the virtual machine", 700_000_000 + 60 * pairs);
-    }
-
-    private static long stateArrays(OptimizerName optimizer) {
-        switch (optimizer) {
-            case SGD:
-                return 0;
-            case MOMENTUM:
-                return 1;
-            default:
-                return 2;
-        }
     }
 
     private static long updateArrays(OptimizerName optimizer) {

@@ -7,8 +7,6 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.Trainer;
 import ai.djl.training.dataset.Dataset;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 import ai.djl.translate.TranslateException;
 
 import io.djltp.examples.BadInputException;
@@ -181,7 +179,7 @@ public final class TrainCommand implements Callable<Integer> {
                         .build();
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optOptimizer(optimizer())
+                        .optOptimizer(options.optimizer.create(options.learningRate()))
                         .addTrainingListeners(progress[0]);
         Engine.getInstance().setRandomSeed(options.seed);
         try (TrainingProgress shown = progress[0];
@@ -215,20 +213,6 @@ public final class TrainCommand implements Callable<Integer> {
         report.seed = options.seed;
         report.steps = report.loss.size();
         report.samplesPerSecond = (double) report.steps * options.batch / report.seconds;
-    }
-
-    private Optimizer optimizer() {
-        Tracker rate = Tracker.fixed(options.learningRate());
-        switch (options.optimizer) {
-            case SGD:
-                return Optimizer.sgd().setLearningRateTracker(rate).build();
-            case MOMENTUM:
-                return Optimizer.sgd().setLearningRateTracker(rate).optMomentum(0.9f).build();
-            case ADAM:
-                return Optimizer.adam().optLearningRateTracker(rate).build();
-            default:
-                return Optimizer.adamW().optLearningRateTracker(rate).build();
-        }
     }
 
     private static LemmaDataset heldOut(HeldOutSplit split, CharNGrams nGrams, int batchSize) {

@@ -6,6 +6,7 @@ import io.djltp.backend.Backend;
 import io.djltp.backend.Launcher;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
+import io.djltp.examples.OptimizerName;
 import io.djltp.examples.lemma.Language;
 import io.djltp.job.Job;
 import io.djltp.mesh.ParallelMode;
@@ -23,14 +24,6 @@ import java.util.stream.IntStream;
 
 /** The options of {@code tp train}. */
 final class TrainOptions {
-
-    /** Optimizers that DJL supports on PyTorch. */
-    enum OptimizerName {
-        SGD,
-        MOMENTUM,
-        ADAM,
-        ADAMW
-    }
 
     /** Where the ranks compute. */
     enum DeviceName {
