@@ -1,12 +1,12 @@
 package io.djltp.jmh;
 
-import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.bridge.FusedCrossEntropy;
+import io.djltp.bridge.LibTorch;
 import io.djltp.bridge.LossOptions;
 import io.djltp.bridge.RowOps;
 import io.djltp.bridge.WeightUpdate;
@@ -47,18 +47,19 @@ public class FusedHeadBenchmark {
     private NDArray labels;
     private NDArray logits;
     private FusedCrossEntropy head;
-    private final WeightUpdate sgd = WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
+    private WeightUpdate sgd;
     private int step;
 
     /** Makes the arrays. */
     @Setup
     public void begin() {
-        Engine.getInstance().setRandomSeed(7);
+        LibTorch.load().setRandomSeed(7);
         manager = NDManager.newBaseManager();
         features = manager.randomNormal(new Shape(ROWS, FEATURES));
         weight = manager.randomNormal(new Shape(CLASSES, FEATURES)).mul(0.01f);
         labels = manager.randomInteger(0, CLASSES, new Shape(ROWS), DataType.INT64);
         logits = manager.randomNormal(new Shape(ROWS, CLASSES));
+        sgd = WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
         head =
                 new FusedCrossEntropy(
                         LocalCommunicator.create(1).get(0),

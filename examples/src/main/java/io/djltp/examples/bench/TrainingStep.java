@@ -24,7 +24,9 @@ final class TrainingStep implements Measured {
 
     private static final int SEED = 7;
     private static final int NGRAMS = 96; // the most of a word of the lemmatiser
-    private static final float RATE = 0.01f;
+    // hardly any: once it knows the batch by heart, gradients are denormal numbers, which take
+    // longer
+    private static final float RATE = 1e-5f;
 
     private final Model model;
     private final Trainer trainer;
