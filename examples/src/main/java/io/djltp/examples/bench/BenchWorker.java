@@ -44,7 +44,7 @@ public final class BenchWorker {
                 answer(answers, READY);
                 while (true) {
                     String line = lines.take();
-                    answer(answers, line.equals(STEP) ? steps(measured) : peak());
+                    answer(answers, line.equals(STEP) ? step(measured) : peak());
                 }
             }
         } catch (Throwable e) { // an OutOfMemoryError too
@@ -91,7 +91,7 @@ public final class BenchWorker {
         }
     }
 
-    private static String steps(Measured measured) {
+    private static String step(Measured measured) {
         return Arrays.toString(measured.step()); // a JSON list too
     }
 

@@ -85,15 +85,15 @@ final class CollectiveCommand implements Callable<Integer> {
             if (operation == CollectiveProbe.Operation.COPY) {
                 continue;
             }
-            List<Double> times = turns.get(worker, first + operation.ordinal());
+            List<Double> times = turns.values(worker, first + operation.ordinal());
             BenchRow row = new BenchRow();
             row.name = operation.name().toLowerCase(Locale.ROOT).replace('_', '-');
             row.shape = Long.toString(sizes.get(size));
-            row.ranks = turns.get(worker).getTask().ranks();
+            row.ranks = turns.process(worker).getTask().ranks();
             row.oursSeconds = Samples.median(times);
             row.spread = Samples.spread(times);
-            row.floorSeconds = Samples.median(turns.get(worker, copy));
-            row.oursBytes = turns.get(worker).peakResident();
+            row.floorSeconds = Samples.median(turns.values(worker, copy));
+            row.oursBytes = turns.process(worker).peakResident();
             rows.add(row);
         }
     }

@@ -1,5 +1,6 @@
 package io.djltp.examples.bench;
 
+import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.OptimizerName;
 
@@ -43,6 +44,7 @@ final class TrainingBench {
     void run(List<Workload> workloads) throws IOException {
         options.check(out);
         head.check();
+        workloads.forEach(this::checkRanks);
         checkMemory(workloads);
         for (OptimizerName optimizer : options.optimizers) {
             for (Workload workload : workloads) {
@@ -56,6 +58,17 @@ final class TrainingBench {
         JsonFile.write(options.common.json, rows);
         if (head.plot != null) {
             new ClassesPlot(rows).save(head.plot);
+        }
+    }
+
+    private void checkRanks(Workload workload) {
+        for (int ranks : options.ranks) {
+            if (ranks > workload.mostRanks()) {
+                throw new BadInputException(
+                        String.format(
+                                "--ranks %d is more than %s can be cut into: use %d or fewer",
+                                ranks, workload.shape(), workload.mostRanks()));
+            }
         }
     }
 
@@ -82,22 +95,22 @@ final class TrainingBench {
         try (Turns turns = new Turns(tasks, options.common.timeout())) {
             turns.run(options.common);
             int probe = turns.find(WorkerTask.Side.FLOOR);
-            Floor floor = new Floor(turns.get(probe, 0), turns.get(probe, 1));
+            Floor floor = new Floor(turns.values(probe, 0), turns.values(probe, 1));
             remarks.add(floor.describe(workload, optimizer));
             for (int i = 0; i < options.ranks.size(); i++) {
                 BenchRow row = row(turns, i, workload, optimizer);
                 row.floorSeconds = floor.seconds(workload, optimizer);
                 rows.add(row);
                 if (options.longRun > 0) {
-                    remarks.add(longRun(turns.get(i)));
+                    remarks.add(longRun(turns.process(i)));
                 }
             }
         }
     }
 
     private BenchRow row(Turns turns, int worker, Workload workload, OptimizerName optimizer) {
-        WorkerTask task = turns.get(worker).getTask();
-        List<Double> times = turns.get(worker, 0);
+        WorkerTask task = turns.process(worker).getTask();
+        List<Double> times = turns.values(worker, 0);
         BenchRow row = new BenchRow();
         row.name = name;
         row.shape = workload.shape();
@@ -107,14 +120,15 @@ final class TrainingBench {
         row.optimizer = optimizer.name().toLowerCase(Locale.ROOT);
         row.oursSeconds = Samples.median(times);
         row.spread = Samples.spread(times);
-        row.oursBytes = turns.get(worker).peakResident();
+        row.oursBytes = turns.process(worker).peakResident();
         row.weightsAndState = workload.stateBytes(optimizer);
         int one = options.ranks.indexOf(1);
-        row.ofOneRank = one < 0 ? Double.NaN : row.oursSeconds / Samples.median(turns.get(one, 0));
+        row.ofOneRank =
+                one < 0 ? Double.NaN : row.oursSeconds / Samples.median(turns.values(one, 0));
         int stock = turns.find(WorkerTask.Side.STOCK);
         if (stock >= 0) {
-            row.stockSeconds = Samples.median(turns.get(stock, 0));
-            row.stockBytes = turns.get(stock).peakResident();
+            row.stockSeconds = Samples.median(turns.values(stock, 0));
+            row.stockBytes = turns.process(stock).peakResident();
         }
         return row;
     }

@@ -76,7 +76,7 @@ final class Turns implements AutoCloseable {
     }
 
     /** Returns one of the values that a process has measured in each of its counted steps. */
-    List<Double> get(int worker, int value) {
+    List<Double> values(int worker, int value) {
         return results.get(worker).stream().map(measured -> measured[value]).toList();
     }
 
@@ -89,7 +89,7 @@ final class Turns implements AutoCloseable {
     }
 
     /** Returns a process. */
-    WorkerProcess get(int worker) {
+    WorkerProcess process(int worker) {
         return workers.get(worker);
     }
 

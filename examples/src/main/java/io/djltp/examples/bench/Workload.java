@@ -32,6 +32,11 @@ record Workload(Network network, int batch, int dim, int units) {
         return batch + "x" + dim + "x" + units;
     }
 
+    /** Returns on how many ranks each of them has something to do. */
+    int mostRanks() {
+        return network == Network.STEP ? Math.min(batch, units) : units;
+    }
+
     /** Returns the parameters of the head or the layers. */
     private double parameters() {
         return (network == Network.LAYER ? 2.0 * BLOCKS : 1.0) * dim * units;

@@ -36,6 +36,24 @@ public class BenchBadInputTest {
             {"--plot /dev/null/x.png cannot be written", "head", "--plot", "/dev/null/x.png"},
             {"--plot chart.pdf must end in .png", "head", "--plot", "chart.pdf"},
             {"needs about", "head", "--shapes", "64x128x2000000000"},
+            {
+                "--ranks 4 is more than 64x8x3 can be cut",
+                "head",
+                "--shapes",
+                "64x8x3",
+                "--ranks",
+                "4"
+            },
+            {
+                "--ranks 4 is more than 3x64x9 can be",
+                "step",
+                "--classes",
+                "9",
+                "--batch",
+                "3",
+                "--ranks",
+                "4"
+            },
             {"needs about", "step", "--classes", "2000000000"},
             {"--width must be greater than 0, not 0", "layer", "--width", "0"},
             {"multiples of 4 from 4 to 1073741824, not 6", "collective", "--bytes", "6"},

@@ -17,7 +17,9 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import java.util.Set;
+import java.util.stream.Collectors;
 
 /** {@code tp bench} measures in processes of its own and writes what it has promised. */
 public class BenchCommandTest {
@@ -128,5 +130,38 @@ public class BenchCommandTest {
             expected.addAll(each);
         }
         Assert.assertEquals(names, expected);
+    }
+
+    @Test(timeOut = 120_000)
+    public void testAProcessThatDiesEndsTheCommand() throws InterruptedException {
+        Set<ProcessHandle> before = ProcessHandle.current().children().collect(Collectors.toSet());
+        Thread killer =
+                new Thread(
+                        () -> {
+                            Optional<ProcessHandle> victim = Optional.empty();
+                            while (victim.isEmpty() && !Thread.currentThread().isInterrupted()) {
+                                victim =
+                                        ProcessHandle.current()
+                                                .children()
+                                                .filter(
+                                                        child ->
+                                                                !before.contains(child)
+                                                                        && isJava(child))
+                                                .findAny();
+                            }
+                            victim.ifPresent(ProcessHandle::destroyForcibly);
+                        });
+        killer.start();
+        TpRun run = TpRun.of("bench", "layer", "--batch", "8", "--width", "16", "--no-stock");
+        killer.interrupt();
+        killer.join();
+        Assert.assertEquals(run.status(), 1, run.output());
+        Assert.assertTrue(run.output().contains("tp: The process that measures"), run.output());
+        Assert.assertTrue(run.output().contains("has ended: status 137"), run.output());
+        Assert.assertEquals(ProcessHandle.current().children().collect(Collectors.toSet()), before);
+    }
+
+    private static boolean isJava(ProcessHandle process) {
+        return process.info().command().orElse("").endsWith("java"); // started altogether
     }
 }
