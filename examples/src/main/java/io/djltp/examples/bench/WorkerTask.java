@@ -57,7 +57,10 @@ record WorkerTask(
     String describe() {
         switch (side) {
             case OURS:
-                return "this library on " + ranks + " ranks, " + workload.shape();
+                return "this library on "
+                        + ranks
+                        + (ranks == 1 ? " rank, " : " ranks, ")
+                        + workload.shape();
             case STOCK:
                 return "stock DJL, " + workload.shape();
             case FLOOR:
