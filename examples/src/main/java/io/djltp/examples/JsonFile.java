@@ -7,7 +7,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 
-/** A file with one JSON object, for other programs to read. */
+/** A file of JSON, for other programs to read. */
 public final class JsonFile {
 
     private static final Gson GSON =
@@ -21,13 +21,25 @@ public final class JsonFile {
      * @param file the file, or {@code null} if none is wanted
      */
     public static void check(Path file) {
+        check("--json", file);
+    }
+
+    /**
+     * Checks that the file of an option can be written, before the work that is to be written to
+     * it.
+     *
+     * @param option the option that names the file
+     * @param file the file, or {@code null} if none is wanted
+     */
+    public static void check(String option, Path file) {
         if (file != null) {
             Path folder = file.toAbsolutePath().getParent();
             boolean writable =
                     Files.exists(file) ? Files.isWritable(file) : Files.isWritable(folder);
             if (Files.isDirectory(file) || !Files.isDirectory(folder) || !writable) {
                 throw new BadInputException(
-                        "--json "
+                        option
+                                + " "
                                 + file
                                 + " cannot be written: name a file in an existing folder with"
                                 + " write permission");

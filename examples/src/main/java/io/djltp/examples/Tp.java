@@ -1,5 +1,7 @@
 package io.djltp.examples;
 
+import io.djltp.examples.bench.BenchCommand;
+import io.djltp.examples.bench.WorkerFailedException;
 import io.djltp.examples.doctor.DoctorCommand;
 import io.djltp.examples.lemma.LemmaCommand;
 import io.djltp.examples.train.TrainCommand;
@@ -21,7 +23,8 @@ import picocli.CommandLine.Spec;
             TrainCommand.class,
             LemmaCommand.class,
             VerifyCommand.class,
-            DoctorCommand.class
+            DoctorCommand.class,
+            BenchCommand.class
         },
         mixinStandardHelpOptions = true,
         version = "DJL Tensor Parallel 0.1.0-SNAPSHOT")
@@ -71,6 +74,11 @@ public final class Tp implements Runnable {
         if (e instanceof BadInputException) {
             command.getErr().println("tp: " + e.getMessage());
             return CommandLine.ExitCode.USAGE;
+        }
+        if (e instanceof WorkerFailedException) {
+            // the process has printed its trace itself
+            command.getErr().println("tp: " + e.getMessage());
+            return CommandLine.ExitCode.SOFTWARE;
         }
         if (isEndOfJob(e)) {
             // what went wrong is in another process, which prints its trace

@@ -10,11 +10,9 @@ import io.djltp.collective.ReduceOp;
 import io.djltp.mesh.ParallelContext;
 import io.djltp.mesh.RankPool;
 
-import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.concurrent.TimeUnit;
 
 /**
  * All-reduces of growing size on all ranks: right or wrong, and how fast, as nccl-tests measures
@@ -23,8 +21,6 @@ import java.util.concurrent.TimeUnit;
 final class AllReduceRun {
 
     private static final int SERIES = 7;
-    private static final long SERIES_NANOS = 20_000_000; // about how long a series takes
-    private static final int MOST_CALLS = 200;
     private static final int WARM_UPS = 4;
 
     /** One line of the table. */
@@ -92,38 +88,21 @@ final class AllReduceRun {
             world.allReduce(view, ReduceOp.SUM).await();
             float expected = context.getSize() * (context.getSize() + 1) / 2f;
             double wrong = tensor.neq(expected).countNonzero().getLong();
-            // maxima stay what they are, however often they are taken
-            int calls = calls(world, view, scope);
-            double[] seconds = new double[SERIES];
-            for (int i = 0; i < SERIES; i++) {
-                seconds[i] = agreed(world, scope, series(world, view, calls)) / calls;
-            }
-            Arrays.sort(seconds);
-            return new double[] {seconds[SERIES / 2], agreed(world, scope, wrong)};
+            // sums of the other calls grow, which takes no longer
+            CollectiveSeries series =
+                    new CollectiveSeries(
+                            world, scope, () -> world.allReduce(view, ReduceOp.SUM).await());
+            return new double[] {median(series), CollectiveSeries.agreed(world, scope, wrong)};
         }
     }
 
-    private static int calls(Communicator world, TensorView view, NDManager scope) {
-        double one = agreed(world, scope, series(world, view, 3)) / 3;
-        return (int) Math.max(2, Math.min(MOST_CALLS, SERIES_NANOS / 1e9 / one));
-    }
-
-    private static double series(Communicator world, TensorView view, int calls) {
-        world.barrier();
-        long begin = System.nanoTime();
-        for (int i = 0; i < calls; i++) {
-            world.allReduce(view, ReduceOp.SUM).await();
+    private static double median(CollectiveSeries series) {
+        double[] seconds = new double[SERIES];
+        for (int i = 0; i < SERIES; i++) {
+            seconds[i] = series.seconds();
         }
-        world.barrier(); // on a GPU, the queued operations are done only now
-        return (System.nanoTime() - begin) / 1e9;
-    }
-
-    /** Returns the largest value of all ranks. */
-    private static double agreed(Communicator world, NDManager scope, double value) {
-        try (NDArray all = scope.create(value)) {
-            world.allReduce(TensorView.of(all), ReduceOp.MAX).await();
-            return all.getDouble();
-        }
+        Arrays.sort(seconds);
+        return seconds[SERIES / 2];
     }
 
     /**
@@ -134,26 +113,13 @@ final class AllReduceRun {
      * @return the time of the slowest thread in seconds, the median of several runs
      */
     double copySeconds(int bytes) {
-        List<double[]> all =
-                pool.run(
-                        context -> {
-                            ByteBuffer from = ByteBuffer.allocateDirect(bytes);
-                            ByteBuffer to = ByteBuffer.allocateDirect(bytes);
-                            double[] seconds = new double[SERIES];
-                            for (int i = -1; i < SERIES; i++) {
-                                context.getWorld().barrier();
-                                long begin = System.nanoTime();
-                                to.clear().put(from.clear());
-                                double time = System.nanoTime() - begin;
-                                seconds[Math.max(i, 0)] = time / TimeUnit.SECONDS.toNanos(1);
-                            }
-                            return seconds;
-                        });
-        double[] slowest = new double[SERIES];
-        for (double[] seconds : all) {
-            Arrays.setAll(slowest, i -> Math.max(slowest[i], seconds[i]));
-        }
-        Arrays.sort(slowest);
-        return slowest[SERIES / 2];
+        return pool.run(
+                        context ->
+                                median(
+                                        new CollectiveSeries(
+                                                context.getWorld(),
+                                                manager,
+                                                CollectiveSeries.copy(bytes))))
+                .get(0); // the same on all ranks
     }
 }

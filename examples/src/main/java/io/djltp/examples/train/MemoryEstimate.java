@@ -1,9 +1,9 @@
 package io.djltp.examples.train;
 
 import io.djltp.examples.BadInputException;
+import io.djltp.examples.HeadKind;
+import io.djltp.examples.OptimizerName;
 import io.djltp.examples.SystemMemory;
-import io.djltp.examples.train.TrainOptions.HeadName;
-import io.djltp.examples.train.TrainOptions.OptimizerName;
 import io.djltp.mesh.ParallelMode;
 
 import java.util.LinkedHashMap;
@@ -33,12 +33,12 @@ final class MemoryEstimate {
         long copies = options.mode == ParallelMode.DATA ? options.ranks : 1;
         long head = 4 * classes * (options.dim + 1) * copies;
         long table = 4 * tableRows * options.dim * options.ranks;
-        boolean full = options.head == HeadName.FULL;
+        boolean full = options.head == HeadKind.FULL;
         long logits = full ? 4 * classes * options.batch : 0;
         long gradients = table + (full ? head : 0);
         parts.put("weights", head + table);
         parts.put("gradients", gradients);
-        parts.put("optimizer state", stateArrays(options.optimizer) * (head + table));
+        parts.put("optimizer state", options.optimizer.getStateArrays() * (head + table));
         // DJL's optimizers clone the gradient, and Adam makes more arrays of its size
         long update = updateArrays(options.optimizer) * Math.max(full ? head : 0, table);
         // the logits and their softmax, which becomes their gradient, are each there once
@@ -47,20 +47,8 @@ final class MemoryEstimate {
         parts.put("words and the virtual machine", 700_000_000 + 60 * pairs);
     }
 
-    private static long stateArrays(OptimizerName optimizer) {
-        switch (optimizer) {
-            case SGD:
-            case ADAGRAD: // one number for each row
-                return 0;
-            case MOMENTUM:
-                return 1;
-            default:
-                return 2;
-        }
-    }
-
     private static long updateArrays(OptimizerName optimizer) {
-        return optimizer == OptimizerName.SGD || optimizer == OptimizerName.MOMENTUM ? 1 : 4;
+        return optimizer.getStateArrays() > 1 ? 4 : 1;
     }
 
     long total() {

@@ -58,7 +58,7 @@ final class OptionsAgreement {
         values.put("--mode", lowerCase(options.mode));
         values.put("--dim", "" + options.dim);
         values.put("--batch", "" + options.batch);
-        values.put("--epochs", "" + options.epochs);
+        values.put("--epochs", "" + options.epochs());
         values.put("--steps", options.steps == null ? "not set" : "" + options.steps);
         values.put("--minutes", options.minutes == null ? "not set" : "" + options.minutes);
         values.put("--backend", lowerCase(options.backend));

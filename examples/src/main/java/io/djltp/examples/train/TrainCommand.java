@@ -10,6 +10,7 @@ import ai.djl.training.dataset.Dataset;
 import ai.djl.translate.TranslateException;
 
 import io.djltp.examples.BadInputException;
+import io.djltp.examples.HeadKind;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.SystemMemory;
 import io.djltp.examples.lemma.CharNGrams;
@@ -19,7 +20,6 @@ import io.djltp.examples.lemma.LemmaCorpus;
 import io.djltp.examples.lemma.LemmaDataset;
 import io.djltp.examples.lemma.LemmaNetwork;
 import io.djltp.examples.lemma.SavedModel;
-import io.djltp.examples.train.TrainOptions.HeadName;
 import io.djltp.job.Job;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.mesh.ParallelConfig;
@@ -163,7 +163,7 @@ public final class TrainCommand implements Callable<Integer> {
                         .optSeed(options.seed)
                         .optStop(() -> progress[0].isOver())
                         .build();
-        long batches = (long) training.batchesPerPass() * options.epochs;
+        long batches = (long) training.batchesPerPass() * options.epochs();
         progress[0] = new TrainingProgress(options, batches, heldOut, report.loss, first);
         ParallelConfig ranks =
                 ParallelConfig.builder()
@@ -177,14 +177,14 @@ public final class TrainCommand implements Callable<Integer> {
                         .build();
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optOptimizer(OptimizerChoice.of(options, head))
+                        .optOptimizer(options.optimizer.create(LearningRates.of(options, head)))
                         .addTrainingListeners(progress[0]);
         Engine.getInstance().setRandomSeed(options.seed);
         try (TrainingProgress shown = progress[0];
                 Trainer trainer = trainer(model, config, ranks)) {
             trainer.initialize(new Shape(options.batch, nGrams.limit()));
             shown.begin();
-            EasyTrain.fit(trainer, options.epochs, training, null);
+            EasyTrain.fit(trainer, options.epochs(), training, null);
             report.seconds = shown.seconds();
         }
         fillReport(split.corpus());
@@ -192,21 +192,16 @@ public final class TrainCommand implements Callable<Integer> {
 
     private String describeHead(int classes) {
         String name = options.head.name().toLowerCase(Locale.ROOT);
-        return options.head != HeadName.SAMPLED
+        return options.head != HeadKind.SAMPLED
                 ? name
                 : String.format(Locale.ROOT, "%s %.3g", name, options.sampleShare(classes));
     }
 
     private ColumnParallelLinear head(int classes) {
-        ColumnParallelLinear.Builder builder =
-                ColumnParallelLinear.builder()
-                        .setUnits(classes)
-                        .optBatchShardedInput(true)
-                        .optFusedLoss(options.head != HeadName.FULL);
-        if (options.head == HeadName.SAMPLED) {
-            builder.optSampleShare(options.sampleShare(classes)).optSampleSeed(options.seed);
-        }
-        return builder.build();
+        return options.head
+                .builder(classes, options.sampleShare(classes), options.seed)
+                .optBatchShardedInput(true)
+                .build();
     }
 
     private static Trainer trainer(

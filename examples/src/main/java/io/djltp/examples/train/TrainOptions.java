@@ -5,7 +5,9 @@ import ai.djl.Device;
 import io.djltp.backend.Backend;
 import io.djltp.backend.Launcher;
 import io.djltp.examples.BadInputException;
+import io.djltp.examples.HeadKind;
 import io.djltp.examples.JsonFile;
+import io.djltp.examples.OptimizerName;
 import io.djltp.examples.lemma.Language;
 import io.djltp.job.Job;
 import io.djltp.mesh.ParallelMode;
@@ -24,22 +26,6 @@ import java.util.stream.IntStream;
 /** The options of {@code tp train}. */
 final class TrainOptions {
 
-    /** Optimizers that DJL supports on PyTorch, and row-wise Adagrad. */
-    enum OptimizerName {
-        ADAGRAD,
-        SGD,
-        MOMENTUM,
-        ADAM,
-        ADAMW
-    }
-
-    /** How logits, loss and update of the head are computed. */
-    enum HeadName {
-        FULL,
-        FUSED,
-        SAMPLED
-    }
-
     /** Where the ranks compute. */
     enum DeviceName {
         CPU,
@@ -47,10 +33,8 @@ final class TrainOptions {
     }
 
     private static final double DEFAULT_MINUTES = 3;
-    private static final float SAMPLED_CLASSES = 12_000;
-    private static final float LEAST_SHARE = 0.01f;
-    private static final float LARGEST_SHARE = 0.1f;
     private static final int DEFAULT_RANKS = 2;
+    private static final int MOST_EPOCHS = 1000; // another limit comes first
 
     @Option(
             names = "--languages",
@@ -85,11 +69,8 @@ final class TrainOptions {
             description = "Words of a step, over all ranks (${DEFAULT-VALUE}).")
     int batch;
 
-    @Option(
-            names = "--epochs",
-            defaultValue = "1",
-            description = "Passes over the training words (${DEFAULT-VALUE}).")
-    int epochs;
+    @Option(names = "--epochs", description = "End after so many passes over the training words.")
+    Integer epochs;
 
     @Option(
             names = "--steps",
@@ -142,7 +123,7 @@ final class TrainOptions {
                     "full: all logits; fused: logits, loss and update in one, a chunk of the"
                             + " classes at a time; sampled: the same with a random part of the"
                             + " classes in each step (${DEFAULT-VALUE}).")
-    HeadName head;
+    HeadKind head;
 
     @Option(
             names = "--sample-share",
@@ -197,7 +178,7 @@ final class TrainOptions {
         }
         positive("--dim", dim);
         positive("--batch", batch);
-        positive("--epochs", epochs);
+        positive("--epochs", epochs == null ? 1 : epochs);
         positive("--steps", steps == null ? 1 : steps);
         positive("--minutes", minutes == null ? 1 : minutes);
         checkShare();
@@ -228,7 +209,7 @@ final class TrainOptions {
             throw new BadInputException(
                     "--sample-share must be greater than 0 and at most 1, not " + sampleShare);
         }
-        if (head != HeadName.SAMPLED) {
+        if (head != HeadKind.SAMPLED) {
             throw new BadInputException(
                     "--sample-share is for --head sampled, not for --head "
                             + head.name().toLowerCase(Locale.ROOT));
@@ -237,10 +218,7 @@ final class TrainOptions {
 
     /** Returns the share of the classes in a step of the sampled head. */
     float sampleShare(int classes) {
-        if (sampleShare != null) {
-            return sampleShare;
-        }
-        return Math.max(LEAST_SHARE, Math.min(LARGEST_SHARE, SAMPLED_CLASSES / classes));
+        return sampleShare != null ? sampleShare : HeadKind.defaultShare(classes);
     }
 
     private static int processes() {
@@ -324,6 +302,11 @@ final class TrainOptions {
             return minutes;
         }
         return steps == null ? DEFAULT_MINUTES : Double.POSITIVE_INFINITY;
+    }
+
+    /** Returns the limit of passes. */
+    int epochs() {
+        return epochs == null ? MOST_EPOCHS : epochs;
     }
 
     /** Returns the limit of steps. */

@@ -1,0 +1,32 @@
+package io.djltp.examples.bench;
+
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.Spec;
+
+/** Measures how fast and how large training steps are, beside stock DJL and beside a floor. */
+@Command(
+        name = "bench",
+        description =
+                "Measures a step of this library, of stock DJL, and the least that the machine"
+                        + " could take, in turns in one run, each in a process of its own. Wants a"
+                        + " machine with nothing else to do.",
+        subcommands = {
+            HeadCommand.class,
+            LayerCommand.class,
+            CollectiveCommand.class,
+            StepCommand.class
+        },
+        mixinStandardHelpOptions = true)
+public final class BenchCommand implements Runnable {
+
+    @Spec private CommandSpec spec;
+
+    /** {@inheritDoc} */
+    @Override
+    public void run() {
+        throw new ParameterException(
+                spec.commandLine(), "Choose what to measure: head, layer, collective or step");
+    }
+}

@@ -1,0 +1,105 @@
+package io.djltp.examples.bench;
+
+import java.io.PrintStream;
+import java.util.List;
+import java.util.Locale;
+
+/** Prints what was measured. */
+final class BenchTable {
+
+    private static final String NONE = "-";
+
+    private final PrintStream out;
+
+    BenchTable(PrintStream out) {
+        this.out = out;
+    }
+
+    /**
+     * Prints rows of training steps.
+     *
+     * @param rows the rows
+     * @param remarks lines below the table
+     */
+    void print(List<BenchRow> rows, List<String> remarks) {
+        out.printf(
+                "%n%-6s %16s %-8s %7s %9s %7s %9s %8s %9s %8s %7s %8s %8s %9s %8s%n",
+                "name",
+                "shape",
+                "optimizer",
+                "ranks",
+                "ours s",
+                "spread",
+                "of 1 rank",
+                "ns/unit",
+                "stock s",
+                "stock/us",
+                "floor s",
+                "floor/us",
+                "ours MB",
+                "weights+",
+                "stock MB");
+        for (BenchRow row : rows) {
+            boolean stock = row.stockSeconds != null;
+            out.printf(
+                    Locale.ROOT,
+                    "%-6s %16s %-9s %7s %9.4f %6.1f%% %9s %8.1f %9s %8s %7.4f %8.2f %8.0f %9.0f"
+                            + " %8s%n",
+                    row.name,
+                    row.shape,
+                    row.optimizer,
+                    row.ranks + " x " + row.threads,
+                    row.oursSeconds,
+                    100 * row.spread,
+                    Double.isNaN(row.ofOneRank) ? NONE : format("%.3f", row.ofOneRank),
+                    row.oursSeconds * 1e9 / row.workload.units(),
+                    stock ? format("%.4f", row.stockSeconds) : NONE,
+                    stock ? format("%.2f", row.stockSeconds / row.oursSeconds) : NONE,
+                    row.floorSeconds,
+                    row.floorSeconds / row.oursSeconds,
+                    row.oursBytes / 1e6,
+                    row.weightsAndState / 1e6,
+                    stock && row.stockBytes != null ? format("%.0f", row.stockBytes / 1e6) : NONE);
+        }
+        out.println();
+        remarks.forEach(out::println);
+        out.println(
+                "ranks x threads of each; times are medians; spread = (third - first quartile) /"
+                        + " median of ours; unit = class, or");
+        out.println(
+                "hidden unit; MB = peak resident memory of the process, weights+ = the part of it"
+                        + " that weights and optimizer state are");
+    }
+
+    /**
+     * Prints rows of collective operations.
+     *
+     * @param rows the rows
+     */
+    void printCollectives(List<BenchRow> rows) {
+        out.printf(
+                "%n%-15s %10s %6s %10s %7s %8s %10s %8s%n",
+                "operation", "bytes", "ranks", "ours us", "spread", "GB/s", "copy us", "copy/us");
+        for (BenchRow row : rows) {
+            out.printf(
+                    Locale.ROOT,
+                    "%-15s %10s %6d %10.1f %6.1f%% %8.2f %10.1f %8.2f%n",
+                    row.name,
+                    row.shape,
+                    row.ranks,
+                    row.oursSeconds * 1e6,
+                    100 * row.spread,
+                    Long.parseLong(row.shape) / row.oursSeconds / 1e9,
+                    row.floorSeconds * 1e6,
+                    row.floorSeconds / row.oursSeconds);
+        }
+        out.println();
+        out.println(
+                "bytes of the whole array of a rank; copy = each rank's thread reads and writes as"
+                        + " many bytes; times are medians");
+    }
+
+    private static String format(String pattern, double value) {
+        return String.format(Locale.ROOT, pattern, value);
+    }
+}

@@ -1,0 +1,103 @@
+package io.djltp.examples.bench;
+
+import ai.djl.ndarray.NDList;
+import ai.djl.nn.Activation;
+import ai.djl.nn.Block;
+import ai.djl.nn.Blocks;
+import ai.djl.nn.ParallelBlock;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
+
+import io.djltp.examples.HeadKind;
+import io.djltp.examples.lemma.LemmaNetwork;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.RowParallelLinear;
+
+import java.util.List;
+
+/** The networks that are measured, of layers of this library or of DJL's own. */
+final class Networks {
+
+    private Networks() {}
+
+    private static ColumnParallelLinear.Builder last(Workload workload, HeadKind head) {
+        return head.builder(workload.units(), HeadKind.defaultShare(workload.units()), 1);
+    }
+
+    /**
+     * Creates a network.
+     *
+     * @param workload which one
+     * @param head how the head is computed, or {@code null} for DJL's own layers
+     * @return the network
+     */
+    static Block create(Workload workload, HeadKind head) {
+        switch (workload.network()) {
+            case HEAD:
+                // below any head there is something that needs the gradient of the features
+                return new SequentialBlock()
+                        .add(linear(workload.dim(), false))
+                        .add(
+                                head == null
+                                        ? linear(workload.units(), false)
+                                        : last(workload, head).optBias(false).build());
+            case STEP:
+                Block last =
+                        head == null
+                                ? linear(workload.units(), true)
+                                : last(workload, head).optBatchShardedInput(true).build();
+                LemmaNetwork.initializeHead(last);
+                return LemmaNetwork.create(tableRows(workload), workload.dim(), last);
+            default:
+                return layers(workload, head != null);
+        }
+    }
+
+    /** Returns the rows of the embedding table, as {@code tp train} chooses them. */
+    static int tableRows(Workload workload) {
+        return workload.units() > 500_000 ? 1 << 17 : 1 << 16;
+    }
+
+    /**
+     * Creates the loss of a network.
+     *
+     * @param workload which network
+     * @param parallel whether its layers are cut
+     * @return the loss
+     */
+    static Loss loss(Workload workload, boolean parallel) {
+        // the last of the parallel layers gives back whole rows
+        boolean cut = parallel && workload.network() != Workload.Network.LAYER;
+        return cut ? new VocabParallelCrossEntropyLoss() : new SoftmaxCrossEntropyLoss();
+    }
+
+    private static Block linear(int units, boolean biased) {
+        return Linear.builder().setUnits(units).optBias(biased).build();
+    }
+
+    private static Block layers(Workload workload, boolean parallel) {
+        SequentialBlock all = new SequentialBlock();
+        for (int i = 0; i < Workload.BLOCKS; i++) {
+            SequentialBlock two = new SequentialBlock();
+            if (parallel) {
+                two.add(ColumnParallelLinear.builder().setUnits(workload.units()).build())
+                        .add(Activation::relu)
+                        .add(RowParallelLinear.builder().setUnits(workload.dim()).build());
+            } else {
+                two.add(linear(workload.units(), true))
+                        .add(Activation::relu)
+                        .add(linear(workload.dim(), true));
+            }
+            all.add(new ParallelBlock(Networks::sum, List.of(two, Blocks.identityBlock())));
+        }
+        return all;
+    }
+
+    private static NDList sum(List<NDList> branches) {
+        return new NDList(
+                branches.get(0).singletonOrThrow().add(branches.get(1).singletonOrThrow()));
+    }
+}

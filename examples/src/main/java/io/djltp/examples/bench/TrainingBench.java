@@ -1,0 +1,155 @@
+package io.djltp.examples.bench;
+
+import io.djltp.examples.BadInputException;
+import io.djltp.examples.JsonFile;
+import io.djltp.examples.OptimizerName;
+
+import java.io.IOException;
+import java.io.PrintStream;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+
+/** Measures training steps: this library, stock DJL and the floor, in turns. */
+final class TrainingBench {
+
+    private final String name;
+    private final TrainingOptions options;
+    private final HeadOptions head;
+    private final PrintStream out;
+    private final List<BenchRow> rows = new ArrayList<>();
+    private final List<String> remarks = new ArrayList<>();
+
+    /**
+     * Prepares a measurement.
+     *
+     * @param name the name of its rows
+     * @param options how to measure
+     * @param head how the head is computed, and whether there is a chart
+     * @param out where the table goes
+     */
+    TrainingBench(String name, TrainingOptions options, HeadOptions head, PrintStream out) {
+        this.name = name;
+        this.options = options;
+        this.head = head;
+        this.out = out;
+    }
+
+    /**
+     * Checks the options, measures, prints and writes.
+     *
+     * @param workloads what is trained
+     * @throws IOException if a process cannot be started or a file cannot be written
+     */
+    void run(List<Workload> workloads) throws IOException {
+        options.check(out);
+        head.check();
+        workloads.forEach(this::checkRanks);
+        checkMemory(workloads);
+        for (OptimizerName optimizer : options.optimizers) {
+            for (Workload workload : workloads) {
+                out.printf(
+                        "Measuring %s %s, %s ...%n",
+                        name, workload.shape(), optimizer.name().toLowerCase(Locale.ROOT));
+                measure(workload, optimizer);
+            }
+        }
+        new BenchTable(out).print(rows, remarks);
+        JsonFile.write(options.common.json, rows);
+        if (head.plot != null) {
+            new ClassesPlot(rows).save(head.plot);
+        }
+    }
+
+    private void checkRanks(Workload workload) {
+        for (int ranks : options.ranks) {
+            if (ranks > workload.mostRanks()) {
+                throw new BadInputException(
+                        String.format(
+                                "--ranks %d is more than %s can be cut into: use %d or fewer",
+                                ranks, workload.shape(), workload.mostRanks()));
+            }
+        }
+    }
+
+    private void checkMemory(List<Workload> workloads) {
+        for (OptimizerName optimizer : options.optimizers) {
+            for (Workload workload : workloads) {
+                double ours = options.ranks.size() * workload.oursBytes(optimizer, head.head);
+                double stock = options.withoutStock ? 0 : workload.stockBytes(optimizer);
+                BenchMemory.check(workload.shape(), optimizer, ours, stock);
+            }
+        }
+    }
+
+    private void measure(Workload workload, OptimizerName optimizer) throws IOException {
+        List<WorkerTask> tasks = new ArrayList<>();
+        for (int ranks : options.ranks) {
+            int threads = options.common.threads(ranks);
+            tasks.add(WorkerTask.ours(workload, optimizer, head.head, ranks, threads));
+        }
+        tasks.add(WorkerTask.floor());
+        if (!options.withoutStock) {
+            tasks.add(WorkerTask.stock(workload, optimizer));
+        }
+        try (Turns turns = new Turns(tasks, options.common.timeout())) {
+            turns.run(options.common);
+            int probe = turns.find(WorkerTask.Side.FLOOR);
+            Floor floor = new Floor(turns.values(probe, 0), turns.values(probe, 1));
+            remarks.add(floor.describe(workload, optimizer));
+            for (int i = 0; i < options.ranks.size(); i++) {
+                BenchRow row = row(turns, i, workload, optimizer);
+                row.floorSeconds = floor.seconds(workload, optimizer);
+                rows.add(row);
+                if (options.longRun > 0) {
+                    remarks.add(longRun(turns.process(i)));
+                }
+            }
+        }
+    }
+
+    private BenchRow row(Turns turns, int worker, Workload workload, OptimizerName optimizer) {
+        WorkerTask task = turns.process(worker).getTask();
+        List<Double> times = turns.values(worker, 0);
+        BenchRow row = new BenchRow();
+        row.name = name;
+        row.shape = workload.shape();
+        row.workload = workload;
+        row.ranks = task.ranks();
+        row.threads = task.threads();
+        row.optimizer = optimizer.name().toLowerCase(Locale.ROOT);
+        row.oursSeconds = Samples.median(times);
+        row.spread = Samples.spread(times);
+        row.oursBytes = turns.process(worker).peakResident();
+        row.weightsAndState = workload.stateBytes(optimizer);
+        int one = options.ranks.indexOf(1);
+        row.ofOneRank =
+                one < 0 ? Double.NaN : row.oursSeconds / Samples.median(turns.values(one, 0));
+        int stock = turns.find(WorkerTask.Side.STOCK);
+        if (stock >= 0) {
+            row.stockSeconds = Samples.median(turns.values(stock, 0));
+            row.stockBytes = turns.process(stock).peakResident();
+        }
+        return row;
+    }
+
+    private String longRun(WorkerProcess worker) {
+        List<Double> times = new ArrayList<>();
+        for (int i = 0; i < options.longRun; i++) {
+            times.add(worker.step()[0]);
+        }
+        int tenth = options.longRun / 10;
+        double first = Samples.median(times.subList(0, tenth));
+        double last = Samples.median(times.subList(times.size() - tenth, times.size()));
+        return String.format(
+                Locale.ROOT,
+                "%d more steps of %s: median of the first tenth %.4f s, of the last %.4f s, %.3f"
+                        + " times; peak memory then %.0f MB",
+                options.longRun,
+                worker.getTask().describe(),
+                first,
+                last,
+                last / first,
+                worker.peakResident() / 1e6);
+    }
+}

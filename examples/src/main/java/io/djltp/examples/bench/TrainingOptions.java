@@ -1,0 +1,53 @@
+package io.djltp.examples.bench;
+
+import io.djltp.examples.BadInputException;
+import io.djltp.examples.OptimizerName;
+
+import picocli.CommandLine.Mixin;
+import picocli.CommandLine.Option;
+
+import java.io.PrintStream;
+import java.util.List;
+
+/** The options of measurements of training steps. */
+final class TrainingOptions {
+
+    private static final int LONG_RUN_PARTS = 10;
+
+    @Mixin BenchOptions common;
+
+    @Option(
+            names = "--ranks",
+            split = ",",
+            defaultValue = "1",
+            description = "Numbers of ranks, such as 1,2,4 (${DEFAULT-VALUE}).")
+    List<Integer> ranks;
+
+    @Option(
+            names = "--optimizer",
+            split = ",",
+            defaultValue = "sgd",
+            description = "Any of ${COMPLETION-CANDIDATES} (${DEFAULT-VALUE}).")
+    List<OptimizerName> optimizers;
+
+    @Option(names = "--no-stock", description = "Leave stock DJL out.")
+    boolean withoutStock;
+
+    @Option(
+            names = "--long-run",
+            defaultValue = "0",
+            description =
+                    "Then do so many more steps of this library, and compare the first tenth with"
+                            + " the last (${DEFAULT-VALUE}).")
+    int longRun;
+
+    /** Checks everything that can be checked before anything is measured. */
+    void check(PrintStream out) {
+        common.check(ranks, out);
+        if (longRun != 0 && longRun < LONG_RUN_PARTS) {
+            throw new BadInputException(
+                    "--long-run must be 0, or at least 10 for a tenth of it to be a step, not "
+                            + longRun);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+package io.djltp.examples.bench;
+
+import java.io.IOException;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.stream.IntStream;
+
+/**
+ * Processes that measure in turns: one step of each, then the next step of each. What changes on
+ * the machine in the meantime changes for all of them, and no two compute at once.
+ */
+final class Turns implements AutoCloseable {
+
+    private static final int PAUSE_MILLIS = 20; // the threads of the last one fall asleep
+
+    private final List<WorkerProcess> workers = new ArrayList<>();
+    private final List<List<double[]>> results = new ArrayList<>();
+
+    /**
+     * Starts the processes, and waits until all are ready.
+     *
+     * @param tasks what each measures
+     * @param timeout how long an answer may take
+     * @throws IOException if a process cannot be started
+     * @throws WorkerFailedException if one fails or does not answer
+     */
+    Turns(List<WorkerTask> tasks, Duration timeout) throws IOException {
+        try {
+            for (WorkerTask task : tasks) {
+                workers.add(new WorkerProcess(task, timeout));
+                results.add(new ArrayList<>());
+            }
+            workers.forEach(WorkerProcess::awaitReady);
+        } catch (IOException | RuntimeException e) {
+            close();
+            throw e;
+        }
+    }
+
+    /**
+     * Measures.
+     *
+     * @param options how often
+     */
+    void run(BenchOptions options) {
+        for (WorkerProcess worker : workers) {
+            warmUp(worker, options);
+        }
+        for (int i = 0; i < options.repeats; i++) {
+            for (int worker = 0; worker < workers.size(); worker++) {
+                results.get(worker).add(step(workers.get(worker)));
+            }
+        }
+    }
+
+    private static void warmUp(WorkerProcess worker, BenchOptions options) {
+        long end = System.nanoTime() + (long) (options.warmupSeconds * 1e9);
+        for (int i = 0; i < options.warmup || System.nanoTime() < end; i++) {
+            step(worker);
+        }
+    }
+
+    private static double[] step(WorkerProcess worker) {
+        pause();
+        return worker.step();
+    }
+
+    private static void pause() {
+        try {
+            Thread.sleep(PAUSE_MILLIS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new WorkerFailedException("The command was interrupted");
+        }
+    }
+
+    /** Returns one of the values that a process has measured in each of its counted steps. */
+    List<Double> values(int worker, int value) {
+        return results.get(worker).stream().map(measured -> measured[value]).toList();
+    }
+
+    /** Returns the number of the only process of a side, or -1. */
+    int find(WorkerTask.Side side) {
+        return IntStream.range(0, workers.size())
+                .filter(i -> workers.get(i).getTask().side() == side)
+                .findFirst()
+                .orElse(-1);
+    }
+
+    /** Returns a process. */
+    WorkerProcess process(int worker) {
+        return workers.get(worker);
+    }
+
+    /** Ends all processes. */
+    @Override
+    public void close() {
+        workers.forEach(WorkerProcess::close);
+    }
+}

@@ -1,0 +1,175 @@
+package io.djltp.examples.bench;
+
+import com.google.gson.Gson;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.PrintStream;
+import java.io.PrintWriter;
+import java.lang.management.ManagementFactory;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
+
+/**
+ * A {@link BenchWorker} in a JVM of its own, with the options and the environment of this one: what
+ * it measures shares neither memory nor threads with the others.
+ */
+final class WorkerProcess implements AutoCloseable {
+
+    private static final Gson GSON = new Gson();
+    private static final String END = "end";
+    private static final int END_SECONDS = 10;
+
+    private final WorkerTask task;
+    private final Duration timeout;
+    private final Process process;
+    private final PrintWriter commands;
+    private final BlockingQueue<String> answers = new LinkedBlockingQueue<>();
+    private final List<Thread> readers = new ArrayList<>();
+
+    /**
+     * Starts the process.
+     *
+     * @param task what it measures
+     * @param timeout how long an answer may take
+     * @throws IOException if it cannot be started
+     */
+    WorkerProcess(WorkerTask task, Duration timeout) throws IOException {
+        this.task = task;
+        this.timeout = timeout;
+        process = new ProcessBuilder(command()).start();
+        commands = new PrintWriter(process.outputWriter(StandardCharsets.UTF_8), true);
+        PrintStream errors = System.err;
+        readers.add(read(process.inputReader(StandardCharsets.UTF_8), this::take, END));
+        readers.add(read(process.errorReader(), errors::println, null));
+        commands.println(GSON.toJson(task));
+    }
+
+    /**
+     * Waits until the process is ready for the first step.
+     *
+     * @throws WorkerFailedException if it fails or does not answer
+     */
+    void awaitReady() {
+        await();
+    }
+
+    private static List<String> command() {
+        List<String> command = new ArrayList<>();
+        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+        for (String option : ManagementFactory.getRuntimeMXBean().getInputArguments()) {
+            // a debugger or an agent is meant for one process
+            if (!option.startsWith("-agent") && !option.startsWith("-javaagent")) {
+                command.add(option);
+            }
+        }
+        command.addAll(List.of("-cp", System.getProperty("java.class.path")));
+        command.add(BenchWorker.class.getName());
+        return command;
+    }
+
+    private static Thread read(BufferedReader lines, Consumer<String> consumer, String last) {
+        Thread reader =
+                new Thread(
+                        () -> {
+                            try (lines) {
+                                lines.lines().forEach(consumer);
+                            } catch (IOException | java.io.UncheckedIOException e) {
+                                consumer.accept(e.toString());
+                            } finally {
+                                if (last != null) {
+                                    consumer.accept(BenchWorker.MARK + last);
+                                }
+                            }
+                        },
+                        "reader of a worker");
+        reader.setDaemon(true);
+        reader.start();
+        return reader;
+    }
+
+    private void take(String line) {
+        if (line.startsWith(BenchWorker.MARK)) {
+            answers.add(line.substring(BenchWorker.MARK.length()));
+        } else {
+            System.err.println(line); // native code prints where it likes
+        }
+    }
+
+    /** Returns what the process measures. */
+    WorkerTask getTask() {
+        return task;
+    }
+
+    /** Lets the process do one step, and returns what it has measured. */
+    double[] step() {
+        return ask(BenchWorker.STEP);
+    }
+
+    /** Returns the largest resident memory that the process has had, in bytes. */
+    long peakResident() {
+        return (long) ask(BenchWorker.PEAK)[0];
+    }
+
+    private double[] ask(String command) {
+        commands.println(command);
+        return GSON.fromJson(await(), double[].class);
+    }
+
+    private String await() {
+        try {
+            String answer = answers.poll(timeout.toMillis(), TimeUnit.MILLISECONDS);
+            if (answer == null) {
+                throw failed("has not answered for " + timeout.toSeconds() + " s (see --timeout)");
+            }
+            if (answer.equals(END)) {
+                throw failed("has ended: " + status());
+            }
+            if (answer.startsWith(BenchWorker.ERROR)) {
+                throw failed("has failed: " + answer.substring(BenchWorker.ERROR.length()).trim());
+            }
+            return answer;
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw failed("was not awaited: the command was interrupted");
+        }
+    }
+
+    private String status() throws InterruptedException {
+        if (!process.waitFor(END_SECONDS, TimeUnit.SECONDS)) {
+            return "it has closed its output";
+        }
+        int status = process.exitValue();
+        boolean killed = status == 128 + 9;
+        return "status " + status + (killed ? ", killed, perhaps for want of memory" : "");
+    }
+
+    private WorkerFailedException failed(String what) {
+        return new WorkerFailedException(
+                "The process that measures " + task.describe() + " " + what);
+    }
+
+    /** Ends the process. */
+    @Override
+    public void close() {
+        commands.close(); // the process ends itself
+        try {
+            if (!process.waitFor(END_SECONDS, TimeUnit.SECONDS)) {
+                process.destroyForcibly();
+            }
+            for (Thread reader : readers) {
+                reader.join(TimeUnit.SECONDS.toMillis(END_SECONDS)); // its last words
+            }
+        } catch (InterruptedException e) {
+            process.destroyForcibly();
+            Thread.currentThread().interrupt();
+        }
+    }
+}

@@ -1,0 +1,73 @@
+package io.djltp.examples.bench;
+
+import io.djltp.examples.HeadKind;
+import io.djltp.examples.OptimizerName;
+
+import java.util.List;
+
+/**
+ * What a worker process measures.
+ *
+ * @param side whose time it takes
+ * @param workload what is trained, or {@code null}
+ * @param optimizer the optimizer, or {@code null}
+ * @param head how the head is computed, or {@code null}
+ * @param ranks the number of ranks
+ * @param threads the threads of a rank
+ * @param sizes the sizes of messages in bytes, or {@code null}
+ */
+record WorkerTask(
+        Side side,
+        Workload workload,
+        OptimizerName optimizer,
+        HeadKind head,
+        int ranks,
+        int threads,
+        List<Long> sizes) {
+
+    /** Whose time is taken. */
+    enum Side {
+        /** This library. */
+        OURS,
+        /** DJL's own layers and trainer. */
+        STOCK,
+        /** What the machine can do. */
+        FLOOR,
+        /** The operations between ranks. */
+        COLLECTIVE
+    }
+
+    static WorkerTask ours(
+            Workload workload, OptimizerName optimizer, HeadKind head, int ranks, int threads) {
+        return new WorkerTask(Side.OURS, workload, optimizer, head, ranks, threads, null);
+    }
+
+    static WorkerTask stock(Workload workload, OptimizerName optimizer) {
+        return new WorkerTask(Side.STOCK, workload, optimizer, null, 1, 1, null);
+    }
+
+    static WorkerTask floor() {
+        return new WorkerTask(Side.FLOOR, null, null, null, 1, 1, null);
+    }
+
+    static WorkerTask collective(int ranks, int threads, List<Long> sizes) {
+        return new WorkerTask(Side.COLLECTIVE, null, null, null, ranks, threads, sizes);
+    }
+
+    /** Returns the process in words. */
+    String describe() {
+        switch (side) {
+            case OURS:
+                return "this library on "
+                        + ranks
+                        + (ranks == 1 ? " rank, " : " ranks, ")
+                        + workload.shape();
+            case STOCK:
+                return "stock DJL, " + workload.shape();
+            case FLOOR:
+                return "the floor";
+            default:
+                return "the operations between " + ranks + " ranks";
+        }
+    }
+}

@@ -1,0 +1,167 @@
+package io.djltp.examples.bench;
+
+import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import com.google.gson.JsonParser;
+
+import io.djltp.examples.TpRun;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterMethod;
+import org.testng.annotations.BeforeMethod;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+import java.util.Set;
+import java.util.stream.Collectors;
+
+/** {@code tp bench} measures in processes of its own and writes what it has promised. */
+public class BenchCommandTest {
+
+    private static final Set<String> ALL_FIELDS =
+            Set.of(
+                    "name",
+                    "shape",
+                    "ranks",
+                    "optimizer",
+                    "ours_s",
+                    "stock_s",
+                    "floor_s",
+                    "ours_rss_bytes",
+                    "stock_rss_bytes",
+                    "spread");
+
+    private Path json;
+
+    @BeforeMethod
+    public void makeFile() throws IOException {
+        json = Files.createTempFile("bench", ".json");
+    }
+
+    @AfterMethod
+    public void deleteFile() throws IOException {
+        Files.delete(json);
+    }
+
+    private JsonArray run(String... options) throws IOException {
+        List<String> args = new ArrayList<>(List.of("bench"));
+        args.addAll(List.of(options));
+        // one step of each, of cold code: what it takes is not what is tested
+        args.addAll(List.of("--repeats", "1", "--warmup", "0", "--warmup-seconds", "0"));
+        args.addAll(List.of("--json", json.toString()));
+        TpRun run = TpRun.of(args.toArray(new String[0]));
+        Assert.assertEquals(run.status(), 0, run.output());
+        Assert.assertTrue(run.output().contains("The median of 1 repeats"), run.output());
+        return JsonParser.parseString(Files.readString(json)).getAsJsonArray();
+    }
+
+    private static double number(JsonElement row, String field) {
+        return row.getAsJsonObject().get(field).getAsDouble();
+    }
+
+    @Test(timeOut = 120_000)
+    public void testHeadWithEverySide() throws IOException {
+        JsonArray rows =
+                run("head", "--shapes", "8x16x5000", "--ranks", "2", "--optimizer", "adam");
+        Assert.assertEquals(rows.size(), 1);
+        JsonObject row = rows.get(0).getAsJsonObject();
+        Assert.assertEquals(row.keySet(), ALL_FIELDS);
+        Assert.assertEquals(row.get("name").getAsString(), "head");
+        Assert.assertEquals(row.get("shape").getAsString(), "8x16x5000");
+        Assert.assertEquals(row.get("optimizer").getAsString(), "adam");
+        Assert.assertEquals(number(row, "ranks"), 2d);
+        Assert.assertTrue(number(row, "ours_s") > 0);
+        Assert.assertTrue(number(row, "stock_s") > 0);
+        Assert.assertTrue(number(row, "floor_s") > 0);
+        // a JVM with libtorch has more than this
+        Assert.assertTrue(number(row, "ours_rss_bytes") > 100e6);
+        Assert.assertTrue(number(row, "stock_rss_bytes") > 100e6);
+        Assert.assertEquals(number(row, "spread"), 0d, "of one value");
+    }
+
+    @Test(timeOut = 120_000)
+    public void testLayersOnSeveralRanksWithoutStock() throws IOException {
+        JsonArray rows =
+                run(
+                        "layer",
+                        "--batch",
+                        "8",
+                        "--width",
+                        "16",
+                        "--hidden",
+                        "32",
+                        "--ranks",
+                        "1,2",
+                        "--no-stock",
+                        "--long-run",
+                        "10");
+        Assert.assertEquals(rows.size(), 2);
+        Assert.assertEquals(number(rows.get(1), "ranks"), 2d);
+        Assert.assertTrue(number(rows.get(1), "ours_s") > 0);
+        Assert.assertFalse(rows.get(0).getAsJsonObject().has("stock_s"));
+    }
+
+    @Test(timeOut = 120_000)
+    public void testStepOfTheLemmatiser() throws IOException {
+        JsonArray rows = run("step", "--batch", "8", "--dim", "4", "--classes", "3000");
+        Assert.assertEquals(rows.get(0).getAsJsonObject().keySet(), ALL_FIELDS);
+        Assert.assertTrue(number(rows.get(0), "ours_s") > 0);
+        Assert.assertTrue(number(rows.get(0), "stock_s") > 0);
+    }
+
+    @Test(timeOut = 120_000)
+    public void testCollectives() throws IOException {
+        JsonArray rows = run("collective", "--ranks", "2,3", "--bytes", "64,4096");
+        List<String> names = new ArrayList<>();
+        for (JsonElement row : rows) {
+            names.add(row.getAsJsonObject().get("name").getAsString());
+            Assert.assertTrue(number(row, "ours_s") > 0);
+            Assert.assertTrue(number(row, "floor_s") > 0);
+        }
+        List<String> each = List.of("all-reduce", "all-gather", "reduce-scatter");
+        List<String> expected = new ArrayList<>();
+        for (int i = 0; i < 4; i++) { // numbers of ranks times sizes
+            expected.addAll(each);
+        }
+        Assert.assertEquals(names, expected);
+    }
+
+    @Test(timeOut = 120_000)
+    public void testAProcessThatDiesEndsTheCommand() throws InterruptedException {
+        Set<ProcessHandle> before = ProcessHandle.current().children().collect(Collectors.toSet());
+        Thread killer =
+                new Thread(
+                        () -> {
+                            Optional<ProcessHandle> victim = Optional.empty();
+                            while (victim.isEmpty() && !Thread.currentThread().isInterrupted()) {
+                                victim =
+                                        ProcessHandle.current()
+                                                .children()
+                                                .filter(
+                                                        child ->
+                                                                !before.contains(child)
+                                                                        && isJava(child))
+                                                .findAny();
+                            }
+                            victim.ifPresent(ProcessHandle::destroyForcibly);
+                        });
+        killer.start();
+        TpRun run = TpRun.of("bench", "layer", "--batch", "8", "--width", "16", "--no-stock");
+        killer.interrupt();
+        killer.join();
+        Assert.assertEquals(run.status(), 1, run.output());
+        Assert.assertTrue(run.output().contains("tp: The process that measures"), run.output());
+        Assert.assertTrue(run.output().contains("has ended: status 137"), run.output());
+        Assert.assertEquals(ProcessHandle.current().children().collect(Collectors.toSet()), before);
+    }
+
+    private static boolean isJava(ProcessHandle process) {
+        return process.info().command().orElse("").endsWith("java"); // started altogether
+    }
+}

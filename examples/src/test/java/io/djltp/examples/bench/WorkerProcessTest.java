@@ -1,0 +1,77 @@
+package io.djltp.examples.bench;
+
+import io.djltp.examples.HeadKind;
+import io.djltp.examples.OptimizerName;
+
+import org.testng.Assert;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.time.Duration;
+import java.util.List;
+import java.util.Set;
+import java.util.stream.Collectors;
+
+/** A process that fails says why, and none is left behind. */
+public class WorkerProcessTest {
+
+    private static final Duration TIMEOUT = Duration.ofSeconds(60);
+    private static final Workload SMALL = new Workload(Workload.Network.HEAD, 4, 8, 16);
+
+    private static WorkerTask ours(Workload workload) {
+        return WorkerTask.ours(workload, OptimizerName.SGD, HeadKind.FUSED, 1, 1);
+    }
+
+    private static Set<Long> children() {
+        return ProcessHandle.current()
+                .children()
+                .filter(ProcessHandle::isAlive)
+                .map(ProcessHandle::pid)
+                .collect(Collectors.toSet());
+    }
+
+    @Test(timeOut = 120_000)
+    public void testItsOwnErrorIsTold() throws IOException {
+        Set<Long> before = children();
+        // 3 ranks cannot share 2 classes: nobody asks before the network is made
+        Workload tooFew = new Workload(Workload.Network.HEAD, 4, 8, 2);
+        WorkerTask bad = WorkerTask.ours(tooFew, OptimizerName.SGD, HeadKind.FUSED, 3, 1);
+        WorkerFailedException e =
+                Assert.expectThrows(
+                        WorkerFailedException.class,
+                        () -> new Turns(List.of(ours(SMALL), bad), TIMEOUT));
+        Assert.assertTrue(
+                e.getMessage().contains("this library on 3 ranks, 4x8x2 has failed: "),
+                e.getMessage());
+        Assert.assertTrue(e.getMessage().contains("rank"), e.getMessage());
+        Assert.assertEquals(children(), before, "the other process has not ended");
+    }
+
+    @Test(timeOut = 120_000)
+    public void testADeadProcessIsMissed() throws IOException {
+        Set<Long> before = children();
+        try (WorkerProcess worker = new WorkerProcess(ours(SMALL), TIMEOUT)) {
+            worker.awaitReady();
+            Assert.assertTrue(worker.step()[0] > 0);
+            ProcessHandle.current()
+                    .children()
+                    .filter(child -> !before.contains(child.pid()))
+                    .forEach(ProcessHandle::destroyForcibly);
+            WorkerFailedException e =
+                    Assert.expectThrows(WorkerFailedException.class, worker::step);
+            Assert.assertTrue(e.getMessage().contains("has ended: status 137"), e.getMessage());
+        }
+    }
+
+    @Test(timeOut = 120_000)
+    public void testASilentProcessIsNotAwaitedForever() {
+        Set<Long> before = children();
+        // no JVM is ready in a millisecond
+        WorkerFailedException e =
+                Assert.expectThrows(
+                        WorkerFailedException.class,
+                        () -> new Turns(List.of(ours(SMALL)), Duration.ofMillis(1)));
+        Assert.assertTrue(e.getMessage().contains("has not answered for 0 s"), e.getMessage());
+        Assert.assertEquals(children(), before, "the process has not ended");
+    }
+}

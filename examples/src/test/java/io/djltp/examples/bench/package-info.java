@@ -1,0 +1,2 @@
+/** Tests of {@code tp bench}. */
+package io.djltp.examples.bench;
