@@ -50,7 +50,8 @@ final class ChunkLane {
      */
     void run() {
         try (PointerScope all = new PointerScope();
-                NoGradGuard guard = new NoGradGuard()) {
+                NoGradGuard guard = new NoGradGuard();
+                FlushDenormals zeros = new FlushDenormals()) {
             prepare();
             products = products().zero_();
             sum().zero_();
@@ -118,7 +119,8 @@ final class ChunkLane {
      */
     void update(Tensor biasGradient, WeightUpdate update, float scale) {
         try (PointerScope all = new PointerScope();
-                NoGradGuard guard = new NoGradGuard()) {
+                NoGradGuard guard = new NoGradGuard();
+                FlushDenormals zeros = new FlushDenormals()) {
             prepare();
             // backwards: the last chunks may still be in a cache
             for (int i = buffers.plan().count() - 1; i >= 0; i--) {

@@ -54,6 +54,7 @@ public final class LibTorch {
             if (System.getProperty(MEMORY_LIMIT) == null) {
                 System.setProperty(MEMORY_LIMIT, "0");
             }
+            NativeAllocator.keepFreedArrays();
             checkEngine();
             Engine loaded = Engine.getEngine(ENGINE);
             checkVersion(loaded.getVersion(), presetVersion());

@@ -39,7 +39,8 @@ public final class RowwiseAdagradStep {
             float rate,
             float epsilon) {
         try (PointerScope all = new PointerScope();
-                NoGradGuard guard = new NoGradGuard()) {
+                NoGradGuard guard = new NoGradGuard();
+                FlushDenormals zeros = new FlushDenormals()) {
             long rows = weight.getShape().get(0);
             if (weight.size() == 0) {
                 return;

@@ -44,6 +44,8 @@ final class MemoryEstimate {
         // the logits and their softmax, which becomes their gradient, are each there once
         long chunks = full ? 0 : Math.min(4 * classes * options.batch, FUSED_BYTES * options.ranks);
         parts.put("logits and update", 2 * logits + chunks + update);
+        // the vectors of the n-grams of all words, and their gradients
+        parts.put("activations", 8L * options.batch * TrainCommand.N_GRAMS * options.dim);
         parts.put("words and the virtual machine", 700_000_000 + 60 * pairs);
     }
 

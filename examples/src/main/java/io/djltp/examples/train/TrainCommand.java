@@ -47,6 +47,7 @@ import java.util.stream.Collectors;
 public final class TrainCommand implements Callable<Integer> {
 
     static final int HELD_OUT = 4000;
+    static final int N_GRAMS = 96; // of a word
     static final long SPLIT_SEED = 20260101; // never changed: held-out words stay held out
     private static final int EVALUATION_BATCH = 128;
     private static final long DJL_FORMAT_LIMIT = Integer.MAX_VALUE - 100;
@@ -78,7 +79,8 @@ public final class TrainCommand implements Callable<Integer> {
         long begin = System.nanoTime();
         LemmaCorpus corpus = readCorpus();
         HeldOutSplit split = HeldOutSplit.of(corpus, HELD_OUT, SPLIT_SEED);
-        CharNGrams nGrams = CharNGrams.builder().setRows(tableRows(corpus)).optLimit(96).build();
+        CharNGrams nGrams =
+                CharNGrams.builder().setRows(tableRows(corpus)).optLimit(N_GRAMS).build();
         checkSizes(corpus, nGrams);
         try (Model model = Model.newInstance(SavedModel.NAME)) {
             train(model, job, split, nGrams);

@@ -118,12 +118,11 @@ final class TrainOptions {
 
     @Option(
             names = "--head",
-            defaultValue = "sampled",
             description =
                     "full: all logits; fused: logits, loss and update in one, a chunk of the"
                             + " classes at a time; sampled: the same with a random part of the"
-                            + " classes in each step (${DEFAULT-VALUE}).")
-    HeadKind head;
+                            + " classes in each step (sampled; full in data mode).")
+    private HeadKind chosenHead;
 
     @Option(
             names = "--sample-share",
@@ -151,6 +150,7 @@ final class TrainOptions {
     Path json;
 
     List<Language> languages;
+    HeadKind head;
     int ranks; // of all processes
 
     /** Checks everything that can be checked before anything is read or written. */
@@ -181,7 +181,7 @@ final class TrainOptions {
         positive("--epochs", epochs == null ? 1 : epochs);
         positive("--steps", steps == null ? 1 : steps);
         positive("--minutes", minutes == null ? 1 : minutes);
-        checkShare();
+        checkHead();
         positive("--lr", learningRate == null ? 1 : learningRate);
         if (mode != ParallelMode.TENSOR && batch < ranks) {
             throw new BadInputException(
@@ -201,7 +201,16 @@ final class TrainOptions {
         JsonFile.check(json);
     }
 
-    private void checkShare() {
+    private void checkHead() {
+        boolean replicated = mode == ParallelMode.DATA && ranks > 1;
+        head = chosenHead != null ? chosenHead : replicated ? HeadKind.FULL : HeadKind.SAMPLED;
+        if (replicated && head != HeadKind.FULL) {
+            throw new BadInputException(
+                    "--head "
+                            + head.name().toLowerCase(Locale.ROOT)
+                            + " needs a head that is cut over the ranks: use --mode mixed or"
+                            + " tensor, or --head full");
+        }
         if (sampleShare == null) {
             return;
         }

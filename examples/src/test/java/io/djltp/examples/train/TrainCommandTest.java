@@ -43,11 +43,14 @@ public class TrainCommandTest {
 
     @DataProvider
     public Object[][] modes() {
-        return new Object[][] {{"mixed"}, {"tensor"}, {"data"}};
+        return new Object[][] {
+            {"mixed", "sampled", 0.1}, {"tensor", "fused", 1}, {"data", "full", 1}
+        };
     }
 
     @Test(dataProvider = "modes", timeOut = 180_000)
-    public void testTrainsSavesAndAnswers(String mode) throws IOException {
+    public void testTrainsSavesAndAnswers(String mode, String head, double share)
+            throws IOException {
         Path out = folder.resolve(mode);
         Path file = folder.resolve(mode + ".json");
         TpRun run =
@@ -55,6 +58,8 @@ public class TrainCommandTest {
                         "train",
                         "--mode",
                         mode,
+                        "--head",
+                        head,
                         "--tp",
                         "3",
                         "--steps",
@@ -70,6 +75,7 @@ public class TrainCommandTest {
         Assert.assertEquals(json.get("classes").getAsInt(), 120_658);
         Assert.assertEquals(json.get("ranks").getAsInt(), 3);
         Assert.assertEquals(json.get("mode").getAsString(), mode);
+        Assert.assertEquals(json.get("head").getAsString(), head);
         Assert.assertEquals(json.get("steps").getAsInt(), 40);
         JsonArray loss = json.get("loss").getAsJsonArray();
         Assert.assertEquals(loss.size(), 40);
@@ -79,7 +85,7 @@ public class TrainCommandTest {
             last += loss.get(step).getAsDouble() / 10;
         }
         // untrained, every lemma is as likely as any other
-        Assert.assertEquals(first, Math.log(120_658), 0.1);
+        Assert.assertEquals(first, Math.log(120_658 * share), 0.1);
         Assert.assertTrue(last < first - 0.3, "from " + first + " to " + last);
         Assert.assertTrue(json.get("top1").getAsDouble() > 0.03, "" + json.get("top1"));
         Assert.assertTrue(json.get("top5").getAsDouble() >= json.get("top1").getAsDouble());

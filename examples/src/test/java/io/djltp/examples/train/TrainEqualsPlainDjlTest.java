@@ -97,6 +97,8 @@ public class TrainEqualsPlainDjlTest {
                             "tensor",
                             "--tp",
                             "" + ranks,
+                            "--head",
+                            ranks % 2 == 0 ? "fused" : "full",
                             "--optimizer",
                             optimizer,
                             "--lr",
