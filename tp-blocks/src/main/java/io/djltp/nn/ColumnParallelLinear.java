@@ -56,6 +56,8 @@ import io.djltp.sharding.ShardingStrategy;
  */
 public class ColumnParallelLinear extends AbstractParallelLinear {
 
+    private static final long LEAST_FUSED_MEMORY = 64L << 20;
+
     private final boolean gatherOutput;
     private final boolean fusedLoss;
     private final long fusedMemory;
@@ -187,8 +189,13 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         long units = weight().getShape().get(0);
         Communicator group = context.getTensorGroup();
         ShardRange own = ShardRange.balanced(units, group.getRank(), group.getSize());
+        long budget = fusedMemory > 0 ? fusedMemory : defaultMemory(own.length());
         return new FusedHead(
-                weight(), bias(), new FusedCrossEntropy(group, own, units, fusedMemory, 0, head));
+                weight(), bias(), new FusedCrossEntropy(group, own, units, budget, 0, head));
+    }
+
+    private long defaultMemory(long units) {
+        return LEAST_FUSED_MEMORY + units * weight().getShape().get(1) * Float.BYTES / 2;
     }
 
     /**
@@ -203,11 +210,9 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
     /** The builder to construct a {@link ColumnParallelLinear}. */
     public static class Builder extends AbstractParallelLinear.Builder<Builder> {
 
-        private static final long DEFAULT_FUSED_MEMORY = 1L << 30;
-
         private boolean gatherOutput;
         private boolean fusedLoss;
-        private long fusedMemory = DEFAULT_FUSED_MEMORY;
+        private long fusedMemory; // 0: by the size of the weight
         private float sampleShare = 1;
         private long sampleSeed;
         private Margin margin;
@@ -255,12 +260,14 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         /**
          * Sets how many bytes the logits of a batch may take on each rank with {@code
          * optFusedLoss}. With less than all of them take (4 bytes for each row and class) a part is
-         * computed twice. Default: 1 GiB.
+         * computed twice. Default: half of what the rank's weight takes in 32 bits, and 64 MiB.
          *
          * @param bytes the bytes
          * @return this builder
          */
         public Builder optFusedMemory(long bytes) {
+            Preconditions.checkArgument(
+                    bytes > 0, "The bytes for logits must be 1 or more, not " + bytes);
             this.fusedMemory = bytes;
             return this;
         }

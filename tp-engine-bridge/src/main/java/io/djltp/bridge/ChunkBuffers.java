@@ -170,6 +170,11 @@ final class ChunkBuffers implements AutoCloseable {
                 .view(length, features);
     }
 
+    /** Returns how many pieces of memory there are. */
+    int count() {
+        return tensors.size();
+    }
+
     /** Returns numbers as a tensor on the device. */
     Tensor index(long... values) {
         return torch.tensor(values).to(options.device(), ScalarType.Long);

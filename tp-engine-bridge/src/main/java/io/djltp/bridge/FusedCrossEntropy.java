@@ -241,6 +241,11 @@ public final class FusedCrossEntropy implements AutoCloseable {
         return tensor.reshape(-1, tensor.size(-1));
     }
 
+    /** Returns the memory that steps share. */
+    FusedMemory memory() {
+        return memory;
+    }
+
     private FusedPass run(
             Tensor x, ChunkedLinear linear, LabelRows rows, LossOptions options, long used) {
         FusedPass begun = new FusedPass(memory, lanes, rows, options, used, guarded);

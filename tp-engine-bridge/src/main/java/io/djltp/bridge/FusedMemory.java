@@ -35,6 +35,11 @@ final class FusedMemory implements AutoCloseable {
         return lanes;
     }
 
+    /** Returns how many pieces of memory there are. */
+    int count() {
+        return shared.count() + lanes.stream().mapToInt(ChunkBuffers::count).sum();
+    }
+
     /** Sets how many classes are computed with, not more than those of the first plans. */
     void setClasses(long classes) {
         for (int i = 0; i < lanes.size(); i++) {

@@ -34,6 +34,7 @@ public abstract class WeightUpdate implements AutoCloseable {
     float learningRate;
 
     WeightUpdate(Settings settings) {
+        LibTorch.load(); // may be the first call of all
         this.settings = settings;
     }
 

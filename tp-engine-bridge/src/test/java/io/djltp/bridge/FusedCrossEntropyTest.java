@@ -11,6 +11,7 @@ import io.djltp.collective.RankThreads;
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.ShardRange;
 
+import org.bytedeco.javacpp.Pointer;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -297,6 +298,41 @@ public class FusedCrossEntropyTest {
 
     private static FusedCrossEntropy whole(long chunk, long budget) {
         return new FusedCrossEntropy(null, new ShardRange(0, CLASSES), CLASSES, budget, chunk);
+    }
+
+    /** Steps share their memory, and keep nothing else. */
+    @Test(timeOut = 60_000)
+    public void stepsTakeNoMoreMemory() throws Exception {
+        RankThreads.run(
+                1,
+                (group, manager) -> {
+                    Autograd.setThreads(2);
+                    FusedReference reference = new FusedReference(ROWS, FEATURES, CLASSES);
+                    NDArray w = manager.create(reference.weight).reshape(CLASSES, FEATURES);
+                    WeightUpdate update =
+                            WeightUpdate.adam(
+                                    WeightUpdate.Settings.DEFAULT, .9f, .99f, 1e-8f, false);
+                    update.begin(1e-3f, 1);
+                    try (FusedCrossEntropy fused = whole(4, 4L * ROWS * Float.BYTES * 3)) {
+                        int pieces = 0;
+                        long pointers = 0;
+                        for (int step = 0; step < 20; step++) {
+                            try (NDManager scope = manager.newSubManager()) {
+                                NDArray x = scope.create(reference.x, new Shape(ROWS, FEATURES));
+                                NDArray labels = scope.create(reference.labels);
+                                fused.evaluate(x, w, null, labels, PLAIN);
+                                fused.update(w, null, null, update, 1);
+                            }
+                            if (step == 1) {
+                                pieces = fused.memory().count();
+                                pointers = Pointer.totalCount();
+                            }
+                        }
+                        Assert.assertEquals(fused.memory().count(), pieces);
+                        Assert.assertEquals(Pointer.totalCount(), pointers);
+                        update.close();
+                    }
+                });
     }
 
     /** A smaller last batch, and a larger one after it. */
