@@ -40,6 +40,9 @@ public final class ParallelContext implements AutoCloseable {
 
     private final Map<Parameter, FusedHead> fusedHeads = new LinkedHashMap<>(); // by weight
 
+    private final Map<Parameter, RowSparseTable> tables = new LinkedHashMap<>();
+
+    private boolean rowSparse;
     private long globalBatch;
     private boolean batchSharded;
 
@@ -203,6 +206,44 @@ public final class ParallelContext implements AutoCloseable {
     }
 
     /**
+     * Sets whether the optimizer leaves rows without a gradient alone, so that tables need no
+     * gradient of all of their rows.
+     *
+     * @param sparse whether it does
+     */
+    public void setRowSparse(boolean sparse) {
+        rowSparse = sparse;
+    }
+
+    /**
+     * Returns whether tables are updated by the rows that were used.
+     *
+     * @return whether they are
+     */
+    public boolean isRowSparse() {
+        return rowSparse;
+    }
+
+    /**
+     * Returns what is kept of a table until the step.
+     *
+     * @param table the table
+     * @return what is kept of it
+     */
+    public RowSparseTable getRowSparseTable(Parameter table) {
+        return tables.computeIfAbsent(table, RowSparseTable::new);
+    }
+
+    /**
+     * Returns the tables that are updated by the rows that were used.
+     *
+     * @return the tables
+     */
+    public Collection<RowSparseTable> getRowSparseTables() {
+        return tables.values();
+    }
+
+    /**
      * Returns how many collective operations this rank has taken part in.
      *
      * @return a snapshot of the counts
@@ -280,6 +321,7 @@ public final class ParallelContext implements AutoCloseable {
     public void close() {
         layouts.clear();
         fusedHeads.values().forEach(FusedHead::close);
+        tables.values().forEach(RowSparseTable::close);
         gradientKeeper.close();
         mappings.values().forEach(RegionMappings::close);
         world.close();

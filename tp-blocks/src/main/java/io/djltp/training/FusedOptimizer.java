@@ -51,6 +51,14 @@ final class FusedOptimizer {
                         + type.getName());
     }
 
+    /** Returns whether the optimizer leaves rows alone whose gradient is zero. */
+    boolean isRowSparse() {
+        Class<?> type = optimizer.getClass();
+        boolean still = type == Sgd.class && number(type, "momentum") == 0;
+        return (still || type == RowwiseAdagrad.class)
+                && number(Optimizer.class, "weightDecays") == 0;
+    }
+
     /**
      * Begins a step.
      *

@@ -20,6 +20,7 @@ import io.djltp.mesh.FusedHead;
 import io.djltp.mesh.ParallelConfig;
 import io.djltp.mesh.ParallelMode;
 import io.djltp.mesh.RankPool;
+import io.djltp.mesh.RowSparseTable;
 import io.djltp.sharding.RankParameterStore;
 
 import org.slf4j.Logger;
@@ -88,6 +89,9 @@ public class ParallelTrainer extends Trainer {
         parameters =
                 new ParallelParameters(model.getBlock(), model.getNDManager(), getManager(), ranks);
         updates = new RankUpdate(parameters, optimizer);
+        for (int i = 0; i < ranks.size(); i++) {
+            ranks.getContext(i).setRowSparse(updates.isRowSparse());
+        }
         forwardPass =
                 new ParallelForward(
                         model.getBlock(),
@@ -207,6 +211,7 @@ public class ParallelTrainer extends Trainer {
                         Autograd.zeroGradient(store.getValue(parameter, null, true));
                     }
                     context.getFusedHeads().forEach(FusedHead::zeroGradient);
+                    context.getRowSparseTables().forEach(RowSparseTable::clear);
                     return null;
                 });
     }

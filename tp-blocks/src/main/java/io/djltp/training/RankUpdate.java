@@ -22,11 +22,18 @@ final class RankUpdate {
     private final ParallelParameters parameters;
     private final Optimizer optimizer;
     private final FusedOptimizer fusedOptimizer;
+    private final TableUpdate tableUpdate;
 
     RankUpdate(ParallelParameters parameters, Optimizer optimizer) {
         this.parameters = parameters;
         this.optimizer = optimizer;
         fusedOptimizer = new FusedOptimizer(optimizer);
+        tableUpdate = new TableUpdate(parameters, fusedOptimizer);
+    }
+
+    /** Returns whether rows of tables that were not used need no update. */
+    boolean isRowSparse() {
+        return fusedOptimizer.isRowSparse();
     }
 
     /**
@@ -42,6 +49,7 @@ final class RankUpdate {
             updated.remove(head.getWeight());
             updated.remove(head.getBias());
         }
+        context.getRowSparseTables().forEach(table -> updated.remove(table.getParameter()));
         List<NDArray> gradients = new ArrayList<>(updated.size());
         List<Work> sums = new ArrayList<>(updated.size());
         try {
@@ -53,6 +61,7 @@ final class RankUpdate {
             }
             // while the others are summed
             context.getFusedHeads().forEach(head -> updateFused(context, head, trained));
+            context.getRowSparseTables().forEach(table -> tableUpdate.run(context, table, trained));
             for (int i = 0; i < updated.size(); i++) {
                 sums.get(i).await();
                 update(context, updated.get(i), gradients.get(i));

@@ -7,6 +7,7 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.ParameterTracker;
 import ai.djl.training.tracker.Tracker;
 
+import io.djltp.bridge.Autograd;
 import io.djltp.bridge.RowwiseAdagradStep;
 import io.djltp.bridge.WeightUpdate;
 
@@ -41,6 +42,7 @@ public final class RowwiseAdagrad extends Optimizer {
                 new WeightUpdate.Settings(getWeightDecay(), rescaleGrad, clipGrad);
         NDArray sum = withDefaultState(sums, parameterId, weight.getDevice(), key -> zeros(grad));
         RowwiseAdagradStep.run(weight, grad, sum, settings, rate, epsilon);
+        Autograd.zeroGradient(weight); // used up, as DJL's optimizers do; grad may be a copy
     }
 
     private static NDArray zeros(NDArray gradient) {

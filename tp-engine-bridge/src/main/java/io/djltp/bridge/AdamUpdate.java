@@ -43,7 +43,7 @@ final class AdamUpdate extends WeightUpdate {
 
     /** {@inheritDoc} */
     @Override
-    void apply(GradientChunk chunk) {
+    void apply(GradientRows chunk) {
         Tensor weight = chunk.weight;
         Tensor gradient = chunk.whole(settings);
         float decay = settings.weightDecay();

@@ -8,12 +8,10 @@ import org.bytedeco.pytorch.global.torch;
  * The gradient of the weights of some classes as the two factors that it is a product of, and as
  * the few rows in which a label lies. It is only computed into what it is added to.
  */
-final class GradientChunk {
+final class GradientChunk extends GradientRows {
 
     final long start; // the first class of the chunk, of all classes of the rank
     final long length;
-    final Tensor weight; // [length, features], float32: updated in place
-
     private static final int FIRST_STATE = 3; // the work memory of copies of states
 
     private final ChunkBuffers buffers;
@@ -35,10 +33,10 @@ final class GradientChunk {
             Tensor labels,
             Tensor labelRows,
             float labelScale) {
+        super(linear.updated(index, used));
         start = buffers.plan().start(index);
         length = buffers.plan().length(index);
         this.buffers = buffers;
-        weight = linear.updated(index, used);
         classes = linear.classes(index);
         directions = linear.isUnit() ? used : null;
         this.probabilities = probabilities;
@@ -48,7 +46,8 @@ final class GradientChunk {
         this.labelScale = labelScale;
     }
 
-    /** Computes {@code target = keep * target + factor * gradient}. */
+    /** {@inheritDoc} */
+    @Override
     void addTo(Tensor target, float keep, float factor) {
         if (directions == null) {
             addProduct(target, keep, factor);
@@ -58,8 +57,9 @@ final class GradientChunk {
         }
     }
 
-    /** Returns the gradient times a factor, in memory that is reused. */
-    private Tensor gradient(float factor) {
+    /** {@inheritDoc} */
+    @Override
+    Tensor gradient(float factor) {
         Tensor gradient = buffers.work(0, length);
         addProduct(gradient, 0, factor);
         if (directions != null) {
@@ -76,27 +76,14 @@ final class GradientChunk {
         }
     }
 
-    /** Returns the gradient as {@link WeightUpdate}s of DJL see it, in memory that is reused. */
-    Tensor whole(WeightUpdate.Settings settings) {
-        Tensor gradient = gradient(settings.rescale());
-        if (settings.clip() > 0) {
-            gradient.clamp_max_(new Scalar(settings.clip())); // from above only, as DJL does
-        }
-        return gradient;
-    }
-
-    /** Returns memory of the size of the gradient that is free until the next chunk. */
+    /** {@inheritDoc} */
+    @Override
     Tensor spare() {
         return buffers.work(1, length);
     }
 
-    /**
-     * Returns the rows of a state that belong to the chunk, to be changed in place.
-     *
-     * @param state the state of all classes, [classes] or [classes, features]
-     * @param number tells the states of one update apart, 0 or 1
-     * @return the rows, which {@link #setRows} takes
-     */
+    /** {@inheritDoc} */
+    @Override
     Tensor rowsOf(Tensor state, int number) {
         if (classes == null) {
             return state.narrow(0, start, length);
@@ -108,7 +95,8 @@ final class GradientChunk {
         return torch.index_select_out(place, state, 0, classes);
     }
 
-    /** Writes changed rows of a state back, if they are a copy. */
+    /** {@inheritDoc} */
+    @Override
     void setRows(Tensor state, Tensor rows) {
         if (classes != null) {
             state.index_copy_(0, classes, rows);

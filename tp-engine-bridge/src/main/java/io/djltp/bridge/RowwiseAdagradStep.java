@@ -22,7 +22,7 @@ public final class RowwiseAdagradStep {
     private RowwiseAdagradStep() {}
 
     /**
-     * Moves a weight against its gradient, and sets the gradient to zero: it is used up.
+     * Moves a weight against its gradient. The elements of the gradient may be others afterwards.
      *
      * @param weight the weight, [rows, x1, ..., xn], or [rows], contiguous
      * @param gradient its gradient, of the same shape
@@ -59,7 +59,6 @@ public final class RowwiseAdagradStep {
                     prepare(part, moved, settings);
                     Tensor sum = state.narrow(0, first, count);
                     move(moved, part, squares.narrow(0, 0, count), sum, rate, epsilon);
-                    part.zero_();
                 }
             }
         }

@@ -25,7 +25,7 @@ final class RowwiseAdagradUpdate extends WeightUpdate {
 
     /** {@inheritDoc} */
     @Override
-    void apply(GradientChunk chunk) {
+    void apply(GradientRows chunk) {
         Tensor weight = chunk.weight;
         Tensor gradient = chunk.whole(settings);
         if (settings.weightDecay() != 0) {

@@ -25,7 +25,7 @@ final class SgdUpdate extends WeightUpdate {
 
     /** {@inheritDoc} */
     @Override
-    void apply(GradientChunk chunk) {
+    void apply(GradientRows chunk) {
         Tensor weight = chunk.weight;
         float decay = learningRate * settings.weightDecay();
         float factor = learningRate * settings.rescale();

@@ -97,7 +97,7 @@ public abstract class WeightUpdate implements AutoCloseable {
     abstract void prepare(long classes, long features, TensorOptions options);
 
     /** Updates some rows; other rows may be updated by other threads at the same time. */
-    abstract void apply(GradientChunk chunk);
+    abstract void apply(GradientRows chunk);
 
     /** Returns zeros that live until they are closed. */
     static Tensor zeros(TensorOptions options, long... shape) {

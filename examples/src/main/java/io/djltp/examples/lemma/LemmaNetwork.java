@@ -1,21 +1,18 @@
 package io.djltp.examples.lemma;
 
-import ai.djl.modality.nlp.embedding.TrainableWordEmbedding;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.types.DataType;
 import ai.djl.nn.Block;
 import ai.djl.nn.LambdaBlock;
-import ai.djl.nn.ParallelBlock;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.training.initializer.NormalInitializer;
 
-import java.util.List;
+import io.djltp.nn.EmbeddingBag;
 
 /**
- * The network of the lemmatiser, of ordinary DJL blocks: the embeddings of the n-grams of a word
- * are added up, the sum is scaled to a fixed length, and a head turns it into one logit per lemma.
+ * The network of the lemmatiser: the embeddings of the n-grams of a word are added up, the sum is
+ * scaled to a fixed length, and a head turns it into one logit per lemma.
  *
  * <p>The head is any block from (batch, dim) to (batch, classes), such as {@link
  * ai.djl.nn.core.Linear}.
@@ -45,17 +42,10 @@ public final class LemmaNetwork {
      * @return the block
      */
     public static SequentialBlock body(int rows, int dim) {
-        TrainableWordEmbedding embedding =
-                new TrainableWordEmbedding(
-                        TrainableWordEmbedding.builder()
-                                .optNumEmbeddings(rows)
-                                .setEmbeddingSize(dim));
+        EmbeddingBag embedding = new EmbeddingBag(rows, dim);
         embedding.setInitializer(new NormalInitializer(0.25f), Parameter.Type.WEIGHT);
         return new SequentialBlock()
-                .add(
-                        new ParallelBlock(
-                                LemmaNetwork::sum,
-                                List.of(embedding, new LambdaBlock(LemmaNetwork::mask, "mask"))))
+                .add(embedding)
                 .add(new LambdaBlock(LemmaNetwork::normalize, "normalize"));
     }
 
@@ -78,19 +68,6 @@ public final class LemmaNetwork {
      */
     public static SequentialBlock create(int rows, int dim, Block head) {
         return body(rows, dim).add(head);
-    }
-
-    /** Turns indices (batch, n-grams) into 1 where there is an n-gram and 0 where there is none. */
-    private static NDList mask(NDList inputs) {
-        NDArray indices = inputs.singletonOrThrow();
-        return new NDList(indices.neq(0).toType(DataType.FLOAT32, false).expandDims(1));
-    }
-
-    /** Adds the embeddings (batch, n-grams, dim) that the mask (batch, 1, n-grams) lets through. */
-    private static NDList sum(List<NDList> branches) {
-        NDArray embeddings = branches.get(0).singletonOrThrow();
-        NDArray mask = branches.get(1).singletonOrThrow();
-        return new NDList(mask.batchMatMul(embeddings).squeeze(1));
     }
 
     private static NDList normalize(NDList inputs) {

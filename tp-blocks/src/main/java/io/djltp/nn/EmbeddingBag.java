@@ -1,0 +1,123 @@
+package io.djltp.nn;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.ndarray.types.SparseFormat;
+import ai.djl.nn.AbstractBlock;
+import ai.djl.nn.Parameter;
+import ai.djl.training.ParameterStore;
+import ai.djl.util.PairList;
+import ai.djl.util.Preconditions;
+
+import io.djltp.bridge.BagIndex;
+import io.djltp.bridge.EmbeddingBags;
+import io.djltp.mesh.ParallelContext;
+import io.djltp.mesh.RowSparseTable;
+import io.djltp.sharding.RankParameterStore;
+
+/**
+ * Sums of rows of a table, such as the n-grams of a word. In a step few of the rows of a large
+ * table are used; under a {@link io.djltp.training.ParallelTrainer} the others are neither read nor
+ * written, and the ranks exchange the gradients of the sums instead of that of the table.
+ *
+ * <ul>
+ *   <li>input: int32 [batch, places], row numbers, where 0 fills up and counts for nothing
+ *   <li>table: [rows, features], the same on all ranks
+ *   <li>output: [batch, features]
+ * </ul>
+ *
+ * <p>That gives the same weights as a gradient of the whole table where an optimizer leaves rows
+ * with a gradient of zero alone: SGD without momentum and {@link io.djltp.training.RowwiseAdagrad},
+ * both without weight decay. With the others, and under DJL's own trainer, the table has a gradient
+ * as a whole. Collectives, where the batch is cut over the ranks: all-gathers of the sizes, the row
+ * numbers and the gradients of the sums.
+ *
+ * <p>As PyTorch's {@code EmbeddingBag} with {@code mode="sum"} and {@code padding_idx=0}.
+ */
+public final class EmbeddingBag extends AbstractBlock {
+
+    private static final byte VERSION = 1;
+
+    private final Parameter table;
+
+    /**
+     * Creates a block.
+     *
+     * @param rows the number of rows of the table, with row 0
+     * @param features the length of a row
+     */
+    public EmbeddingBag(long rows, long features) {
+        super(VERSION);
+        Preconditions.checkArgument(
+                rows > 0 && rows <= Integer.MAX_VALUE && features > 0,
+                "An embedding bag needs 1 to 2147483647 rows and 1 or more features, not "
+                        + rows
+                        + " and "
+                        + features);
+        table =
+                addParameter(
+                        Parameter.builder()
+                                .setName("embedding")
+                                .setType(Parameter.Type.WEIGHT)
+                                .optShape(new Shape(rows, features))
+                                .build());
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected NDList forwardInternal(
+            ParameterStore parameterStore,
+            NDList inputs,
+            boolean training,
+            PairList<String, Object> params) {
+        NDArray ids = inputs.singletonOrThrow();
+        if (ids.getShape().dimension() != 2) {
+            throw new IllegalArgumentException(
+                    "The row numbers of an embedding bag must be [batch, places], not "
+                            + ids.getShape());
+        }
+        NDArray values = parameterStore.getValue(table, ids.getDevice(), training);
+        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        boolean trained = training && table.requiresGradient();
+        boolean sparse = context != null && context.isRowSparse();
+        if (trained && !sparse) {
+            return new NDList(sumOfAll(ids, values));
+        }
+        int[] rows = ids.toType(DataType.INT32, false).toIntArray();
+        int width = (int) ids.getShape().get(1);
+        BagIndex index = BagIndex.of(rows, width, values.getShape().get(0));
+        if (!trained) {
+            return new NDList(EmbeddingBags.sum(values, index, ids));
+        }
+        // not of the pass: the gradient is wanted when it is over
+        NDArray sums = EmbeddingBags.sum(values, index, values);
+        sums.setRequiresGradient(true);
+        context.getRowSparseTable(table).add(new RowSparseTable.Bags(rows, width, sums));
+        return new NDList(sums.reshape(sums.getShape()));
+    }
+
+    /** The same in operations that autograd knows. */
+    private static NDArray sumOfAll(NDArray ids, NDArray values) {
+        NDArray rows =
+                ids.getNDArrayInternal()
+                        .embedding(ids, values, SparseFormat.DENSE)
+                        .singletonOrThrow(); // [batch, places, features]
+        NDArray mask = ids.neq(0).toType(values.getDataType(), false).expandDims(1);
+        return mask.batchMatMul(rows).squeeze(1);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Shape[] getOutputShapes(Shape[] inputShapes) {
+        return new Shape[] {new Shape(inputShapes[0].get(0), table.getShape().get(1))};
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void initializeChildBlocks(NDManager manager, DataType dataType, Shape... inputShapes) {
+        // there are none
+    }
+}

@@ -1,0 +1,172 @@
+package io.djltp.nn;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Parameter;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.GradientCollector;
+import ai.djl.training.Trainer;
+import ai.djl.training.initializer.NormalInitializer;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.mesh.ParallelConfig;
+import io.djltp.mesh.ParallelMode;
+import io.djltp.testing.ArrayAssert;
+import io.djltp.training.ParallelTrainer;
+import io.djltp.training.RowwiseAdagrad;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.Supplier;
+
+/** Rows that a step has used are updated as a gradient of the whole table would update them. */
+public class EmbeddingBagTest {
+
+    private static final int ROWS = 37;
+    private static final int FEATURES = 5;
+    private static final int CLASSES = 7;
+    private static final int PLACES = 4;
+    private static final int BATCH = 9; // uneven over 2 and 4 ranks
+
+    @DataProvider
+    public Object[][] cases() {
+        Tracker rate = Tracker.fixed(0.5f);
+        List<Supplier<Optimizer>> optimizers =
+                List.of(
+                        () -> Optimizer.sgd().setLearningRateTracker(rate).build(),
+                        () -> RowwiseAdagrad.builder().optLearningRateTracker(rate).build(),
+                        // these move rows without a gradient too: the table has one as a whole
+                        () ->
+                                Optimizer.sgd()
+                                        .setLearningRateTracker(rate)
+                                        .optMomentum(0.9f)
+                                        .build(),
+                        () -> Optimizer.adam().optLearningRateTracker(Tracker.fixed(.1f)).build());
+        List<Object[]> cases = new ArrayList<>();
+        for (int i = 0; i < optimizers.size(); i++) {
+            for (ParallelMode mode : ParallelMode.values()) {
+                for (int ranks : new int[] {1, 2, 3, 4}) {
+                    cases.add(new Object[] {i, optimizers.get(i), mode, ranks});
+                }
+            }
+        }
+        return cases.toArray(new Object[0][]);
+    }
+
+    /** Five steps, each of two batches whose gradients add up. */
+    @Test(dataProvider = "cases", timeOut = 60_000)
+    public void equalsDjlsTrainer(
+            int number, Supplier<Optimizer> optimizer, ParallelMode mode, int ranks) {
+        float[][] expected = train(optimizer.get(), null, 0);
+        float[][] actual = train(optimizer.get(), mode, ranks);
+        for (int i = 0; i < expected.length; i++) {
+            ArrayAssert.assertClose(actual[i], expected[i], 1e-5, "parameter " + i);
+        }
+    }
+
+    private static float[][] train(Optimizer optimizer, ParallelMode mode, int ranks) {
+        Engine.getInstance().setRandomSeed(3);
+        try (Model model = Model.newInstance("bag")) {
+            EmbeddingBag bag = new EmbeddingBag(ROWS, FEATURES);
+            bag.setInitializer(new NormalInitializer(1f), Parameter.Type.WEIGHT);
+            model.setBlock(
+                    new SequentialBlock()
+                            .add(bag)
+                            .add(
+                                    ColumnParallelLinear.builder()
+                                            .setUnits(CLASSES)
+                                            .optBatchShardedInput(true)
+                                            .build()));
+            DefaultTrainingConfig config =
+                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                            .optDevices(new Device[] {Device.cpu()})
+                            .optOptimizer(optimizer);
+            try (Trainer trainer = trainer(model, config, mode, ranks);
+                    NDManager manager = NDManager.newBaseManager()) {
+                trainer.initialize(new Shape(BATCH, PLACES));
+                for (int step = 0; step < 5; step++) {
+                    try (GradientCollector collector = trainer.newGradientCollector()) {
+                        backward(trainer, collector, manager, 2 * step);
+                        backward(trainer, collector, manager, 2 * step + 1);
+                    }
+                    trainer.step();
+                }
+            }
+            return model.getBlock().getParameters().values().stream()
+                    .map(parameter -> parameter.getArray().toFloatArray())
+                    .toArray(float[][]::new);
+        }
+    }
+
+    private static Trainer trainer(
+            Model model, DefaultTrainingConfig config, ParallelMode mode, int ranks) {
+        return mode == null
+                ? model.newTrainer(config)
+                : new ParallelTrainer(
+                        model,
+                        config,
+                        ParallelConfig.builder().setMode(mode).setRanks(ranks).build());
+    }
+
+    private static void backward(
+            Trainer trainer, GradientCollector collector, NDManager manager, int number) {
+        NDArray ids =
+                manager.arange(BATCH * PLACES)
+                        .add(5 * number)
+                        .mod(19) // of which one is 0; rows 19 and above are never used
+                        .toType(DataType.INT32, true)
+                        .reshape(BATCH, PLACES);
+        NDList labels =
+                new NDList(
+                        manager.arange(BATCH)
+                                .add(number)
+                                .mod(CLASSES)
+                                .toType(DataType.INT64, true));
+        NDList output = trainer.forward(new NDList(ids), labels);
+        collector.backward(trainer.getLoss().evaluate(labels, output));
+    }
+
+    @Test(
+            expectedExceptions = IllegalArgumentException.class,
+            expectedExceptionsMessageRegExp =
+                    "A row of an embedding bag is 37, but the table has the rows 1 to 36.*")
+    public void aRowThatIsNotInTheTableIsRefused() {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            EmbeddingBag bag = new EmbeddingBag(ROWS, FEATURES);
+            bag.initialize(manager, DataType.FLOAT32, new Shape(1, PLACES));
+            NDArray ids = manager.create(new int[] {1, 37, 0, 0}, new Shape(1, PLACES));
+            bag.forward(new ai.djl.training.ParameterStore(manager, false), new NDList(ids), false);
+        }
+    }
+
+    /** Bags may be empty, and a row may be in a bag twice. */
+    @Test
+    public void sumsWhatIsThere() {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            EmbeddingBag bag = new EmbeddingBag(3, 1);
+            bag.initialize(manager, DataType.FLOAT32, new Shape(1, PLACES));
+            bag.getParameters().valueAt(0).getArray().set(new float[] {100, 2, 3});
+            NDArray ids = manager.create(new int[] {0, 0, 0, 0, 1, 2, 0, 2}, new Shape(2, PLACES));
+            NDArray sums =
+                    bag.forward(
+                                    new ai.djl.training.ParameterStore(manager, false),
+                                    new NDList(ids),
+                                    false)
+                            .singletonOrThrow();
+            Assert.assertEquals(sums.toFloatArray(), new float[] {0, 8});
+        }
+    }
+}

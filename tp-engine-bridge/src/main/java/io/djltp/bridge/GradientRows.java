@@ -1,0 +1,44 @@
+package io.djltp.bridge;
+
+import org.bytedeco.pytorch.Scalar;
+import org.bytedeco.pytorch.Tensor;
+
+/** The gradient of some rows of a weight, and the rows: what a {@link WeightUpdate} works on. */
+abstract class GradientRows {
+
+    final Tensor weight; // [length, features], float32: updated in place
+
+    GradientRows(Tensor weight) {
+        this.weight = weight;
+    }
+
+    /** Computes {@code target = keep * target + factor * gradient}. */
+    abstract void addTo(Tensor target, float keep, float factor);
+
+    /** Returns the gradient times a factor, in memory that may be changed. */
+    abstract Tensor gradient(float factor);
+
+    /** Returns memory of the size of the gradient that is free until the next rows. */
+    abstract Tensor spare();
+
+    /**
+     * Returns the rows of a state that belong to these, to be changed in place.
+     *
+     * @param state the state of all rows, [rows] or [rows, features]
+     * @param number tells the states of one update apart, 0 or 1
+     * @return the rows, which {@link #setRows} takes
+     */
+    abstract Tensor rowsOf(Tensor state, int number);
+
+    /** Writes changed rows of a state back, if they are a copy. */
+    abstract void setRows(Tensor state, Tensor rows);
+
+    /** Returns the gradient as {@link WeightUpdate}s of DJL see it, in memory that is reused. */
+    final Tensor whole(WeightUpdate.Settings settings) {
+        Tensor gradient = gradient(settings.rescale());
+        if (settings.clip() > 0) {
+            gradient.clamp_max_(new Scalar(settings.clip())); // from above only, as DJL does
+        }
+        return gradient;
+    }
+}
