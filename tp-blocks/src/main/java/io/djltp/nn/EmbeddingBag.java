@@ -96,7 +96,9 @@ public final class EmbeddingBag extends AbstractBlock {
         NDArray sums = EmbeddingBags.sum(values, index, values);
         sums.setRequiresGradient(true);
         context.getRowSparseTable(table).add(new RowSparseTable.Bags(rows, width, sums));
-        return new NDList(sums.reshape(sums.getShape()));
+        NDArray output = sums.reshape(sums.getShape());
+        output.attach(ids.getManager()); // what is computed from it goes with the pass
+        return new NDList(output);
     }
 
     /** The same in operations that autograd knows. */

@@ -94,9 +94,15 @@ public final class RowwiseAdagradStep {
             float rate,
             float epsilon) {
         torch.mul_out(squares, gradient, gradient);
-        Tensor means = squares.mean(new long[] {1}, false, new ScalarTypeOptional());
+        Tensor means = means(squares);
         sums.add_(means);
         Tensor divisor = torch.sqrt_out(means, sums).add_(new Scalar(epsilon));
         weight.addcdiv_(gradient, divisor.unsqueeze(1), new Scalar(-rate));
+    }
+
+    private static Tensor means(Tensor squares) {
+        return squares.size(1) == 1
+                ? squares.squeeze(1) // of a bias: the mean of one number each takes its time
+                : squares.mean(new long[] {1}, false, new ScalarTypeOptional());
     }
 }
