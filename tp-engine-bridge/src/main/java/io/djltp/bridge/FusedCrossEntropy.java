@@ -24,10 +24,10 @@ import org.bytedeco.pytorch.Tensor;
  *
  * <p>{@link #evaluate} passes over the weights once. Of each chunk it computes the logits, their
  * exponentials, the sums of these, and their product with the weights, which is the gradient of the
- * features up to one factor for each row. {@link #update}
- * passes over them a second time and adds the product of exponentials and features, which is the
- * gradient of the weights, to what the optimizer wants it in. In between, the exponentials of as
- * many chunks are kept as the memory budget allows; those of the others are computed again.
+ * features up to one factor for each row. {@link #update} passes over them a second time and adds
+ * the product of exponentials and features, which is the gradient of the weights, to what the
+ * optimizer wants it in. In between, the exponentials of as many chunks are kept as the memory
+ * budget allows; those of the others are computed again.
  *
  * <p>Collectives: an all-reduce of the largest logit of each row, and one of the sum of the
  * exponentials, the logit of the label and, for label smoothing, the sum of the logits together.
