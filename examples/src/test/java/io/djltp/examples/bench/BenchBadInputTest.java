@@ -24,7 +24,7 @@ public class BenchBadInputTest {
             {"--shapes or --classes", "head", "--shapes", "1x2x3", "--classes", "10"},
             {"go with --classes", "head", "--batch", "64"},
             {"must be greater than 0, not -1", "head", "--classes", "10,-1"},
-            {"Invalid value for option '--optimizer'", "head", "--optimizer", "adagrad"},
+            {"Invalid value for option '--optimizer'", "head", "--optimizer", "adamax"},
             {"Invalid value for option '--head'", "head", "--head", "half"},
             {"--ranks must be greater than 0, not 0", "head", "--ranks", "1,0"},
             {"--threads-per-rank must be greater", "head", "--threads-per-rank", "0"},

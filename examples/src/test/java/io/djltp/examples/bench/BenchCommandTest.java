@@ -146,7 +146,7 @@ public class BenchCommandTest {
                                                 .filter(
                                                         child ->
                                                                 !before.contains(child)
-                                                                        && isJava(child))
+                                                                        && isWorker(child))
                                                 .findAny();
                             }
                             victim.ifPresent(ProcessHandle::destroyForcibly);
@@ -161,7 +161,9 @@ public class BenchCommandTest {
         Assert.assertEquals(ProcessHandle.current().children().collect(Collectors.toSet()), before);
     }
 
-    private static boolean isJava(ProcessHandle process) {
-        return process.info().command().orElse("").endsWith("java"); // started altogether
+    /** Not what starts it, which for a moment looks like this process. */
+    private static boolean isWorker(ProcessHandle process) {
+        return List.of(process.info().arguments().orElse(new String[0]))
+                .contains(BenchWorker.class.getName());
     }
 }

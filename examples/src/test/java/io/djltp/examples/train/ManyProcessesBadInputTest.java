@@ -45,7 +45,7 @@ public class ManyProcessesBadInputTest {
             {"--steps 5", "--steps 6", "--steps is 5 on process 0 and 6 on process 1"},
             {"--languages de", "--languages en", "--languages is de on process 0 and en on"},
             {"--backend tcp", ANY, "--backend is tcp on process 0 and auto on process 1"},
-            {ANY, "--lr 3", "--lr is 12.0 on process 0 and 3.0 on process 1"},
+            {ANY, "--lr 3", "--lr is 0.3 on process 0 and 3.0 on process 1"},
             {"--tp 2", "--tp 4", "says 2 ranks, process 1 .*says 4"},
             {"--tp 3", "--tp 3", "--tp 3 ranks cannot be shared evenly by the 2 processes"},
             {"--tp 4 --backend mpi", "--tp 4 --backend mpi", "the backend mpi has one rank in"},

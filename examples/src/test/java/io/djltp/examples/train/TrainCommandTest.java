@@ -60,6 +60,10 @@ public class TrainCommandTest {
                         mode,
                         "--head",
                         head,
+                        "--optimizer", // Adagrad takes more steps to come below where it began
+                        "sgd",
+                        "--batch",
+                        "256",
                         "--tp",
                         "3",
                         "--steps",
