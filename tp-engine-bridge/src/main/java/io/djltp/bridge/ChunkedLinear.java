@@ -61,11 +61,6 @@ final class ChunkedLinear {
         margin = labels;
     }
 
-    /** Returns the number of all classes of the rank. */
-    long classes() {
-        return weight.size(0);
-    }
-
     /** Returns the bias of the classes that are computed, or {@code null}. */
     Tensor bias() {
         return bias;

@@ -10,8 +10,8 @@ import org.bytedeco.pytorch.global.torch;
  */
 final class GradientChunk extends GradientRows {
 
-    final long start; // the first class of the chunk, of all classes of the rank
-    final long length;
+    private final long start; // the first class of the chunk, of all classes of the rank
+    private final long length;
     private static final int FIRST_STATE = 3; // the work memory of copies of states
 
     private final ChunkBuffers buffers;

@@ -26,18 +26,14 @@ final class Lanes implements AutoCloseable {
      * @param count their number; a single one is the calling thread with all of its threads
      */
     Lanes(int count) {
-        for (int i = 0; count > 1 && i < count; i++) {
-            threads.add(newThread(Thread.currentThread().getName() + "-lane-" + i));
-        }
-        // a thread takes over its number of operation threads when it first computes
-        int before = Autograd.getThreads();
-        run(Math.max(1, threads.size()), lane -> useOneThread());
-        Autograd.setThreads(before);
-    }
-
-    private void useOneThread() {
-        if (!threads.isEmpty()) {
-            Autograd.setThreads(1);
+        if (count > 1) {
+            for (int i = 0; i < count; i++) {
+                threads.add(newThread(Thread.currentThread().getName() + "-lane-" + i));
+            }
+            // a thread takes over its number of operation threads when it first computes
+            int before = Autograd.getThreads();
+            run(count, lane -> Autograd.setThreads(1));
+            Autograd.setThreads(before);
         }
     }
 
