@@ -30,7 +30,7 @@ final class BenchOptions {
 
     @Option(
             names = "--warmup-seconds",
-            defaultValue = "1",
+            defaultValue = "3",
             description = "At least so many seconds of each side before that (${DEFAULT-VALUE}).")
     double warmupSeconds;
 
