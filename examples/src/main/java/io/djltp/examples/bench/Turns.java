@@ -7,8 +7,8 @@ import java.util.List;
 import java.util.stream.IntStream;
 
 /**
- * Processes that measure in turns: one step of each, then the next step of each. What changes on
- * the machine in the meantime changes for all of them, and no two compute at once.
+ * Processes that measure in turns: two steps of each, then the next of each. What changes on the
+ * machine in the meantime changes for all of them, and no two compute at once.
  */
 final class Turns implements AutoCloseable {
 
@@ -63,6 +63,7 @@ final class Turns implements AutoCloseable {
 
     private static double[] step(WorkerProcess worker) {
         pause();
+        worker.step(); // not counted: the threads of this process have slept, and wake up slowly
         return worker.step();
     }
 
