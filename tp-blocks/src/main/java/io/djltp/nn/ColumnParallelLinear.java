@@ -195,7 +195,7 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
     }
 
     private long defaultMemory(long units) {
-        return LEAST_FUSED_MEMORY + units * weight().getShape().get(1) * Float.BYTES / 2;
+        return LEAST_FUSED_MEMORY + units * weight().getShape().get(1) * Float.BYTES * 3 / 4;
     }
 
     /**
@@ -260,7 +260,7 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         /**
          * Sets how many bytes the logits of a batch may take on each rank with {@code
          * optFusedLoss}. With less than all of them take (4 bytes for each row and class) a part is
-         * computed twice. Default: half of what the rank's weight takes in 32 bits, and 64 MiB.
+         * computed twice. Default: 3/4 of what the rank's weight takes in 32 bits, and 64 MiB.
          *
          * @param bytes the bytes
          * @return this builder

@@ -17,7 +17,7 @@ import java.util.Map;
 final class MemoryEstimate {
 
     private static final double GIB = 1L << 30;
-    private static final long FUSED_BYTES = 64L << 20; // of logits, and half of the weight's
+    private static final long FUSED_BYTES = 64L << 20; // of logits, and 3/4 of the weight's
 
     private final Map<String, Long> parts = new LinkedHashMap<>();
 
@@ -42,7 +42,8 @@ final class MemoryEstimate {
         // DJL's optimizers clone the gradient, and Adam makes more arrays of its size
         long update = updateArrays(options.optimizer) * Math.max(full ? head : 0, table);
         // the logits and their softmax, which becomes their gradient, are each there once
-        long kept = Math.min(4 * classes * options.batch, head / 2 + FUSED_BYTES * options.ranks);
+        long kept =
+                Math.min(4 * classes * options.batch, head * 3 / 4 + FUSED_BYTES * options.ranks);
         long chunks = full ? 0 : kept;
         parts.put("logits and update", 2 * logits + chunks + update);
         // the vectors of the n-grams of all words, and their gradients
