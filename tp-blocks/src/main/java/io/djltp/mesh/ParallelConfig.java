@@ -41,9 +41,7 @@ public final class ParallelConfig {
         threadsPerRank =
                 builder.threadsPerRank > 0
                         ? builder.threadsPerRank
-                        : Math.max(
-                                1,
-                                Runtime.getRuntime().availableProcessors() / builder.localRanks());
+                        : Processors.perRank(job, builder.localRanks());
         timeout = builder.timeout;
         backend = builder.backend;
         driftCheckSteps = builder.driftCheckSteps;
@@ -192,7 +190,8 @@ public final class ParallelConfig {
 
         /**
          * Sets how many threads an operation of one rank may use. Default: the processors divided
-         * by the ranks.
+         * by the ranks of the machine, or by those of the process if its launcher has given it
+         * processors of its own.
          *
          * @param threadsPerRank the number of threads, 1 or more
          * @return this builder

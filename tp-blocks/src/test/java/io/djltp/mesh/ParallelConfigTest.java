@@ -2,11 +2,19 @@ package io.djltp.mesh;
 
 import ai.djl.Device;
 
+import io.djltp.backend.Launcher;
+import io.djltp.job.Job;
+
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
+import java.net.InetAddress;
+import java.net.ServerSocket;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 
 /** A configuration says what is missing or does not fit when it is built. */
 public class ParallelConfigTest {
@@ -19,6 +27,47 @@ public class ParallelConfigTest {
         int cores = Runtime.getRuntime().availableProcessors();
         Assert.assertEquals(config.getThreadsPerRank(), Math.max(1, cores / 3));
         Assert.assertEquals(config.getTimeout(), Duration.ofMinutes(5));
+    }
+
+    /** Two ranks use the processors that there are, not twice as many threads. */
+    @Test(timeOut = 60_000)
+    public void processesOfAMachineShareItsCores() throws Exception {
+        int port;
+        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            port = socket.getLocalPort();
+        }
+        List<CompletableFuture<Integer>> threads = new ArrayList<>();
+        for (int process = 0; process < 2; process++) {
+            Map<String, String> environment =
+                    Map.of(
+                            "RANK",
+                            "" + process,
+                            "WORLD_SIZE",
+                            "2",
+                            "MASTER_ADDR",
+                            "127.0.0.1",
+                            "MASTER_PORT",
+                            "" + port);
+            threads.add(CompletableFuture.supplyAsync(() -> threadsPerRank(environment)));
+        }
+        int cores = Runtime.getRuntime().availableProcessors();
+        for (CompletableFuture<Integer> found : threads) {
+            Assert.assertEquals(found.get().intValue(), Math.max(1, cores / 2));
+        }
+    }
+
+    private static int threadsPerRank(Map<String, String> environment) {
+        try (Job job = Launcher.join(environment, 2, Duration.ofSeconds(30))) {
+            job.check("both are there", null);
+            return builder().setRanks(2).optJob(job).build().getThreadsPerRank();
+        }
+    }
+
+    @Test
+    public void listsOfProcessorsAreCounted() {
+        Assert.assertEquals(Processors.count("0"), 1);
+        Assert.assertEquals(Processors.count("\t0-3\n"), 4);
+        Assert.assertEquals(Processors.count("0-3,8,10-11"), 7);
     }
 
     @Test

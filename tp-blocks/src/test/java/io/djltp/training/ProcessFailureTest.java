@@ -33,6 +33,12 @@ public class ProcessFailureTest {
         };
     }
 
+    /** All at once: these processes do little but wait for the time-out. */
+    @DataProvider(parallel = true)
+    public Object[][] sleepers() {
+        return victims();
+    }
+
     @DataProvider
     public Object[][] modes() {
         return new Object[][] {{ParallelMode.TENSOR}, {ParallelMode.MIXED}, {ParallelMode.DATA}};
@@ -75,7 +81,7 @@ public class ProcessFailureTest {
         }
     }
 
-    @Test(dataProvider = "victims", timeOut = 90_000)
+    @Test(dataProvider = "sleepers", timeOut = 90_000)
     public void aRankDoesNotCome(ParallelMode mode, int victim) throws Exception {
         for (String report : run(mode, Fault.SLEEP, victim)) {
             assertMatches(report, "time-out after 4000 ms: rank \\d waits in .* for .*" + victim);

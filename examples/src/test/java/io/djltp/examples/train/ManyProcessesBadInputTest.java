@@ -103,7 +103,7 @@ public class ManyProcessesBadInputTest {
         List<ForkedTp.Result> results =
                 await(
                         List.of(environment(0, 2, port), environment(0, 2, port)),
-                        List.of("--timeout 5", "--timeout 5"));
+                        List.of("--timeout 3", "--timeout 3"));
         String cannotListen = "Process 0 cannot listen at 127.0.0.1:" + port;
         boolean firstListens = results.get(1).err().contains(cannotListen);
         check(results.get(firstListens ? 1 : 0), cannotListen);
@@ -143,7 +143,7 @@ public class ManyProcessesBadInputTest {
             int port = used.getLocalPort();
             run(
                     List.of(environment(0, 2, port), environment(1, 2, port)),
-                    List.of("--timeout 5", "--timeout 5"),
+                    List.of("--timeout 3", "--timeout 3"),
                     List.of(
                             "cannot listen at 127.0.0.1:" + port + ".*MASTER_PORT",
                             "Process 1 cannot reach process 0 at 127.0.0.1:" + port));
