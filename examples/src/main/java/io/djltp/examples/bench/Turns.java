@@ -3,7 +3,9 @@ package io.djltp.examples.bench;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
+import java.util.Random;
 import java.util.stream.IntStream;
 
 /**
@@ -12,6 +14,7 @@ import java.util.stream.IntStream;
  */
 final class Turns implements AutoCloseable {
 
+    private static final long SEED = 7;
     private static final int PAUSE_MILLIS = 20; // the threads of the last one fall asleep
 
     private final List<WorkerProcess> workers = new ArrayList<>();
@@ -47,8 +50,12 @@ final class Turns implements AutoCloseable {
         for (WorkerProcess worker : workers) {
             warmUp(worker, options);
         }
+        List<Integer> order = new ArrayList<>(IntStream.range(0, workers.size()).boxed().toList());
+        Random random = new Random(SEED);
         for (int i = 0; i < options.repeats; i++) {
-            for (int worker = 0; worker < workers.size(); worker++) {
+            // a process may leave work to the system that slows down the next one
+            Collections.shuffle(order, random);
+            for (int worker : order) {
                 results.get(worker).add(step(workers.get(worker)));
             }
         }
