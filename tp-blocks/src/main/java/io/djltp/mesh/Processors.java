@@ -12,8 +12,8 @@ import java.util.stream.Stream;
 /** How many processors a rank may use, so that those of a machine do not use more than it has. */
 final class Processors {
 
-    private static final Path STATUS = Path.of("/proc/self/status");
-    private static final Path ONLINE = Path.of("/sys/devices/system/cpu/online");
+    private static final Path OWN = Path.of("/proc/self/status");
+    private static final Path FIRST = Path.of("/proc/1/status");
     private static final String ALLOWED = "Cpus_allowed_list:";
 
     private Processors() {}
@@ -39,14 +39,23 @@ final class Processors {
                 .sum();
     }
 
-    /** Returns whether the launcher has given this process processors of its own. */
-    private static boolean isPinned() {
-        try (Stream<String> lines = Files.lines(STATUS)) {
-            String online = Files.readString(ONLINE);
-            return lines.filter(line -> line.startsWith(ALLOWED))
-                    .anyMatch(line -> count(line.substring(ALLOWED.length())) < count(online));
+    /**
+     * Returns whether the launcher has given this process processors of its own: fewer than the
+     * first process of the machine, or of its container, may use.
+     */
+    static boolean isPinned() {
+        try {
+            return allowed(OWN) < allowed(FIRST);
         } catch (IOException e) {
             return false; // not Linux
+        }
+    }
+
+    private static int allowed(Path status) throws IOException {
+        try (Stream<String> lines = Files.lines(status)) {
+            return lines.filter(line -> line.startsWith(ALLOWED))
+                    .mapToInt(line -> count(line.substring(ALLOWED.length())))
+                    .sum();
         }
     }
 

@@ -51,7 +51,7 @@ final class AdamKernel {
     record Step(
             double rate, double beta1, double beta2, double decay, double epsilon, Tensor number) {}
 
-    /** Updates some rows of a weight and of its state in place. */
+    /** Updates some rows of a weight and of its state in place: float32, each contiguous. */
     void apply(Tensor weight, Tensor gradient, Tensor mean, Tensor variance, Step step) {
         try (PointerScope scope = new PointerScope()) {
             IValueVector arguments = new IValueVector();
