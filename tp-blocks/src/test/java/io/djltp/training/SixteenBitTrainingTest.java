@@ -1,16 +1,11 @@
 package io.djltp.training;
 
-import ai.djl.Device;
-import ai.djl.Model;
-import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.Trainer;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
@@ -22,9 +17,6 @@ import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
-
-import java.util.ArrayList;
-import java.util.List;
 
 /**
  * A fused head whose weights are in 16 bits learns what DJL's trainer learns whose weights, in 32
@@ -46,15 +38,15 @@ public class SixteenBitTrainingTest {
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void equalsARoundedWeight(TrainerKind kind) {
-        List<Float> expectedLosses = new ArrayList<>();
-        List<Float> losses = new ArrayList<>();
+        float[] expectedLosses = new float[STEPS];
+        float[] losses = new float[STEPS];
         float[] expected = train(TrainerKind.PLAIN, DataType.FLOAT32, expectedLosses);
         float[] weight = train(kind, DataType.FLOAT16, losses);
         ArrayAssert.assertClose(weight, expected, ROUNDING, "weight");
-        ArrayAssert.assertClose(floats(losses), floats(expectedLosses), ROUNDING, "losses");
+        ArrayAssert.assertClose(losses, expectedLosses, ROUNDING, "losses");
     }
 
-    private static float[] train(TrainerKind kind, DataType type, List<Float> losses) {
+    private static float[] train(TrainerKind kind, DataType type, float[] losses) {
         Block head =
                 ColumnParallelLinear.builder()
                         .setUnits(FusedTraining.CLASSES)
@@ -63,39 +55,40 @@ public class SixteenBitTrainingTest {
                         .optBatchShardedInput(true)
                         .build();
         Parameter weight = head.getParameters().valueAt(0);
-        Engine.getInstance().setRandomSeed(42);
-        try (Model model = Model.newInstance("net");
-                NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(head);
-            model.setDataType(type);
-            head.initialize(
-                    model.getNDManager(),
-                    type,
-                    new Shape(FusedTraining.ROWS, FusedTraining.FEATURES));
-            set(weight, TrainingRun.random(manager, 7, 23, FusedTraining.FEATURES));
-            Optimizer sgd =
-                    Optimizer.sgd()
-                            .setLearningRateTracker(Tracker.fixed(0.3f))
-                            .optMomentum(MOMENTUM)
-                            .build();
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(FusedTraining.loss(LossOptions.DEFAULT))
-                            .optOptimizer(sgd)
-                            .optDevices(new Device[] {Device.cpu()});
-            try (Trainer trainer = kind.open(model, config)) {
-                trainer.initialize(new Shape(FusedTraining.ROWS, FusedTraining.FEATURES));
-                for (int i = 0; i < STEPS; i++) {
-                    NDArray data = rounded(FusedTraining.data(manager, i)).toType(type, false);
-                    losses.add(
-                            TrainingRun.backward(trainer, data, FusedTraining.labels(manager, i)));
-                    trainer.step();
-                    if (kind == TrainerKind.PLAIN) {
-                        set(weight, weight.getArray());
-                    }
-                }
-            }
-            return weight.getArray().toType(DataType.FLOAT32, true).toFloatArray();
+        Optimizer sgd =
+                Optimizer.sgd()
+                        .setLearningRateTracker(Tracker.fixed(0.3f))
+                        .optMomentum(MOMENTUM)
+                        .build();
+        float[] trained = new float[FusedTraining.CLASSES * FusedTraining.FEATURES];
+        try (NDManager parameters = NDManager.newBaseManager()) {
+            Shape input = new Shape(FusedTraining.ROWS, FusedTraining.FEATURES);
+            head.initialize(parameters, type, input);
+            set(weight, TrainingRun.random(parameters, 7, weight.getArray().getShape().getShape()));
+            FusedTraining.use(
+                    kind,
+                    head,
+                    FusedTraining.loss(LossOptions.DEFAULT),
+                    sgd,
+                    (trainer, manager) -> {
+                        for (int i = 0; i < STEPS; i++) {
+                            NDArray data = rounded(FusedTraining.data(manager, i));
+                            losses[i] =
+                                    TrainingRun.backward(
+                                            trainer,
+                                            data.toType(type, false),
+                                            FusedTraining.labels(manager, i));
+                            trainer.step();
+                            if (kind == TrainerKind.PLAIN) {
+                                set(weight, weight.getArray());
+                            }
+                        }
+                        trainer.close(); // hands the weight back
+                        float[] values = ArrayAssert.floats(weight.getArray());
+                        System.arraycopy(values, 0, trained, 0, trained.length);
+                    });
         }
+        return trained;
     }
 
     /** Sets the numbers of a parameter, rounded to 16 bits. */
@@ -106,13 +99,5 @@ public class SixteenBitTrainingTest {
 
     private static NDArray rounded(NDArray values) {
         return values.toType(DataType.FLOAT16, true).toType(DataType.FLOAT32, true);
-    }
-
-    private static float[] floats(List<Float> values) {
-        float[] floats = new float[values.size()];
-        for (int i = 0; i < floats.length; i++) {
-            floats[i] = values.get(i);
-        }
-        return floats;
     }
 }

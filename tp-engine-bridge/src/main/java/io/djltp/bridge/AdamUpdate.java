@@ -72,5 +72,6 @@ final class AdamUpdate extends WeightUpdate {
         free(numberOnDevice);
         mean = null;
         variance = null;
+        numberOnDevice = null;
     }
 }
