@@ -1,5 +1,6 @@
 package io.djltp.bridge;
 
+import org.bytedeco.pytorch.MemoryFormatOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
@@ -158,15 +159,27 @@ final class ChunkedLinear {
         }
     }
 
-    /** Returns memory for the gradient of the bias: its own, or for the classes that are used. */
+    /**
+     * Returns memory for the gradient of the bias in 32 bits: its own, or if that is of another
+     * type, or of other classes than those that are used, as much as these take.
+     */
     Tensor biasGradient(Tensor whole) {
-        return whole == null || sample == null ? whole : whole.new_empty(sample.shape());
+        if (whole == null || sample == null && whole.scalar_type().intern() == ScalarType.Float) {
+            return whole;
+        }
+        Tensor used = sample == null ? whole : sample;
+        return torch.empty(used.shape(), buffers.options(), new MemoryFormatOptional());
     }
 
     /** Writes the gradient of the bias into that of all classes, where the others have none. */
     void setBiasGradient(Tensor whole, Tensor gradient) {
-        if (whole != null && sample != null) {
-            whole.zero_().index_copy_(0, sample, gradient);
+        if (gradient == whole) {
+            return;
+        }
+        if (sample == null) {
+            whole.copy_(gradient);
+        } else {
+            whole.zero_().index_copy_(0, sample, gradient.to(whole.scalar_type()));
         }
     }
 
