@@ -90,9 +90,12 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
         if (head != null) {
             context.getTensorGroup().setIssuer(getClass().getSimpleName());
             NDArray ids = labels.singletonOrThrow();
-            return backward
-                    ? head.evaluate(logits, ids, options, context.getGradientKeeper())
-                    : head.lossOnly(logits, ids, options);
+            if (!backward) {
+                return head.lossOnly(logits, ids, options);
+            }
+            NDArray value = head.evaluate(logits, ids, options, context.getGradientKeeper());
+            context.getPass().takeSlices(context.getGradientKeeper().getLastNode());
+            return value;
         }
         if (backward && context == null) {
             return evaluateWhole(labels.singletonOrThrow(), logits);
@@ -168,7 +171,11 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
         RowOps.addAt(softmax, shard.column, rowWeight.mul(shard.owned).mul(alpha - 1));
         NDArray gradient = softmax.toType(logits.getDataType(), false).reshape(logits.getShape());
         try (Autograd.GradMode mode = Autograd.gradMode(true)) {
-            return context.getGradientKeeper().scalar(logits, value, gradient);
+            NDArray scalar = context.getGradientKeeper().scalar(logits, value, gradient);
+            if (shard.size() > 1) {
+                context.getPass().takeSlices(context.getGradientKeeper().getLastNode());
+            }
+            return scalar;
         }
     }
 

@@ -88,7 +88,7 @@ final class VocabShard {
         if (group == null || group.getSize() == 1) {
             return columns;
         }
-        ShardedLayout layout = context.getLayout(logits);
+        ShardedLayout layout = context.getPass().layoutOf(logits);
         if (layout == null) {
             throw new IllegalArgumentException(
                     "The logits "

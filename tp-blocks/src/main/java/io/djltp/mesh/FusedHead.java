@@ -54,7 +54,7 @@ public final class FusedHead implements AutoCloseable {
      * @return the head, or {@code null} if the array is what it seems to be
      */
     public static FusedHead of(ParallelContext context, NDArray array) {
-        ShardedLayout layout = context == null ? null : context.getLayout(array);
+        ShardedLayout layout = context == null ? null : context.getPass().layoutOf(array);
         return layout == null ? null : layout.head();
     }
 

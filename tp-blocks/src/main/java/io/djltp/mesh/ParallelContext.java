@@ -2,6 +2,7 @@ package io.djltp.mesh;
 
 import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 
@@ -12,7 +13,6 @@ import io.djltp.collective.Communicator;
 
 import java.util.Collection;
 import java.util.HashMap;
-import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.function.Supplier;
@@ -36,15 +36,13 @@ public final class ParallelContext implements AutoCloseable {
     private final Device device;
     private final Map<String, RegionMappings> mappings = new HashMap<>(); // by who uses them
     private final GradientKeeper gradientKeeper = new GradientKeeper();
-    private final Map<NDArray, ShardedLayout> layouts = new IdentityHashMap<>();
 
     private final Map<Parameter, FusedHead> fusedHeads = new LinkedHashMap<>(); // by weight
 
     private final Map<Parameter, RowSparseTable> tables = new LinkedHashMap<>();
 
     private boolean rowSparse;
-    private long globalBatch;
-    private boolean batchSharded;
+    private ForwardPass pass;
 
     ParallelContext(
             ParallelMode mode,
@@ -59,6 +57,7 @@ public final class ParallelContext implements AutoCloseable {
         this.tensorGroup = tensorGroup;
         this.dataGroup = dataGroup;
         this.device = device;
+        pass = new ForwardPass(mode, getSize(), 0, 0, false, null);
     }
 
     /**
@@ -166,6 +165,16 @@ public final class ParallelContext implements AutoCloseable {
         return mappings.computeIfAbsent("", name -> new RegionMappings(tensorGroup));
     }
 
+    /**
+     * Returns the autograd mappings that put the rows of the batch together.
+     *
+     * @return the mappings, of the data-parallel group
+     */
+    public RegionMappings getBatchMappings() {
+        return mappings.computeIfAbsent(
+                "the rows of the batch", name -> new RegionMappings(dataGroup, name));
+    }
+
     /** Returns the first exception in a backward pass, and forgets it. */
     Throwable takeFailure() {
         Throwable first = null;
@@ -256,59 +265,40 @@ public final class ParallelContext implements AutoCloseable {
      * Begins a forward pass.
      *
      * @param batch the number of rows of the batch over all ranks
-     * @param sharded whether this rank has only its part of them
+     * @param rows the number of rows that count on this rank
+     * @param cut whether this rank has only its part of them
+     * @param manager the manager of what is made on the way, or {@code null}
      */
-    public void beginForward(long batch, boolean sharded) {
-        globalBatch = batch;
-        batchSharded = sharded;
-        layouts.clear();
+    public void beginForward(long batch, long rows, boolean cut, NDManager manager) {
+        pass = new ForwardPass(mode, getSize(), batch, rows, cut, manager);
     }
 
     /**
-     * Returns the number of rows of the present batch over all ranks.
+     * Returns the present forward pass, or the last one.
      *
-     * @return the number of rows
+     * @return what is known of the pass
      */
-    public long getGlobalBatch() {
-        return globalBatch;
+    public ForwardPass getPass() {
+        return pass;
     }
 
     /**
-     * Returns whether this rank's activations are still those of its part of the batch.
+     * Goes back to a pass whose output is still there: another one may have come between.
      *
-     * @return whether the batch is cut over the ranks
+     * @param earlier the pass
      */
-    public boolean isBatchSharded() {
-        return batchSharded;
+    public void resume(ForwardPass earlier) {
+        pass = earlier;
     }
 
     /**
-     * Notes that the activations of all ranks have been gathered, or scattered again.
+     * Returns how an array lies over the ranks.
      *
-     * @param sharded whether the batch is cut over the ranks from here on
+     * @param array an array of the present forward pass
+     * @return the region that it is in
      */
-    public void setBatchSharded(boolean sharded) {
-        batchSharded = sharded;
-    }
-
-    /**
-     * Notes that an array is this rank's slice of a larger one.
-     *
-     * @param array the slice
-     * @param layout how the whole is cut
-     */
-    public void setLayout(NDArray array, ShardedLayout layout) {
-        layouts.put(array, layout);
-    }
-
-    /**
-     * Returns how the whole is cut that an array is a slice of.
-     *
-     * @param array the array, the very object that a layer returned
-     * @return the layout, or {@code null} if the array is not known to be a slice
-     */
-    public ShardedLayout getLayout(NDArray array) {
-        return layouts.get(array);
+    public Region regionOf(NDArray array) {
+        return pass.regionOf(array);
     }
 
     /** Ends the groups of this rank. */
@@ -319,7 +309,6 @@ public final class ParallelContext implements AutoCloseable {
     /** {@inheritDoc} */
     @Override
     public void close() {
-        layouts.clear();
         fusedHeads.values().forEach(FusedHead::close);
         tables.values().forEach(RowSparseTable::close);
         gradientKeeper.close();

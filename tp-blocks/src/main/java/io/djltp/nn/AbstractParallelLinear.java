@@ -2,6 +2,7 @@ package io.djltp.nn;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.core.Linear;
@@ -10,8 +11,9 @@ import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
 import io.djltp.bridge.RegionMappings;
+import io.djltp.mesh.ForwardPass;
 import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.ParallelMode;
+import io.djltp.mesh.Region;
 import io.djltp.sharding.RankParameterStore;
 import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.WeightSource;
@@ -55,6 +57,15 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
     abstract long inputFeatures(ParallelContext context);
 
     /**
+     * Returns whether a rank's input is its slice of the features.
+     *
+     * @return whether the input is not whole
+     */
+    boolean takesSlice() {
+        return false;
+    }
+
+    /**
      * Returns whether each rank's gradient of the input is a summand, not the whole.
      *
      * @return whether the gradient is partial
@@ -78,15 +89,10 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
             checkInput(input, weight().getShape().get(1));
             return new NDList(forwardWhole(input, weight, bias));
         }
+        boolean gather = !alone && checkRegion(context.getPass(), input);
         checkInput(input, inputFeatures(context));
-        boolean gather = !alone && checkBatch(context, input);
         if (gather) {
-            RegionMappings mappings = context.getMappings(this);
-            // a product that overlaps reduces the gradient itself
-            boolean overlaps = !fused && mappings.canOverlap(input, weight);
-            boolean partial = hasPartialInputGradient() && !overlaps;
-            input = mappings.gatherFromSequenceRegion(input, context.getGlobalBatch(), partial);
-            context.setBatchSharded(false);
+            input = gatherBatch(context, input, weight, fused);
         }
         return new NDList(
                 fused
@@ -203,27 +209,49 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
         }
     }
 
+    /** Gathers the rows of all ranks; what the other ranks' rows get backward is scattered. */
+    private NDArray gatherBatch(
+            ParallelContext context, NDArray input, NDArray weight, boolean fused) {
+        ForwardPass pass = context.getPass();
+        RegionMappings mappings = context.getMappings(this);
+        // a rank without a row has computed another one's, which does not count
+        NDArray rows = pass.getRows() == 0 ? input.get(new NDIndex().addSliceDim(0, 0)) : input;
+        // a product that overlaps reduces the gradient itself
+        boolean overlaps = !fused && mappings.canOverlap(rows, weight);
+        boolean partial = hasPartialInputGradient() && !overlaps;
+        NDArray whole = mappings.gatherFromSequenceRegion(rows, pass.getGlobalRows(), partial);
+        return pass.enter(whole, Region.WHOLE, Region.BATCH_CUT);
+    }
+
     /**
-     * Returns whether the batch has to be gathered, and refuses a layer that should but does not.
+     * Returns whether the batch has to be gathered, and refuses an input that the layer is not for.
      */
-    private boolean checkBatch(ParallelContext context, NDArray input) {
-        if (context.getMode() != ParallelMode.MIXED) {
-            return false;
+    private boolean checkRegion(ForwardPass pass, NDArray input) {
+        Region region = pass.regionOf(input);
+        if (region == Region.SHARDED && !takesSlice()) {
+            throw new IllegalArgumentException(
+                    getClass().getSimpleName()
+                            + " with a weight of "
+                            + weight().getShape()
+                            + " needs an input that is whole, and gets a slice of the features, "
+                            + input.getShape()
+                            + ": build the layer before it with optGatherOutput(true), or let a"
+                            + " RowParallelLinear take the slice");
         }
-        if (batchShardedInput) {
-            return true;
+        if (region != Region.BATCH_CUT) {
+            return false; // another layer has gathered the batch, or it was never cut
         }
-        if (context.isBatchSharded()) {
+        if (!batchShardedInput) {
             throw new IllegalStateException(
                     getClass().getSimpleName()
                             + " gets the part "
                             + input.getShape()
                             + " of a batch of "
-                            + context.getGlobalBatch()
+                            + pass.getGlobalRows()
                             + " in MIXED mode, but is cut over the ranks: build the first"
                             + " tensor-parallel layer with optBatchShardedInput(true)");
         }
-        return false;
+        return true;
     }
 
     /**

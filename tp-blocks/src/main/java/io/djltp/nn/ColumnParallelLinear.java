@@ -13,9 +13,11 @@ import io.djltp.bridge.RegionMappings;
 import io.djltp.bridge.TensorView;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ShardRange;
+import io.djltp.mesh.ForwardPass;
 import io.djltp.mesh.FusedHead;
 import io.djltp.mesh.ParallelContext;
 import io.djltp.mesh.ParallelMode;
+import io.djltp.mesh.Region;
 import io.djltp.mesh.ShardedLayout;
 import io.djltp.sharding.ShardingStrategy;
 
@@ -108,30 +110,42 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
     @Override
     NDArray forwardRank(
             ParallelContext context,
-            NDArray features,
+            NDArray input,
             boolean gathered,
             NDArray weight,
             NDArray bias) {
         RegionMappings mappings = context.getMappings(this);
-        Margin margin = head.margin();
-        NDArray input = margin == null ? features : CosineLogits.features(features, margin);
+        boolean overlaps = mappings.canOverlap(input, weight);
         NDArray y; // [.., in] @ [in, units/p]
-        if (mappings.canOverlap(input, weight)) {
+        if (overlaps) {
             y = mappings.columnLinear(input, weight, bias, gathered);
         } else {
-            // the gradient of a gathered input is reduced where it is scattered
-            NDArray x = gathered ? input : mappings.copyToRegion(input, true);
-            y = linear(x, weight, bias).singletonOrThrow();
+            y = linear(enterRegion(context, input, gathered), weight, bias).singletonOrThrow();
         }
-        if (margin != null) {
-            y = CosineLogits.of(y, weight);
-        }
+        // a product that overlaps is known to autograd by the whole input that it is made of
+        Region below = overlaps ? Region.WHOLE : Region.SHARDED;
         long units = weight().getShape().get(0);
+        ForwardPass pass = context.getPass();
         if (gatherOutput) {
-            return mappings.gatherFromRegion(y, units);
+            pass.leave(y, below);
+            return pass.enter(mappings.gatherFromRegion(y, units), Region.WHOLE, Region.SHARDED);
         }
-        context.setLayout(y, new ShardedLayout(units));
+        pass.enterSlice(y, new ShardedLayout(units), below, describe());
         return y;
+    }
+
+    /** The gradient of a gathered input is reduced where it is scattered. */
+    private NDArray enterRegion(ParallelContext context, NDArray input, boolean gathered) {
+        if (gathered) {
+            return input;
+        }
+        NDArray x = context.getMappings(this).copyToRegion(input, true);
+        context.getPass().leave(x, Region.WHOLE);
+        return x;
+    }
+
+    private String describe() {
+        return "ColumnParallelLinear " + weight().getShape();
     }
 
     /** {@inheritDoc} */
@@ -172,7 +186,8 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         }
         FusedHead head = context.getFusedHead(weight(), () -> newHead(context));
         head.setValues(weight, bias);
-        context.setLayout(x, new ShardedLayout(weight().getShape().get(0), head));
+        ShardedLayout layout = new ShardedLayout(weight().getShape().get(0), head);
+        context.getPass().enterSlice(x, layout, Region.WHOLE, describe());
         return x;
     }
 

@@ -5,9 +5,12 @@ import ai.djl.nn.Parameter;
 import ai.djl.nn.core.Linear;
 import ai.djl.util.Preconditions;
 
+import io.djltp.bridge.RegionMappings;
 import io.djltp.collective.ShardRange;
+import io.djltp.mesh.ForwardPass;
 import io.djltp.mesh.ParallelContext;
 import io.djltp.mesh.ParallelMode;
+import io.djltp.mesh.Region;
 import io.djltp.sharding.ShardingStrategy;
 
 /**
@@ -85,6 +88,12 @@ public class RowParallelLinear extends AbstractParallelLinear {
 
     /** {@inheritDoc} */
     @Override
+    boolean takesSlice() {
+        return inputIsParallel;
+    }
+
+    /** {@inheritDoc} */
+    @Override
     boolean hasPartialInputGradient() {
         return false;
     }
@@ -97,13 +106,20 @@ public class RowParallelLinear extends AbstractParallelLinear {
             boolean gathered,
             NDArray weight,
             NDArray bias) {
-        NDArray x = inputIsParallel ? input : context.getMappings(this).scatterToRegion(input);
+        ForwardPass pass = context.getPass();
+        RegionMappings mappings = context.getMappings(this);
+        NDArray x = input;
+        if (!inputIsParallel) {
+            x = mappings.scatterToRegion(input);
+            pass.leave(x, Region.WHOLE);
+        }
         NDArray y = linear(x, weight).singletonOrThrow(); // [.., in/p] @ [in/p, units]
         if (batchShardedOutput && context.getMode() == ParallelMode.MIXED) {
-            y = context.getMappings(this).reduceScatterToSequenceRegion(y);
-            context.setBatchSharded(true);
+            y = mappings.reduceScatterToSequenceRegion(y);
+            pass.enter(y, Region.BATCH_CUT, Region.SHARDED);
         } else {
-            y = context.getMappings(this).reduceFromRegion(y, true);
+            y = mappings.reduceFromRegion(y, true);
+            pass.enter(y, Region.WHOLE, Region.SHARDED);
         }
         return bias == null ? y : y.addi(bias);
     }

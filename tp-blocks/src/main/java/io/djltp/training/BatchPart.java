@@ -10,48 +10,71 @@ import io.djltp.collective.ShardRange;
 import io.djltp.mesh.ParallelContext;
 import io.djltp.mesh.ParallelMode;
 
-/** Which rows of a batch a rank gets. */
+/**
+ * Which rows of a batch a rank gets. A rank that a small batch leaves without a row gets the first
+ * one, to go through the network with the others; what it computes of it does not count.
+ */
 final class BatchPart {
 
     private BatchPart() {}
 
     /**
-     * Checks that every rank gets a row.
+     * Checks that a batch can be handed out, before a rank has begun.
      *
      * @param mode how the ranks share the work
      * @param data the batch
      * @param ranks the number of ranks over which it is cut
      */
     static void check(ParallelMode mode, NDList data, int ranks) {
-        if (mode == ParallelMode.TENSOR || ranks == 1) {
-            return;
-        }
         for (NDArray array : data) {
-            long rows = array.getShape().dimension() == 0 ? 0 : array.getShape().get(0);
-            if (rows < ranks) {
+            if (array.getShape().size() == 0) {
                 throw new IllegalArgumentException(
-                        "A batch of "
-                                + rows
-                                + " rows cannot be cut over "
-                                + ranks
-                                + " ranks in "
-                                + mode
-                                + " mode: every rank needs one row or more. Use a batch size of at"
-                                + " least "
-                                + ranks
-                                + " and drop an incomplete last batch (setSampling(batchSize,"
-                                + " shuffle, true)).");
+                        "The batch has no rows: "
+                                + array.getShape()
+                                + ". Leave empty batches out of the data set");
             }
-            if (rows != data.head().getShape().get(0)) {
-                throw new IllegalArgumentException(
-                        "The arrays of a batch differ in axis 0, over which it is cut in "
-                                + mode
-                                + " mode: "
-                                + data.head().getShape()
-                                + " and "
-                                + array.getShape());
+            if (mode != ParallelMode.TENSOR && ranks > 1) {
+                checkRows(mode, data.head(), array);
             }
         }
+    }
+
+    private static void checkRows(ParallelMode mode, NDArray first, NDArray array) {
+        if (array.getShape().dimension() == 0
+                || first.getShape().get(0) != array.getShape().get(0)) {
+            throw new IllegalArgumentException(
+                    "The arrays of a batch differ in axis 0, over which it is cut in "
+                            + mode
+                            + " mode: "
+                            + first.getShape()
+                            + " and "
+                            + array.getShape());
+        }
+    }
+
+    /**
+     * Returns the number of rows of a batch.
+     *
+     * @param data the batch
+     * @return the length of axis 0, or 1 if there is none
+     */
+    static long rowsOf(NDList data) {
+        return data.head().getShape().dimension() == 0 ? 1 : data.head().getShape().get(0);
+    }
+
+    /**
+     * Returns the rows that a rank of the data-parallel group has of its own.
+     *
+     * @param rows the rows of the whole batch
+     * @param context the rank
+     * @param cut whether the rank gets its rows only, or all
+     * @return the range of rows; empty on a rank for which there is none
+     */
+    static ShardRange rows(long rows, ParallelContext context, boolean cut) {
+        int ranks = context.getDataGroup().getSize();
+        return cut && ranks > 1
+                ? ShardRange.balanced(rows, context.getDataGroup().getRank(), ranks)
+                : new ShardRange(0, rows);
     }
 
     /**
@@ -59,31 +82,48 @@ final class BatchPart {
      *
      * @param arrays the arrays of the whole batch
      * @param context the rank
-     * @param cut whether the rank gets its rows only, or all
+     * @param batchRows the rows of the batch, of which each array has as many or a multiple; or 0
+     *     for the whole arrays
      * @param manager the manager of the part
      * @return the part
      */
-    static NDList of(NDList arrays, ParallelContext context, boolean cut, NDManager manager) {
+    static NDList of(NDList arrays, ParallelContext context, long batchRows, NDManager manager) {
         NDList part = new NDList(arrays.size());
         for (NDArray array : arrays) {
             NDArray own;
-            if (cut && context.getDataGroup().getSize() > 1) {
-                ShardRange rows =
-                        ShardRange.balanced(
-                                array.getShape().get(0),
-                                context.getDataGroup().getRank(),
-                                context.getDataGroup().getSize());
-                own = array.get(new NDIndex().addSliceDim(rows.start(), rows.end()));
+            if (batchRows > 0) {
+                long times = array.getShape().get(0) / batchRows;
+                ShardRange rows = rows(batchRows, context, true);
+                long start = rows.length() == 0 ? 0 : rows.start(); // the first one for no other
+                long end = rows.length() == 0 ? 1 : rows.end();
+                own = array.get(new NDIndex().addSliceDim(start * times, end * times));
                 own.attach(manager);
             } else {
                 own = Autograd.detach(array, manager);
             }
             if (!own.getDevice().equals(context.getDevice())) {
                 own = own.toDevice(context.getDevice(), false);
+                own.attach(manager);
             }
             own.setName(array.getName());
             part.add(own);
         }
         return part;
+    }
+
+    /**
+     * Returns whether arrays can be cut over the ranks as a batch is.
+     *
+     * @param arrays the arrays
+     * @param batchRows the rows of the batch
+     * @return whether axis 0 of each has as many, or a multiple
+     */
+    static boolean canCut(NDList arrays, long batchRows) {
+        return arrays.stream()
+                .allMatch(
+                        array ->
+                                array.getShape().dimension() > 0
+                                        && array.getShape().get(0) > 0
+                                        && array.getShape().get(0) % batchRows == 0);
     }
 }

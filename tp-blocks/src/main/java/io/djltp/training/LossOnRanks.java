@@ -3,25 +3,51 @@ package io.djltp.training;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.training.loss.AbstractCompositeLoss;
+import ai.djl.training.loss.HingeLoss;
+import ai.djl.training.loss.L1Loss;
+import ai.djl.training.loss.L2Loss;
 import ai.djl.training.loss.Loss;
+import ai.djl.training.loss.SigmoidBinaryCrossEntropyLoss;
+import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
 
+import io.djltp.bridge.Autograd;
 import io.djltp.collective.ReduceOp;
 import io.djltp.loss.ShardedLoss;
 import io.djltp.mesh.ParallelContext;
+import io.djltp.mesh.Region;
+
+import java.util.Set;
 
 /**
- * The user's loss as a rank computes it: of its part of the batch, or of its slice of the classes.
+ * The user's loss as a rank computes it: of its slice of the classes, and of all rows of the batch.
+ *
+ * <p>Where the rows are cut over the ranks, those of all ranks are gathered, so that any loss is
+ * right: a sum, a mean of what a mask leaves, one of pairs of rows. A loss that is known to be a
+ * mean over rows is computed of each rank's rows, and the means are averaged.
  */
+@SuppressWarnings("try") // a scope is used by being open
 final class LossOnRanks {
 
-    private final Loss loss;
+    /** Means over all elements. Not their subclasses: these may do something else. */
+    private static final Set<Class<?>> MEANS =
+            Set.of(
+                    L1Loss.class,
+                    L2Loss.class,
+                    HingeLoss.class,
+                    SigmoidBinaryCrossEntropyLoss.class,
+                    SoftmaxCrossEntropyLoss.class);
 
-    LossOnRanks(Loss loss) {
+    private final Loss loss;
+    private final GradientFlow flow;
+
+    LossOnRanks(Loss loss, GradientFlow flow) {
         this.loss = loss;
+        this.flow = flow;
     }
 
     /**
-     * Computes the loss of a rank's part and leaves it there, with what it counts for and with the
+     * Computes the loss and leaves it in the rank's output, with what it counts for and with the
      * loss of the whole batch, which is the same on all ranks.
      *
      * @param context the rank
@@ -30,38 +56,72 @@ final class LossOnRanks {
      * @param manager the manager of what is kept of the forward pass
      */
     void evaluate(ParallelContext context, RankOutput part, NDList labels, NDManager manager) {
-        if (part.isSharded() && !(loss instanceof ShardedLoss)) {
+        NDManager scope = part.newScope(manager, context);
+        if (isComputedOfParts(context, part, labels)) {
+            long rows = part.getPass().getGlobalRows();
+            NDList own = BatchPart.of(labels, context, rows, scope);
+            part.loss = compute(part, own, part.arrays);
+            part.loss.attach(manager);
+            part.reported = average(context, part, own, scope);
+            part.reported.attach(manager);
+        } else {
+            NDList all = BatchPart.of(labels, context, 0, scope);
+            part.loss = compute(part, all, BatchRows.gather(context, part, scope));
+            part.loss.attach(manager);
+            part.reported = part.loss;
+            part.share = 1;
+        }
+        if (Autograd.isRecording()) {
+            Region root = part.reported == part.loss ? Region.WHOLE : Region.BATCH_CUT;
+            part.uses = flow.find(context, part.loss, root);
+        }
+    }
+
+    private boolean isComputedOfParts(ParallelContext context, RankOutput part, NDList labels) {
+        long rows = part.getPass().getGlobalRows();
+        return (MEANS.contains(loss.getClass()) || loss instanceof ShardedLoss)
+                && context.getDataGroup().getSize() > 1
+                && part.isBatchCut()
+                && !part.getPass().hasSpareRanks()
+                && BatchPart.canCut(labels, rows);
+    }
+
+    private NDArray compute(RankOutput part, NDList labels, NDList predictions) {
+        if (part.isSharded()
+                && !(loss instanceof ShardedLoss)
+                && !(loss instanceof AbstractCompositeLoss)) {
             throw new IllegalArgumentException(
                     loss.getName()
                             + " cannot be computed on "
-                            + part.arrays.head().getShape()
+                            + predictions.head().getShape()
                             + ", one rank's slice of the classes. Use"
                             + " VocabParallelCrossEntropyLoss, or build the last"
                             + " ColumnParallelLinear with optGatherOutput(true) and without"
-                            + " optFusedLoss.");
+                            + " optFusedLoss. For several outputs, add one loss for each to a"
+                            + " SimpleCompositeLoss.");
         }
-        NDManager scope = part.newScope(manager, context);
-        NDList own = BatchPart.of(labels, context, part.batchCut, scope);
-        part.loss = loss.evaluate(own, part.arrays);
-        part.loss.attach(manager);
-        part.reported = part.batchCut ? reduce(context, part, own, manager) : part.loss;
+        try {
+            return loss.evaluate(labels, predictions);
+        } catch (RuntimeException e) {
+            throw part.getPass().explain(e);
+        }
     }
 
     /** The mean over the batch is the mean of the ranks' means, each for as many rows as it has. */
-    private NDArray reduce(
-            ParallelContext context, RankOutput part, NDList labels, NDManager manager) {
+    private NDArray average(
+            ParallelContext context, RankOutput part, NDList labels, NDManager scope) {
         float weight =
                 loss instanceof ShardedLoss
                         ? ((ShardedLoss) loss).getWeight(labels)
-                        : labels.head().getShape().get(0);
+                        : part.getPass().getRows();
         float[] total;
-        try (NDArray sums = manager.create(new float[] {weight * part.loss.getFloat(), weight})) {
+        try (NDArray sums = scope.create(new float[] {weight * part.loss.getFloat(), weight})) {
             context.getDataGroup().setIssuer(loss.getClass().getSimpleName());
             context.getDataGroup().allReduce(sums, ReduceOp.SUM);
             total = sums.toFloatArray();
         }
         float rows = Math.max(1, total[1]);
         part.share = weight / rows;
-        return manager.create(total[0] / rows);
+        return scope.create(total[0] / rows);
     }
 }

@@ -1,6 +1,5 @@
 package io.djltp.training;
 
-import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
@@ -55,25 +54,15 @@ final class ParallelForward {
             NDList data,
             NDList labels,
             boolean training) {
-        RankParameterStore store = parameters.getStore(context);
         boolean cut = context.getMode() != ParallelMode.TENSOR && context.getSize() > 1;
         RankOutput part = new RankOutput();
         NDManager scope = part.newScope(manager, context);
+        long rows = BatchPart.rowsOf(data);
         try (Autograd.GradMode recording = Autograd.gradMode(training)) {
-            context.beginForward(data.head().getShape().get(0), cut);
-            NDList input = BatchPart.of(data, context, cut, scope);
-            NDList output;
-            if (labels == null) {
-                output = block.forward(store, input, training);
-            } else {
-                boolean cutLabels = context.getMode() == ParallelMode.DATA && cut;
-                NDList own = BatchPart.of(labels, context, cutLabels, scope);
-                output = block.forward(store, input, own, null);
-            }
-            for (NDArray array : output) {
-                array.attach(manager);
-            }
-            part.setArrays(output, context);
+            long own = BatchPart.rows(rows, context, cut).length();
+            context.beginForward(rows, own, cut, scope);
+            NDList input = BatchPart.of(data, context, cut ? rows : 0, scope);
+            part.setArrays(compute(context, input, labels, training, scope), context, manager);
             if (labels != null) {
                 lossOnRanks.evaluate(context, part, labels, manager);
             }
@@ -82,6 +71,27 @@ final class ParallelForward {
             if (!training) {
                 part.closeScopes();
             }
+        }
+    }
+
+    private NDList compute(
+            ParallelContext context,
+            NDList input,
+            NDList labels,
+            boolean training,
+            NDManager scope) {
+        RankParameterStore store = parameters.getStore(context);
+        try {
+            if (labels == null) {
+                return block.forward(store, input, training);
+            }
+            long rows = context.getPass().getGlobalRows();
+            boolean cutLabels = context.getMode() == ParallelMode.DATA && context.getSize() > 1;
+            cutLabels &= BatchPart.canCut(labels, rows);
+            NDList own = BatchPart.of(labels, context, cutLabels ? rows : 0, scope);
+            return block.forward(store, input, own, null);
+        } catch (RuntimeException e) {
+            throw context.getPass().explain(e);
         }
     }
 }

@@ -5,13 +5,16 @@ import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Parameter;
 
 import io.djltp.bridge.Autograd;
 import io.djltp.loss.ShardedPredictions;
 import io.djltp.mesh.RankPool;
+import io.djltp.mesh.Region;
 import io.djltp.mesh.ShardedLayout;
 
 import java.util.List;
+import java.util.Map;
 import java.util.function.BiFunction;
 
 /**
@@ -68,7 +71,8 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
             return ShardedArray.of(
                     array, leading.add(layout.total()), onDemand ? () -> logits(index) : null);
         }
-        return concatenated(parts.stream().map(part -> part.arrays.get(index)).toList());
+        List<NDArray> arrays = parts.stream().map(part -> part.arrays.get(index)).toList();
+        return concatenated(arrays, first.getRegion(index) == Region.BATCH_CUT);
     }
 
     /** Computes and gathers logits that were left to the evaluators. */
@@ -78,7 +82,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                 ranks.run(
                         context -> {
                             RankOutput part = parts.get(context.getLocalIndex());
-                            part.restoreLayouts(context);
+                            context.resume(part.getPass());
                             ShardedLayout layout = part.getLayout(index);
                             try (Autograd.GradMode mode = Autograd.gradMode(false);
                                     NDManager scope = manager.newSubManager(context.getDevice())) {
@@ -95,20 +99,24 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     }
 
     /** Puts the ranks' rows together where the batch was cut; else all have the same. */
-    private NDArray concatenated(List<NDArray> arrays) {
-        if (ranks.isDistributed() && parts.get(0).batchCut) {
+    private NDArray concatenated(List<NDArray> arrays, boolean batchCut) {
+        if (!batchCut) {
+            return Autograd.detach(arrays.get(0), manager);
+        }
+        if (ranks.isDistributed()) {
             return RowGather.of(ranks, arrays, manager);
         }
-        NDList detached = new NDList();
-        for (NDArray array : arrays) {
-            detached.add(Autograd.detach(array, manager));
-            if (!parts.get(0).batchCut) {
-                return detached.head();
+        try (NDManager scope = manager.newSubManager()) {
+            NDList rows = new NDList();
+            for (NDArray array : arrays) {
+                NDArray own = Autograd.detach(array, scope);
+                rows.add(own.toDevice(manager.getDevice(), false));
             }
+            NDArray whole = NDArrays.concat(rows);
+            whole = rows.size() == 1 ? whole.duplicate() : whole;
+            whole.attach(manager);
+            return whole;
         }
-        NDArray whole = NDArrays.concat(detached);
-        detached.forEach(NDArray::close);
-        return whole;
     }
 
     /**
@@ -124,7 +132,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
             ranks.run(
                     context -> {
                         RankOutput part = parts.get(context.getLocalIndex());
-                        part.restoreLayouts(context);
+                        context.resume(part.getPass());
                         lossOnRanks.evaluate(context, part, labels, manager);
                         return null;
                     });
@@ -144,35 +152,48 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     @Override
     public NDArray evaluateOnRanks(NDList labels, BiFunction<NDList, NDList, NDArray> evaluator) {
         parts.get(0).checkUpToDate();
+        boolean cut = parts.get(0).getRegion(0) == Region.BATCH_CUT;
+        if (cut && parts.get(0).getPass().hasSpareRanks()) {
+            return evaluator.apply(labels, new NDList(this)); // few rows, and not on all ranks
+        }
         List<NDArray> results =
                 ranks.run(
                         context -> {
                             RankOutput part = parts.get(context.getLocalIndex());
-                            part.restoreLayouts(context);
+                            context.resume(part.getPass());
                             try (NDManager scope = manager.newSubManager(context.getDevice())) {
-                                NDList own = BatchPart.of(labels, context, part.batchCut, scope);
+                                long rows = cut ? part.getPass().getGlobalRows() : 0;
+                                NDList own = BatchPart.of(labels, context, rows, scope);
                                 return evaluator.apply(own, part.arrays);
                             }
                         });
-        NDArray whole = concatenated(results);
+        NDArray whole = concatenated(results, cut);
         results.forEach(NDArray::close);
         return whole;
     }
 
+    /** Returns how the loss depends on the parameters, see {@link GradientFlow}. */
+    Map<Parameter, Boolean> getUses() {
+        return parts.get(0).uses;
+    }
+
     /**
-     * Runs the ranks' backward passes if a backward pass of the coordinator has reached the loss.
-     *
-     * @return whether it has
+     * Returns whether a backward pass of the coordinator has reached the loss, and the ranks have
+     * not followed yet.
      */
-    boolean backward() {
+    boolean isReached() {
         if (loss == null || consumed) {
             return false;
         }
+        try (NDArray gradient = Autograd.gradient(loss)) {
+            return gradient != null;
+        }
+    }
+
+    /** Runs the ranks' backward passes. */
+    void backward() {
         float above;
         try (NDArray gradient = Autograd.gradient(loss)) {
-            if (gradient == null) {
-                return false;
-            }
             above = gradient.getFloat();
         }
         consumed = true;
@@ -189,7 +210,6 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                     }
                     return null;
                 });
-        return true;
     }
 
     /** Returns whether a backward pass can still come. */

@@ -47,7 +47,6 @@ final class ParallelParameters implements WeightSource {
     private final List<RankParameterStore> stores = new ArrayList<>();
     private final List<ParallelContext> contexts = new ArrayList<>();
     private final Map<Parameter, ShardingStrategy> sharded = new LinkedHashMap<>();
-    private final Set<Parameter> dataParallel = Collections.newSetFromMap(new IdentityHashMap<>());
     private final Map<Parameter, String> names = new IdentityHashMap<>();
     private final List<ShardedBlock> shardedBlocks = new ArrayList<>();
 
@@ -131,13 +130,6 @@ final class ParallelParameters implements WeightSource {
                     "Dropout in a region that all ranks compute alike needs the same mask on all of"
                             + " them, and libtorch's CPU generator is one for all threads. Use it"
                             + " in the data-parallel body (DATA or MIXED mode), or remove it.");
-        }
-        if (mode == ParallelMode.DATA || mode == ParallelMode.MIXED && !gathered[0]) {
-            for (Parameter parameter : parent.getDirectParameters().values()) {
-                if (!sharded.containsKey(parameter)) {
-                    dataParallel.add(parameter);
-                }
-            }
         }
         for (Block child : parent.getChildren().values()) {
             findSharded(child, gathered);
@@ -308,11 +300,6 @@ final class ParallelParameters implements WeightSource {
             }
         }
         return trained;
-    }
-
-    /** Returns whether the gradient of a parameter is summed over the parts of the batch. */
-    boolean isDataParallel(Parameter parameter) {
-        return dataParallel.contains(parameter);
     }
 
     private int tensorRank(int rank) {

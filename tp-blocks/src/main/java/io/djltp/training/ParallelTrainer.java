@@ -65,6 +65,7 @@ public class ParallelTrainer extends Trainer {
     private final Optimizer optimizer;
     private final RankUpdate updates;
     private final ParallelForward forwardPass;
+    private final GradientGroups gradientGroups;
     private final RankPool ranks;
     private final ParallelParameters parameters;
     private final List<ParallelOutput> pending = new ArrayList<>();
@@ -88,7 +89,8 @@ public class ParallelTrainer extends Trainer {
         ranks = new RankPool(parallelConfig);
         parameters =
                 new ParallelParameters(model.getBlock(), model.getNDManager(), getManager(), ranks);
-        updates = new RankUpdate(parameters, optimizer);
+        gradientGroups = new GradientGroups(parameters);
+        updates = new RankUpdate(parameters, gradientGroups, optimizer);
         for (int i = 0; i < ranks.size(); i++) {
             ranks.getContext(i).setRowSparse(updates.isRowSparse());
         }
@@ -97,7 +99,9 @@ public class ParallelTrainer extends Trainer {
                         model.getBlock(),
                         parameters,
                         ranks,
-                        new LossOnRanks(trainingConfig.getLossFunction()));
+                        new LossOnRanks(
+                                trainingConfig.getLossFunction(),
+                                new GradientFlow(parameters, ranks.size())));
     }
 
     private static Model checked(Model model, TrainingConfig config) {
@@ -191,7 +195,11 @@ public class ParallelTrainer extends Trainer {
     void backwardOnRanks() {
         boolean reached = false;
         for (ParallelOutput output : pending) {
-            reached |= output.backward();
+            if (output.isReached()) {
+                gradientGroups.add(output.getUses());
+                output.backward();
+                reached = true;
+            }
         }
         pending.removeIf(output -> !output.isPending());
         if (!reached) {
@@ -238,6 +246,7 @@ public class ParallelTrainer extends Trainer {
                     return null;
                 });
         pending.clear();
+        gradientGroups.clear();
         hasGradients = false;
         steps++;
         if (isDriftCheckDue(steps)) {
@@ -273,7 +282,7 @@ public class ParallelTrainer extends Trainer {
         }
         return ranks.run(
                         context -> {
-                            try (NDManager scope = getManager().newSubManager();
+                            try (NDManager scope = getManager().newSubManager(context.getDevice());
                                     NDArray agreed = scope.create(value)) {
                                 context.getWorld().setIssuer("ParallelTrainer.fromRankZero");
                                 context.getWorld().broadcast(TensorView.of(agreed), 0).await();

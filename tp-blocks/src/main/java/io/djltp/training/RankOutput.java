@@ -3,39 +3,71 @@ package io.djltp.training;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
+import ai.djl.nn.Parameter;
 
+import io.djltp.mesh.ForwardPass;
+import io.djltp.mesh.FusedHead;
 import io.djltp.mesh.ParallelContext;
+import io.djltp.mesh.Region;
 import io.djltp.mesh.ShardedLayout;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 
 /** What one rank keeps of a forward pass: its output and its loss, with their graph. */
 final class RankOutput {
 
     final NDList arrays = new NDList();
-    boolean batchCut; // whether the rank has its rows only, or all
-    private final List<ShardedLayout> layouts = new ArrayList<>(); // null where not cut
-    private final List<Long> updates = new ArrayList<>(); // of the heads at the forward pass
-    NDArray loss; // of the rank's part of the batch
+    NDArray loss; // of the rank's part of the batch, or of the whole
     NDArray reported; // the loss of the whole batch
     float share = 1; // what the rank's loss counts for in the loss of the batch
+    Map<Parameter, Boolean> uses = Map.of(); // how the loss depends on parameters
 
+    private final List<Region> regions = new ArrayList<>();
+    private final List<ShardedLayout> layouts = new ArrayList<>(); // null where not cut by class
+    private final List<Long> updates = new ArrayList<>(); // of the heads at the forward pass
     private final List<NDManager> scopes = new ArrayList<>();
+    private ForwardPass pass;
 
     /**
      * Takes over what the forward pass has computed.
      *
      * @param output the output arrays
      * @param context the rank
+     * @param manager the manager of what is kept of the pass
      */
-    void setArrays(NDList output, ParallelContext context) {
-        arrays.addAll(output);
-        batchCut = context.isBatchSharded();
-        for (NDArray array : arrays) {
-            ShardedLayout layout = context.getLayout(array);
+    void setArrays(NDList output, ParallelContext context, NDManager manager) {
+        pass = context.getPass();
+        boolean alone = context.getSize() == 1;
+        for (NDArray array : output) {
+            Region region =
+                    alone && pass.layoutOf(array) == null ? Region.WHOLE : pass.regionOf(array);
+            ShardedLayout layout = region == Region.SHARDED ? pass.layoutOf(array) : null;
+            NDArray kept = array;
+            if (region == Region.BATCH_CUT && pass.getRows() == 0) {
+                kept = array.get(new NDIndex().addSliceDim(0, 0)); // of a row that does not count
+            }
+            kept.attach(manager);
+            arrays.add(kept);
+            regions.add(region);
             layouts.add(layout);
             updates.add(updates(layout));
+        }
+        pass.getHeads().forEach(this::checkIsOutput);
+    }
+
+    /** What a head returns are its features: as the input of anything else they are wrong. */
+    private void checkIsOutput(FusedHead head) {
+        if (layouts.stream().noneMatch(layout -> layout != null && layout.head() == head)) {
+            throw new IllegalArgumentException(
+                    "The layer with the weight "
+                            + head.getWeight().getShape()
+                            + " has optFusedLoss(true): its logits are never computed, and its"
+                            + " output must be, as it is, an output of the network. Another block"
+                            + " or operation follows it here. Build it without optFusedLoss, or"
+                            + " remove what follows");
         }
     }
 
@@ -43,12 +75,25 @@ final class RankOutput {
         return layout == null || layout.head() == null ? 0 : layout.head().getUpdates();
     }
 
+    ForwardPass getPass() {
+        return pass;
+    }
+
     ShardedLayout getLayout(int index) {
         return layouts.get(index);
     }
 
+    Region getRegion(int index) {
+        return regions.get(index);
+    }
+
     boolean isSharded() {
-        return layouts.stream().anyMatch(layout -> layout != null);
+        return regions.contains(Region.SHARDED);
+    }
+
+    /** Returns whether the rank has its rows only of all arrays. */
+    boolean isBatchCut() {
+        return regions.stream().allMatch(region -> region == Region.BATCH_CUT);
     }
 
     /**
@@ -81,15 +126,6 @@ final class RankOutput {
                         "The predictions of a layer with optFusedLoss(true) are computed when they"
                                 + " are asked for, and trainer.step() has changed its weight since"
                                 + " the forward pass: evaluate them before the step");
-            }
-        }
-    }
-
-    /** Tells the rank again how the arrays are cut: another forward pass may have come between. */
-    void restoreLayouts(ParallelContext context) {
-        for (int i = 0; i < layouts.size(); i++) {
-            if (layouts.get(i) != null) {
-                context.setLayout(arrays.get(i), layouts.get(i));
             }
         }
     }

@@ -20,15 +20,17 @@ import java.util.List;
 final class RankUpdate {
 
     private final ParallelParameters parameters;
+    private final GradientGroups groups;
     private final Optimizer optimizer;
     private final FusedOptimizer fusedOptimizer;
     private final TableUpdate tableUpdate;
 
-    RankUpdate(ParallelParameters parameters, Optimizer optimizer) {
+    RankUpdate(ParallelParameters parameters, GradientGroups groups, Optimizer optimizer) {
         this.parameters = parameters;
+        this.groups = groups;
         this.optimizer = optimizer;
         fusedOptimizer = new FusedOptimizer(optimizer);
-        tableUpdate = new TableUpdate(parameters, fusedOptimizer);
+        tableUpdate = new TableUpdate(parameters, groups, fusedOptimizer);
     }
 
     /** Returns whether rows of tables that were not used need no update. */
@@ -95,8 +97,8 @@ final class RankUpdate {
     }
 
     private Work beginSum(ParallelContext context, Parameter parameter, NDArray gradient) {
-        Communicator group = context.getDataGroup();
-        if (group.getSize() == 1 || !parameters.isDataParallel(parameter)) {
+        Communicator group = groups.of(context, parameter);
+        if (group == null) {
             return Work.DONE;
         }
         group.setIssuer("the gradient of " + parameters.nameOf(parameter));

@@ -26,10 +26,12 @@ import java.util.List;
 final class TableUpdate {
 
     private final ParallelParameters parameters;
+    private final GradientGroups groups;
     private final FusedOptimizer optimizer;
 
-    TableUpdate(ParallelParameters parameters, FusedOptimizer optimizer) {
+    TableUpdate(ParallelParameters parameters, GradientGroups groups, FusedOptimizer optimizer) {
         this.parameters = parameters;
+        this.groups = groups;
         this.optimizer = optimizer;
     }
 
@@ -51,8 +53,9 @@ final class TableUpdate {
             if (gradient == null || !trained.contains(parameter)) {
                 return;
             }
-            if (parameters.isDataParallel(parameter) && context.getDataGroup().getSize() > 1) {
-                gradient = ofAllRanks(context.getDataGroup(), gradient, parameter, scope);
+            Communicator group = groups.of(context, parameter);
+            if (group != null) {
+                gradient = ofAllRanks(group, gradient, parameter, scope);
             }
             WeightUpdate update = table.getUpdate(optimizer::newUpdate);
             optimizer.begin(update, RankUpdate.stateKey(parameter, context.getRank()));

@@ -90,7 +90,7 @@ final class LossPass {
             NDArray slice = Ranks.slice(whole, axis, context.getTensorGroup());
             slice.setRequiresGradient(true);
             if (layout && context.getSize() > 1) {
-                context.setLayout(slice, new ShardedLayout(shape.get(axis)));
+                context.getPass().setLayout(slice, new ShardedLayout(shape.get(axis)));
             }
             CollectiveCounts before = context.getCounts();
             NDArray scalar = loss.evaluate(new NDList(labels.create(manager)), new NDList(slice));

@@ -161,7 +161,7 @@ public class VocabParallelAccuracyTest {
                                                 manager.create(logits, shape),
                                                 1,
                                                 context.getTensorGroup());
-                                context.setLayout(slice, new ShardedLayout(shape.get(1)));
+                                context.getPass().setLayout(slice, new ShardedLayout(shape.get(1)));
                                 NDArray right =
                                         evaluator.evaluate(
                                                 new NDList(manager.create(labels)),

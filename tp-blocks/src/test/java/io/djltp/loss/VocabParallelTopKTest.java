@@ -37,7 +37,7 @@ public class VocabParallelTopKTest {
                     try (NDManager manager = NDManager.newBaseManager()) {
                         NDArray whole = TrainingRun.random(manager, 3, 2, 3, CLASSES);
                         NDArray slice = Ranks.slice(whole, 2, context.getTensorGroup());
-                        context.setLayout(slice, new ShardedLayout(CLASSES));
+                        context.getPass().setLayout(slice, new ShardedLayout(CLASSES));
                         NDArray rows = whole.reshape(ROWS, CLASSES);
                         for (int k = 1; k <= CLASSES; k++) {
                             long gathers = context.getCounts().get(Collective.ALL_GATHER);

@@ -76,11 +76,12 @@ public final class LayerPass {
             store.setValue(parameter, shard(parameter, context));
         }
         input.setRequiresGradient(true);
-        context.beginForward(batch, input.getShape().get(0) < batch);
+        long rows = input.getShape().get(0);
+        context.beginForward(batch, rows, rows < batch, null);
         CollectiveCounts before = context.getCounts();
         RankPass pass = new RankPass();
         pass.output = block.forward(store, new NDList(input), true).singletonOrThrow();
-        pass.layout = context.getLayout(pass.output) != null;
+        pass.layout = context.getPass().layoutOf(pass.output) != null;
         pass.forward = context.getCounts().minus(before);
         before = context.getCounts();
         Autograd.backward(pass.output, outputGradient);

@@ -58,23 +58,28 @@ public class BadInputTest {
     }
 
     @DataProvider
+    public Object[][] modes() {
+        return new Object[][] {{ParallelMode.TENSOR}, {ParallelMode.DATA}, {ParallelMode.MIXED}};
+    }
+
+    @DataProvider
     public Object[][] cuttingModes() {
         return new Object[][] {{ParallelMode.DATA}, {ParallelMode.MIXED}};
     }
 
-    @Test(dataProvider = "cuttingModes", timeOut = 60_000)
-    public void aBatchOfFewerRowsThanRanks(ParallelMode mode) {
+    @Test(dataProvider = "modes", timeOut = 60_000)
+    public void aBatchWithoutRows(ParallelMode mode) {
         try (Model model = model(head());
                 Trainer trainer =
                         open(
                                 model,
-                                new TrainerKind(mode, 4),
+                                new TrainerKind(mode, 2),
                                 new VocabParallelCrossEntropyLoss())) {
             trainer.initialize(new Shape(ROWS, FEATURES));
             IllegalArgumentException e =
-                    Assert.expectThrows(IllegalArgumentException.class, () -> step(trainer, 3));
-            assertMessage(e, "batch of 3 rows", "4 ranks", mode.toString(), "at least 4");
-            step(trainer, 4); // nothing is lost
+                    Assert.expectThrows(IllegalArgumentException.class, () -> step(trainer, 0));
+            assertMessage(e, "batch has no rows", "(0, 5)");
+            step(trainer, ROWS); // nothing is lost
         }
     }
 

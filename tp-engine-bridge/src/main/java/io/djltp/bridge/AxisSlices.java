@@ -23,8 +23,12 @@ final class AxisSlices {
 
     /** The input at its place in a zeroed whole; backward, autograd cuts the own slice out. */
     Tensor padded(NDArray input, int axis, long total) {
+        return padded(input, axis, range(total), total);
+    }
+
+    /** The input at another place of a zeroed whole. */
+    static Tensor padded(NDArray input, int axis, ShardRange own, long total) {
         Tensor tensor = TensorView.of(input).tensor();
-        ShardRange own = range(total);
         int dimensions = (int) tensor.dim();
         long[] padding = new long[2 * (dimensions - axis)]; // from the last axis backwards
         padding[padding.length - 2] = own.start();

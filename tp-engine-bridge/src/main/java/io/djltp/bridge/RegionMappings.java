@@ -14,6 +14,7 @@ import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.MemoryFormat;
 
+import java.util.Arrays;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Function;
 
@@ -30,6 +31,7 @@ import java.util.function.Function;
  * <tr><td>{@link #scatterToRegion}</td><td>own slice, last axis</td><td>all-gather</td></tr>
  * <tr><td>{@link #gatherFromSequenceRegion}</td><td>all-gather, axis 0</td><td>reduce-scatter, or
  * own slice where the consumer is replicated</td></tr>
+ * <tr><td>{@link #gatherRows}</td><td>all-gather, axis 0</td><td>own rows</td></tr>
  * <tr><td>{@link #scatterToSequenceRegion}</td><td>own slice, axis 0</td><td>all-gather</td></tr>
  * <tr><td>{@link #reduceScatterToSequenceRegion}</td><td>reduce-scatter, axis
  * 0</td><td>all-gather</td></tr>
@@ -234,6 +236,33 @@ public final class RegionMappings implements AutoCloseable {
     }
 
     /**
+     * Gathers the rows of all ranks, of which each may have any number: all-gather forward, the own
+     * rows of the gradient backward. For a consumer that is replicated.
+     *
+     * @param input this rank's rows, [rows of this rank, ...]
+     * @param rows the number of rows of each rank
+     * @return the rows of all ranks, [sum of the rows, ...]
+     */
+    public NDArray gatherRows(NDArray input, long[] rows) {
+        if (single()) {
+            return input;
+        }
+        int rank = communicator.getRank();
+        long start = Arrays.stream(rows, 0, rank).sum();
+        long total = Arrays.stream(rows).sum();
+        long size = input.getShape().slice(1).size();
+        long[] shares = Arrays.stream(rows).map(count -> count * size).toArray();
+        ShardRange own = new ShardRange(start, rows[rank]);
+        try (PointerScope scope = new PointerScope()) {
+            Tensor whole = AxisSlices.padded(input, 0, own, total);
+            try (NoGradGuard guard = new NoGradGuard()) {
+                gatherFirst(whole, own, shares);
+            }
+            return TensorView.toArray(whole, input.getManager());
+        }
+    }
+
+    /**
      * Takes this rank's slice of axis 0: own slice forward, all-gather of the gradient backward.
      *
      * @param input the whole, [total, ...]
@@ -348,12 +377,15 @@ public final class RegionMappings implements AutoCloseable {
 
     /** Fills a whole, in which the own slice of axis 0 is right, with the others' slices. */
     private void gatherFirst(Tensor whole) {
-        ShardRange own = slices.range(whole.size(0));
+        gatherFirst(whole, slices.range(whole.size(0)), slices.shares(whole, 0));
+    }
+
+    private void gatherFirst(Tensor whole, ShardRange own, long[] shares) {
         Tensor flat = whole.detach();
         issue().allGather(
                         TensorView.of(flat.narrow(0, own.start(), own.length())),
                         TensorView.of(flat),
-                        slices.shares(whole, 0))
+                        shares)
                 .await();
     }
 

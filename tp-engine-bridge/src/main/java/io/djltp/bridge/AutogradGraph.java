@@ -1,0 +1,158 @@
+package io.djltp.bridge;
+
+import ai.djl.ndarray.NDArray;
+
+import org.bytedeco.javacpp.BytePointer;
+import org.bytedeco.javacpp.PointerScope;
+import org.bytedeco.pytorch.Edge;
+import org.bytedeco.pytorch.SymInt;
+import org.bytedeco.pytorch.SymIntArrayRef;
+import org.bytedeco.pytorch.Tensor;
+
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * The graph that libtorch has recorded of a forward pass, copied from a result down to the leaves:
+ * what was computed of what. It says how a network was executed, whatever its blocks look like.
+ *
+ * <p>Nodes are known by their address, which is theirs as long as an array that was computed
+ * through them is open.
+ */
+@SuppressWarnings("try") // a scope is used by being open
+public final class AutogradGraph {
+
+    private final Map<Long, Node> nodes = new LinkedHashMap<>();
+    private final long root;
+
+    private AutogradGraph(long root) {
+        this.root = root;
+    }
+
+    /**
+     * An operation of the forward pass.
+     *
+     * @param address where libtorch keeps it
+     * @param name the name of its backward function, such as {@code SoftmaxBackward0}
+     * @param shape the shape of its result
+     * @param inputs the operations whose results it has used, and leaves; no constants
+     */
+    public record Node(long address, String name, long[] shape, List<Long> inputs) {}
+
+    /**
+     * Copies the graph of a result.
+     *
+     * @param result the result
+     * @return the graph; empty if the result depends on nothing that requires a gradient
+     */
+    public static AutogradGraph of(NDArray result) {
+        try (PointerScope scope = new PointerScope()) {
+            org.bytedeco.pytorch.Node first = TensorView.of(result).tensor().grad_fn();
+            AutogradGraph graph = new AutogradGraph(first == null ? 0 : first.address());
+            if (first != null) {
+                graph.walk(first);
+            }
+            return graph;
+        }
+    }
+
+    /**
+     * Returns the node that an array comes from.
+     *
+     * @param array the array
+     * @return the address of the node, or 0 if the array is a leaf or needs no gradient
+     */
+    public static long nodeOf(NDArray array) {
+        try (PointerScope scope = new PointerScope()) {
+            org.bytedeco.pytorch.Node node = TensorView.of(array).tensor().grad_fn();
+            return node == null ? 0 : node.address();
+        }
+    }
+
+    /**
+     * Returns the node under which a graph knows a leaf.
+     *
+     * @param leaf an array that requires a gradient and was not computed
+     * @return the address of the node
+     */
+    public static long nodeOfLeaf(NDArray leaf) {
+        try (PointerScope scope = new PointerScope();
+                Autograd.GradMode mode = Autograd.gradMode(true)) {
+            Tensor tensor = TensorView.of(leaf).tensor();
+            return tensor.view_as(tensor).grad_fn().next_edge(0).function().address();
+        }
+    }
+
+    /**
+     * Returns the node of the result.
+     *
+     * @return the address, or 0 if the graph is empty
+     */
+    public long root() {
+        return root;
+    }
+
+    /**
+     * Returns a node.
+     *
+     * @param address its address
+     * @return the node, or {@code null} if the result does not depend on it
+     */
+    public Node get(long address) {
+        return nodes.get(address);
+    }
+
+    /**
+     * Returns all nodes, from the result down.
+     *
+     * @return the nodes
+     */
+    public Iterable<Node> nodes() {
+        return nodes.values();
+    }
+
+    private void walk(org.bytedeco.pytorch.Node first) {
+        Deque<org.bytedeco.pytorch.Node> open = new ArrayDeque<>();
+        open.add(first);
+        while (!open.isEmpty()) {
+            org.bytedeco.pytorch.Node node = open.poll();
+            if (nodes.containsKey(node.address())) {
+                continue;
+            }
+            List<Long> inputs = new ArrayList<>();
+            for (int i = 0; i < node.num_outputs(); i++) {
+                Edge edge = node.next_edge(i);
+                if (edge.is_valid()) {
+                    org.bytedeco.pytorch.Node input = edge.function();
+                    inputs.add(input.address());
+                    open.add(input);
+                }
+            }
+            nodes.put(node.address(), new Node(node.address(), name(node), shapeOf(node), inputs));
+        }
+    }
+
+    private static String name(org.bytedeco.pytorch.Node node) {
+        try (BytePointer name = node.name()) {
+            return name.getString();
+        }
+    }
+
+    private static long[] shapeOf(org.bytedeco.pytorch.Node node) {
+        if (node.num_inputs() == 0) {
+            return new long[0];
+        }
+        SymIntArrayRef sizes = node.input_metadata(0).shape_as_dim_vector();
+        long[] shape = new long[(int) sizes.size()];
+        for (int i = 0; i < shape.length; i++) {
+            try (SymInt size = sizes.get(i)) {
+                shape[i] = size.expect_int();
+            }
+        }
+        return shape;
+    }
+}
