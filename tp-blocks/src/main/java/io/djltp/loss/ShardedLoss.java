@@ -16,4 +16,14 @@ public interface ShardedLoss {
      * @return the weight
      */
     float getWeight(NDList labels);
+
+    /**
+     * Checks the labels of the whole batch on every rank, before any of them computes its part and
+     * waits for the others: so all refuse alike.
+     *
+     * @param labels the labels of the whole batch
+     * @param classes the number of classes over all ranks
+     * @throws IllegalArgumentException if a label is no class
+     */
+    default void checkLabels(NDList labels, long classes) {}
 }

@@ -125,6 +125,12 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
         }
     }
 
+    /** {@inheritDoc} */
+    @Override
+    public void checkLabels(NDList labels, long classes) {
+        VocabShard.checkLabels(labels.singletonOrThrow(), classes, options.ignoreIndex());
+    }
+
     private NDArray compute(
             VocabShard shard, boolean backward, NDArray logits, ParallelContext context) {
         NDArray wide = shard.logits.toType(DataType.FLOAT32, false);

@@ -65,7 +65,7 @@ final class VocabShard {
                             + ": one label for each row of logits is needed");
         }
         NDArray counts = this.labels.neq(ignoreIndex);
-        checkRange(counts, ignoreIndex);
+        checkLabels(this.labels, classes, ignoreIndex);
         valid = counts.toType(DataType.FLOAT32, false);
         NDArray local = this.labels.sub(start);
         NDArray here = local.gte(0).logicalAnd(local.lt(columns)).logicalAnd(counts);
@@ -116,9 +116,23 @@ final class VocabShard {
         return layout.total();
     }
 
-    private void checkRange(NDArray counts, long ignoreIndex) {
-        NDArray checked = labels.mul(counts.toType(DataType.INT64, false)); // 0 where ignored
-        if (labels.size() > 0) {
+    /**
+     * Checks that labels are classes.
+     *
+     * @param labels the labels, of any numeric type
+     * @param classes the number of classes
+     * @param ignoreIndex the label of rows that do not count
+     * @throws IllegalArgumentException if one of the others is no class
+     */
+    static void checkLabels(NDArray labels, long classes, long ignoreIndex) {
+        if (labels.size() == 0) {
+            return;
+        }
+        try (NDManager scope = labels.getManager().newSubManager()) {
+            NDArray ids = labels.toType(DataType.INT64, true);
+            ids.attach(scope);
+            NDArray counts = ids.neq(ignoreIndex).toType(DataType.INT64, false);
+            NDArray checked = ids.mul(counts); // 0 where ignored
             long lowest = checked.min().getLong();
             long highest = checked.max().getLong();
             if (lowest < 0 || highest >= classes) {

@@ -143,21 +143,45 @@ public final class RankPool implements AutoCloseable {
      * @return the results, in the order of the ranks
      * @throws RankFailedException if a rank fails, now or before
      */
-    public synchronized <T> List<T> run(RankTask<T> task) {
+    public <T> List<T> run(RankTask<T> task) {
+        return run(task, null);
+    }
+
+    /**
+     * Runs a task that changes nothing that the ranks keep, such as a forward pass. If all of them
+     * refuse its input by an exception, the caller gets it, and the ranks go on with the next task.
+     *
+     * @param task the task
+     * @param <T> the type of a rank's result
+     * @return the results, in the order of the ranks
+     * @throws RankFailedException if a rank fails alone, now or before
+     */
+    public <T> List<T> runOrRefuse(RankTask<T> task) {
+        // what the ranks of other processes do is not known here
+        return run(task, isDistributed() ? null : new Refusals(contexts));
+    }
+
+    private synchronized <T> List<T> run(RankTask<T> task, Refusals refusals) {
         List<Future<T>> futures = new ArrayList<>(size());
         synchronized (threads) { // on all ranks or, if they are being closed, on none
             checkUsable();
             running = true;
             for (int i = 0; i < size(); i++) {
                 ParallelContext context = contexts.get(i);
-                futures.add(threads.get(i).submit(() -> runOn(context, task)));
+                futures.add(threads.get(i).submit(() -> runOn(context, task, refusals)));
             }
         }
         List<T> results = new ArrayList<>(size());
         for (Future<T> future : futures) {
-            results.add(await(future));
+            results.add(await(future, refusals));
         }
         running = false;
+        if (refusals != null && refusals.first() >= 0 && failure.get() == null) {
+            if (refusals.isUnanimous()) {
+                throw refusals.toThrow();
+            }
+            fail(refusals);
+        }
         if (failure.get() != null) {
             throw failure.get();
         }
@@ -230,15 +254,24 @@ public final class RankPool implements AutoCloseable {
         }
     }
 
-    private <T> T runOn(ParallelContext context, RankTask<T> task) {
+    private <T> T runOn(ParallelContext context, RankTask<T> task, Refusals refusals) {
         try {
             return task.run(context);
         } catch (Throwable t) {
             // of an exception in a gradient hook libtorch passes on nothing but the message
             Throwable first = context.takeFailure();
+            if (refusals != null && first == null && Refusals.isRefusal(t)) {
+                refusals.add(context, t);
+                return null;
+            }
             fail(context, first == null ? t : first);
             return null;
         }
+    }
+
+    private void fail(Refusals refusals) {
+        int first = refusals.first();
+        fail(contexts.get(first), refusals.cause(first));
     }
 
     private void fail(ParallelContext context, Throwable cause) {
@@ -271,7 +304,7 @@ public final class RankPool implements AutoCloseable {
      * Waits for a rank: as long as it takes, or for the grace once the job has failed. An interrupt
      * ends the job, but not the wait: the caller may free what the ranks are working on.
      */
-    private <T> T await(Future<T> future) {
+    private <T> T await(Future<T> future, Refusals refusals) {
         long graceEnds = Long.MAX_VALUE;
         boolean interrupted = false;
         try {
@@ -279,6 +312,9 @@ public final class RankPool implements AutoCloseable {
                 try {
                     return future.get(100, TimeUnit.MILLISECONDS);
                 } catch (TimeoutException e) {
+                    if (refusals != null && failure.get() == null && refusals.leavesRankWaiting()) {
+                        fail(refusals);
+                    }
                     long now = System.nanoTime();
                     if (failure.get() != null && graceEnds == Long.MAX_VALUE) {
                         graceEnds = now + GRACE.toNanos();

@@ -3,6 +3,7 @@ package io.djltp.training;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.training.loss.AbstractCompositeLoss;
 import ai.djl.training.loss.HingeLoss;
 import ai.djl.training.loss.L1Loss;
@@ -58,6 +59,7 @@ final class LossOnRanks {
     void evaluate(ParallelContext context, RankOutput part, NDList labels, NDManager manager) {
         NDManager scope = part.newScope(manager, context);
         if (isComputedOfParts(context, part, labels)) {
+            checkLabels(part, labels);
             long rows = part.getPass().getGlobalRows();
             NDList own = BatchPart.of(labels, context, rows, scope);
             part.loss = compute(part, own, part.arrays);
@@ -74,6 +76,13 @@ final class LossOnRanks {
         if (Autograd.isRecording()) {
             Region root = part.reported == part.loss ? Region.WHOLE : Region.BATCH_CUT;
             part.uses = flow.find(context, part.loss, root);
+        }
+    }
+
+    private void checkLabels(RankOutput part, NDList labels) {
+        Shape shape = part.arrays.head().getShape();
+        if (loss instanceof ShardedLoss && shape.dimension() > 1) {
+            ((ShardedLoss) loss).checkLabels(labels, shape.get(shape.dimension() - 1));
         }
     }
 

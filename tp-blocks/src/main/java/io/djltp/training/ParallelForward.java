@@ -40,7 +40,7 @@ final class ParallelForward {
      */
     ParallelOutput run(NDManager manager, NDList data, NDList labels, boolean training) {
         List<RankOutput> parts =
-                ranks.run(context -> forward(context, manager, data, labels, training));
+                ranks.runOrRefuse(context -> forward(context, manager, data, labels, training));
         ParallelOutput output = new ParallelOutput(ranks, manager, lossOnRanks, parts, training);
         if (labels != null) {
             output.setLoss(labels);

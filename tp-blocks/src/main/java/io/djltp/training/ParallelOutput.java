@@ -79,7 +79,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     private NDArray logits(int index) {
         parts.get(0).checkUpToDate();
         List<NDArray> wholes =
-                ranks.run(
+                ranks.runOrRefuse(
                         context -> {
                             RankOutput part = parts.get(context.getLocalIndex());
                             context.resume(part.getPass());
@@ -129,7 +129,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     NDArray getLoss(NDList labels) {
         if (loss == null || !sameArrays(labels, lossLabels)) {
             parts.get(0).checkUpToDate();
-            ranks.run(
+            ranks.runOrRefuse(
                     context -> {
                         RankOutput part = parts.get(context.getLocalIndex());
                         context.resume(part.getPass());
@@ -157,7 +157,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
             return evaluator.apply(labels, new NDList(this)); // few rows, and not on all ranks
         }
         List<NDArray> results =
-                ranks.run(
+                ranks.runOrRefuse(
                         context -> {
                             RankOutput part = parts.get(context.getLocalIndex());
                             context.resume(part.getPass());

@@ -23,6 +23,15 @@ public final class FlightRecorder {
     }
 
     /**
+     * Returns how many operations the rank has called.
+     *
+     * @return the number of calls, complete or not
+     */
+    public synchronized long getCalls() {
+        return count;
+    }
+
+    /**
      * Returns what the rank is in, or was in last.
      *
      * @return such as {@code in all-reduce #412 (SUM) of (64, 512) float32 issued by
