@@ -109,6 +109,11 @@ public class ParallelTrainer extends Trainer {
             throw new IllegalStateException(
                     "You must set a block for the model before creating a new trainer");
         }
+        if (config.getLossFunction() == null) {
+            throw new IllegalArgumentException(
+                    "The training configuration has no loss, and the ranks compute it: give"
+                            + " DefaultTrainingConfig one, such as Loss.softmaxCrossEntropyLoss()");
+        }
         for (Pair<Initializer, Predicate<Parameter>> pair : config.getInitializers()) {
             if (pair.getKey() != null && pair.getValue() != null) {
                 model.getBlock().setInitializer(pair.getKey(), pair.getValue());

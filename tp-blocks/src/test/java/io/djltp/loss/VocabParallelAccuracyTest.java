@@ -93,6 +93,26 @@ public class VocabParallelAccuracyTest {
         }
     }
 
+    /** The accuracy of the rows that count is that of a batch which has no others. */
+    @Test(dataProvider = "sizes", timeOut = 60_000)
+    public void rowsThatDoNotCountAreLeftOut(int ranks) {
+        float[] logits = {1, 2, 5, 4, 9, 1, 2, 3, 1, 1, 0, 8};
+        long[] labels = {2, -100, 3}; // of 4 classes: right, left out, right
+        try (NDManager manager = NDManager.newBaseManager()) {
+            Evaluator whole = new VocabParallelAccuracy();
+            Assert.assertEquals(accumulated(manager, logits, labels, whole), 1f);
+            Evaluator other = new VocabParallelAccuracy("Accuracy", 1, 3); // now 3 does not count
+            IllegalArgumentException e =
+                    Assert.expectThrows(
+                            IllegalArgumentException.class,
+                            () -> accumulated(manager, logits, labels, other));
+            Assert.assertTrue(e.getMessage().contains("A label is -100"), e.getMessage());
+        }
+        // of the three rows two are right, and the one between them is not
+        Assert.assertEquals(
+                accuracy(ranks, logits, labels, new VocabParallelAccuracy()), 2f / 3, 1e-7f);
+    }
+
     @Test
     public void wholeLogitsAreTakenToo() {
         float[] logits = new float[ROWS * CLASSES];

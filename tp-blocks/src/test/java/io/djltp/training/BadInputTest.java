@@ -293,6 +293,18 @@ public class BadInputTest {
         }
     }
 
+    @Test(timeOut = 60_000)
+    public void noLoss() {
+        try (Model model = model(head())) {
+            assertMessage(
+                    Assert.expectThrows(
+                            IllegalArgumentException.class,
+                            () -> open(model, new TrainerKind(ParallelMode.TENSOR, 2), null)),
+                    "has no loss",
+                    "DefaultTrainingConfig");
+        }
+    }
+
     private static Block head() {
         return ColumnParallelLinear.builder().setUnits(CLASSES).optBatchShardedInput(true).build();
     }
