@@ -101,12 +101,7 @@ public class VocabParallelAccuracy extends AbstractAccuracy {
                 Autograd.GradMode mode = Autograd.gradMode(false)) {
             VocabShard shard =
                     new VocabShard(
-                            scope,
-                            context,
-                            logits,
-                            labels.singletonOrThrow(),
-                            ignoreIndex,
-                            this);
+                            scope, context, logits, labels.singletonOrThrow(), ignoreIndex, this);
             NDArray label = shard.reduce(shard.ownedLogit(), ReduceOp.SUM);
             NDArray wide = shard.logits.toType(DataType.FLOAT32, false);
             NDArray before = RowOps.countBefore(wide, label, shard.labels.sub(shard.start));

@@ -54,22 +54,21 @@ final class LossOnRanks {
      * @param context the rank
      * @param part the rank's output
      * @param labels the labels of the whole batch
-     * @param manager the manager of what is kept of the forward pass
      */
-    void evaluate(ParallelContext context, RankOutput part, NDList labels, NDManager manager) {
-        NDManager scope = part.newScope(manager, context);
+    void evaluate(ParallelContext context, RankOutput part, NDList labels) {
+        NDManager scope = part.newScope();
         if (isComputedOfParts(context, part, labels)) {
             checkLabels(part, labels);
             long rows = part.getPass().getGlobalRows();
             NDList own = BatchPart.of(labels, context, rows, scope);
             part.loss = compute(part, own, part.arrays);
-            part.loss.attach(manager);
+            part.loss.attach(part.manager);
             part.reported = average(context, part, own, scope);
-            part.reported.attach(manager);
+            part.reported.attach(part.manager);
         } else {
             NDList all = BatchPart.of(labels, context, 0, scope);
             part.loss = compute(part, all, BatchRows.gather(context, part, scope));
-            part.loss.attach(manager);
+            part.loss.attach(part.manager);
             part.reported = part.loss;
             part.share = 1;
         }

@@ -55,16 +55,16 @@ final class ParallelForward {
             NDList labels,
             boolean training) {
         boolean cut = context.getMode() != ParallelMode.TENSOR && context.getSize() > 1;
-        RankOutput part = new RankOutput();
-        NDManager scope = part.newScope(manager, context);
+        RankOutput part = new RankOutput(manager, context);
+        NDManager scope = part.newScope();
         long rows = BatchPart.rowsOf(data);
         try (Autograd.GradMode recording = Autograd.gradMode(training)) {
             long own = BatchPart.rows(rows, context, cut).length();
             context.beginForward(rows, own, cut, scope);
             NDList input = BatchPart.of(data, context, cut ? rows : 0, scope);
-            part.setArrays(compute(context, input, labels, training, scope), context, manager);
+            part.setArrays(compute(context, input, labels, training, scope), context);
             if (labels != null) {
-                lossOnRanks.evaluate(context, part, labels, manager);
+                lossOnRanks.evaluate(context, part, labels);
             }
             return part;
         } finally {

@@ -133,7 +133,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                     context -> {
                         RankOutput part = parts.get(context.getLocalIndex());
                         context.resume(part.getPass());
-                        lossOnRanks.evaluate(context, part, labels, manager);
+                        lossOnRanks.evaluate(context, part, labels);
                         return null;
                     });
             setLoss(labels);

@@ -19,6 +19,7 @@ import java.util.Map;
 /** What one rank keeps of a forward pass: its output and its loss, with their graph. */
 final class RankOutput {
 
+    final NDManager manager; // of what is kept, on the rank's device
     final NDList arrays = new NDList();
     NDArray loss; // of the rank's part of the batch, or of the whole
     NDArray reported; // the loss of the whole batch
@@ -32,13 +33,22 @@ final class RankOutput {
     private ForwardPass pass;
 
     /**
+     * Begins an output.
+     *
+     * @param parent the manager of what all ranks keep of the pass
+     * @param context the rank
+     */
+    RankOutput(NDManager parent, ParallelContext context) {
+        manager = parent.newSubManager(context.getDevice());
+    }
+
+    /**
      * Takes over what the forward pass has computed.
      *
      * @param output the output arrays
      * @param context the rank
-     * @param manager the manager of what is kept of the pass
      */
-    void setArrays(NDList output, ParallelContext context, NDManager manager) {
+    void setArrays(NDList output, ParallelContext context) {
         pass = context.getPass();
         boolean alone = context.getSize() == 1;
         for (NDArray array : output) {
@@ -101,8 +111,8 @@ final class RankOutput {
      * what has been made from Java memory, such as a constant: as under DJL's own trainer, such
      * arrays live until the backward pass is done.
      */
-    NDManager newScope(NDManager manager, ParallelContext context) {
-        NDManager scope = manager.newSubManager(context.getDevice());
+    NDManager newScope() {
+        NDManager scope = manager.newSubManager();
         scopes.add(scope);
         return scope;
     }

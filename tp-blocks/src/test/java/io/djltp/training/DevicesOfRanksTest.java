@@ -1,0 +1,102 @@
+package io.djltp.training;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.Trainer;
+import ai.djl.training.loss.Loss;
+
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.mesh.ParallelContext;
+import io.djltp.mesh.ParallelMode;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.Collections;
+import java.util.IdentityHashMap;
+import java.util.Map;
+
+/**
+ * What a rank computes with belongs to managers of its own, which are on its device: a constant
+ * that a block or a loss makes beside an array is then where the array is. On a CPU all devices are
+ * one; that no manager serves two ranks is what can be seen of it there.
+ */
+public class DevicesOfRanksTest {
+
+    private static final int CLASSES = 6;
+
+    @DataProvider
+    public Object[][] modes() {
+        return new Object[][] {{ParallelMode.TENSOR}, {ParallelMode.DATA}, {ParallelMode.MIXED}};
+    }
+
+    @Test(dataProvider = "modes", timeOut = 60_000)
+    public void noManagerServesTwoRanks(ParallelMode mode) {
+        Owners owners = new Owners();
+        try (Model model = Model.newInstance("net")) {
+            boolean cut = mode != ParallelMode.DATA;
+            model.setBlock(
+                    cut
+                            ? ColumnParallelLinear.builder()
+                                    .setUnits(CLASSES)
+                                    .optBatchShardedInput(true)
+                                    .build()
+                            : Linear.builder().setUnits(CLASSES).build());
+            DefaultTrainingConfig config =
+                    new DefaultTrainingConfig(owners).optDevices(new Device[] {Device.cpu()});
+            try (Trainer trainer = new TrainerKind(mode, 2).open(model, config)) {
+                trainer.initialize(new Shape(4, 3));
+                try (NDManager manager = trainer.getManager().newSubManager()) {
+                    NDArray data = TrainingRun.random(manager, 1, 4, 3);
+                    NDArray labels = TrainingRun.labels(manager, 2, 4, CLASSES);
+                    TrainingRun.backward(trainer, data, labels);
+                    trainer.step();
+                }
+            }
+        }
+        Assert.assertTrue(owners.ranks.size() >= 4, owners.ranks.toString());
+    }
+
+    /** Notes which rank has arrays of which manager. */
+    private static final class Owners extends Loss implements io.djltp.loss.ShardedLoss {
+
+        private final Loss loss = new VocabParallelCrossEntropyLoss();
+        private final Map<NDManager, Integer> ranks =
+                Collections.synchronizedMap(new IdentityHashMap<>());
+
+        Owners() {
+            super("owners");
+        }
+
+        @Override
+        public NDArray evaluate(NDList labels, NDList predictions) {
+            note(labels.head());
+            note(predictions.head());
+            NDArray value = loss.evaluate(labels, predictions);
+            note(value);
+            return value;
+        }
+
+        @Override
+        public float getWeight(NDList labels) {
+            return labels.head().size();
+        }
+
+        private void note(NDArray array) {
+            ParallelContext context = ParallelContext.current();
+            Assert.assertEquals(array.getManager().getDevice(), context.getDevice());
+            Integer other = ranks.put(array.getManager(), context.getRank());
+            Assert.assertTrue(other == null || other == context.getRank(), "shared: " + array);
+        }
+    }
+}
