@@ -5,7 +5,9 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 
+import io.djltp.bridge.DropoutMask;
 import io.djltp.bridge.GradientKeeper;
+import io.djltp.bridge.RandomDraws;
 import io.djltp.bridge.RegionMappings;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.Communicator;
@@ -45,6 +47,9 @@ public final class ParallelContext implements AutoCloseable {
     private boolean rowSparse;
     private long globalBatch;
     private boolean batchSharded;
+    private boolean randomCheck;
+    private long randomSeed;
+    private long randomSeeds;
 
     ParallelContext(
             ParallelMode mode,
@@ -260,8 +265,15 @@ public final class ParallelContext implements AutoCloseable {
      */
     public void beginForward(long batch, boolean sharded) {
         globalBatch = batch;
-        batchSharded = sharded;
         layouts.clear();
+        setBatchSharded(sharded);
+    }
+
+    /** Ends a forward pass. To be called by the thread that began it. */
+    public void endForward() {
+        if (randomCheck) {
+            RandomDraws.setRefused(false);
+        }
     }
 
     /**
@@ -289,6 +301,52 @@ public final class ParallelContext implements AutoCloseable {
      */
     public void setBatchSharded(boolean sharded) {
         batchSharded = sharded;
+        if (randomCheck) {
+            RandomDraws.setRefused(!sharded && tensorGroup.getSize() > 1);
+        }
+    }
+
+    /**
+     * Sets whether this rank must not draw from libtorch's generators while all ranks of its tensor
+     * group compute the same.
+     *
+     * @param check whether a draw throws
+     */
+    public void setRandomCheck(boolean check) {
+        randomCheck = check;
+    }
+
+    /**
+     * Sets what the random numbers of this rank's blocks follow from.
+     *
+     * @param seed the same number on all ranks
+     */
+    public void setRandomSeed(long seed) {
+        randomSeed = seed;
+        randomSeeds = 0;
+    }
+
+    /**
+     * Returns a seed for a block that has none of its own. The ranks run the same blocks in the
+     * same order: a block that asks in its first pass gets the same seed on all of them.
+     *
+     * @return the seed, another at every call
+     */
+    public long nextRandomSeed() {
+        return DropoutMask.key(randomSeed, randomSeeds++);
+    }
+
+    /**
+     * Returns what the ranks have of an array of the present forward pass.
+     *
+     * @param array the array
+     * @return the region that it is in
+     */
+    public Region regionOf(NDArray array) {
+        if (batchSharded || mode == ParallelMode.DATA) {
+            return Region.BATCH_CUT;
+        }
+        return getLayout(array) != null ? Region.SHARDED : Region.WHOLE;
     }
 
     /**

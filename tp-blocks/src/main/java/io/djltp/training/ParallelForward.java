@@ -21,13 +21,19 @@ final class ParallelForward {
     private final ParallelParameters parameters;
     private final RankPool ranks;
     private final LossOnRanks lossOnRanks;
+    private final RandomnessCheck randomness;
 
     ParallelForward(
-            Block block, ParallelParameters parameters, RankPool ranks, LossOnRanks lossOnRanks) {
+            Block block,
+            ParallelParameters parameters,
+            RankPool ranks,
+            LossOnRanks lossOnRanks,
+            RandomnessCheck randomness) {
         this.block = block;
         this.parameters = parameters;
         this.ranks = ranks;
         this.lossOnRanks = lossOnRanks;
+        this.randomness = randomness;
     }
 
     /**
@@ -78,7 +84,10 @@ final class ParallelForward {
                 lossOnRanks.evaluate(context, part, labels, manager);
             }
             return part;
+        } catch (RuntimeException e) {
+            throw randomness.explained(e);
         } finally {
+            context.endForward();
             if (!training) {
                 part.closeScopes();
             }

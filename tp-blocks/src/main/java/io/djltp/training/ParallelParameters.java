@@ -8,7 +8,6 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.norm.Dropout;
 import ai.djl.training.initializer.Initializer;
 import ai.djl.util.Pair;
 
@@ -124,14 +123,6 @@ final class ParallelParameters implements WeightSource {
             }
         }
         ParallelMode mode = contexts.get(0).getMode();
-        if (parent instanceof Dropout
-                && size() > 1
-                && (mode == ParallelMode.TENSOR || gathered[0])) {
-            throw new UnsupportedOperationException(
-                    "Dropout in a region that all ranks compute alike needs the same mask on all of"
-                            + " them, and libtorch's CPU generator is one for all threads. Use it"
-                            + " in the data-parallel body (DATA or MIXED mode), or remove it.");
-        }
         if (mode == ParallelMode.DATA || mode == ParallelMode.MIXED && !gathered[0]) {
             for (Parameter parameter : parent.getDirectParameters().values()) {
                 if (!sharded.containsKey(parameter)) {
