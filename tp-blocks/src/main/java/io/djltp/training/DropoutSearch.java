@@ -8,10 +8,10 @@ import ai.djl.util.Pair;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-import java.lang.reflect.Array;
 import java.lang.reflect.Field;
 import java.lang.reflect.Modifier;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.IdentityHashMap;
@@ -63,24 +63,36 @@ final class DropoutSearch {
     }
 
     private void visit(Object value, String path, boolean certain) {
-        if (value instanceof Block) {
-            if (seen.add(value)) {
-                visitBlock((Block) value, path, certain);
-            }
-        } else if (value instanceof Collection || value instanceof Map) {
-            if (seen.add(value)) {
-                Collection<?> elements =
-                        value instanceof Map ? ((Map<?, ?>) value).values() : (Collection<?>) value;
-                int i = 0;
-                for (Object element : elements) {
-                    visit(element, path + "[" + i++ + "]", certain);
-                }
-            }
-        } else if (value instanceof Object[] && seen.add(value)) {
-            for (int i = 0; i < Array.getLength(value); i++) {
-                visit(Array.get(value, i), path + "[" + i + "]", certain);
-            }
+        if (!isSearched(value) || !seen.add(value)) {
+            return;
         }
+        if (value instanceof Block) {
+            visitBlock((Block) value, path, certain);
+            return;
+        }
+        int i = 0;
+        for (Object element : elements(value)) {
+            if (isSearched(element)) { // a name for each element of a long list takes its time
+                visit(element, path + "[" + i + "]", certain);
+            }
+            i++;
+        }
+    }
+
+    private static boolean isSearched(Object value) {
+        return value instanceof Block
+                || value instanceof Collection
+                || value instanceof Map
+                || value instanceof Object[];
+    }
+
+    private static Collection<?> elements(Object value) {
+        if (value instanceof Map) {
+            return ((Map<?, ?>) value).values();
+        }
+        return value instanceof Collection
+                ? (Collection<?>) value
+                : Arrays.asList((Object[]) value);
     }
 
     private void visitBlock(Block block, String path, boolean certain) {

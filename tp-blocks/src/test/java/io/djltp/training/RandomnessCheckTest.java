@@ -29,6 +29,7 @@ import io.djltp.mesh.ParallelMode;
 import io.djltp.mesh.RankFailedException;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.ParallelDropout;
+import io.djltp.nn.RowParallelLinear;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -128,6 +129,45 @@ public class RandomnessCheckTest {
             train(kind, new SequentialBlock().add(reversed).add(end()));
         }
         train(new TrainerKind(ParallelMode.TENSOR, 1), bodyThenHead(drawing.block.get()));
+    }
+
+    /** Where the batch is cut again, the ranks may draw again; between cut layers they may not. */
+    @Test(timeOut = 60_000)
+    public void afterAndBetweenLayersThatAreCut() {
+        for (ParallelMode mode : new ParallelMode[] {ParallelMode.TENSOR, ParallelMode.MIXED}) {
+            for (boolean between : new boolean[] {false, true}) {
+                Block draw = new LambdaBlock(RandomnessCheckTest::noise);
+                SequentialBlock block = new SequentialBlock();
+                block.add(
+                        ColumnParallelLinear.builder()
+                                .setUnits(5)
+                                .optBatchShardedInput(true)
+                                .build());
+                block.add(between ? draw : new LambdaBlock(x -> new NDList(x.head().neg())));
+                block.add(
+                        RowParallelLinear.builder()
+                                .setUnits(3)
+                                .optBatchShardedOutput(true)
+                                .build());
+                block.add(between ? new LambdaBlock(x -> new NDList(x.head().neg())) : draw);
+                if (between || mode == ParallelMode.TENSOR) {
+                    Assert.expectThrows(RankFailedException.class, () -> forward(mode, block));
+                } else {
+                    forward(mode, block);
+                }
+            }
+        }
+    }
+
+    private static void forward(ParallelMode mode, Block block) {
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(block);
+            DefaultTrainingConfig config =
+                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss());
+            try (Trainer trainer = new TrainerKind(mode, 2).open(model, config)) {
+                trainer.forward(new NDList(trainer.getManager().ones(new Shape(ROWS, 4))));
+            }
+        }
     }
 
     @Test(timeOut = 60_000)
