@@ -6,6 +6,7 @@ import ai.djl.nn.Parameter;
 
 import io.djltp.bridge.Autograd;
 import io.djltp.bridge.AutogradGraph;
+import io.djltp.bridge.RandomDraws;
 import io.djltp.bridge.TensorView;
 
 import java.util.ArrayList;
@@ -33,6 +34,7 @@ public final class ForwardPass {
     private final long rows;
     private final boolean cut;
     private final NDManager manager;
+    private final boolean guarded;
     private final Map<NDArray, ShardedLayout> layouts = new IdentityHashMap<>();
     private final Map<NDManager, Place> places = new IdentityHashMap<>();
     private final Map<Region, NDManager> managers = new HashMap<>();
@@ -64,6 +66,8 @@ public final class ForwardPass {
      * @param cut whether this rank has only its part of the rows
      * @param manager the manager of what is made on the way, or {@code null} to have regions known
      *     by the rows of arrays only
+     * @param guarded whether random numbers may be drawn only where the batch is cut, see {@link
+     *     RandomDraws}
      */
     ForwardPass(
             ParallelMode mode,
@@ -71,13 +75,16 @@ public final class ForwardPass {
             long globalRows,
             long rows,
             boolean cut,
-            NDManager manager) {
+            NDManager manager,
+            boolean guarded) {
         this.mode = mode;
         this.ranks = ranks;
         this.globalRows = globalRows;
         this.rows = rows;
         this.cut = cut;
         this.manager = manager;
+        this.guarded = guarded;
+        guard(cut ? Region.BATCH_CUT : Region.WHOLE);
         if (manager != null) {
             places.put(manager, new Place(cut ? Region.BATCH_CUT : Region.WHOLE, null));
             managers.put(cut ? Region.BATCH_CUT : Region.WHOLE, manager);
@@ -178,6 +185,7 @@ public final class ForwardPass {
      */
     public NDArray enter(NDArray array, Region region, Region below) {
         note(array, below);
+        guard(region);
         attach(array, managerOf(region));
         structure = 31 * structure + region.ordinal() * 3L + below.ordinal() + 1;
         return array;
@@ -237,6 +245,12 @@ public final class ForwardPass {
             boundaries.put(node, below);
         }
         return node;
+    }
+
+    private void guard(Region region) {
+        if (guarded) {
+            RandomDraws.setRefused(region != Region.BATCH_CUT);
+        }
     }
 
     private NDManager managerOf(Region region) {

@@ -29,6 +29,7 @@ public final class ParallelConfig {
     private final Job job;
     private final Backend backend;
     private final int driftCheckSteps;
+    private final boolean randomCheck;
 
     private ParallelConfig(Builder builder) {
         mode = builder.mode;
@@ -45,6 +46,7 @@ public final class ParallelConfig {
         timeout = builder.timeout;
         backend = builder.backend;
         driftCheckSteps = builder.driftCheckSteps;
+        randomCheck = builder.randomCheck;
     }
 
     /**
@@ -102,6 +104,15 @@ public final class ParallelConfig {
     }
 
     /**
+     * Returns whether random draws are refused where all ranks compute the same.
+     *
+     * @return whether they are
+     */
+    public boolean isRandomCheck() {
+        return randomCheck;
+    }
+
+    /**
      * Returns the device of each rank of this process.
      *
      * @return the devices, in the order of the ranks
@@ -148,6 +159,7 @@ public final class ParallelConfig {
         private Job job;
         private Backend backend = Backend.AUTO;
         private int driftCheckSteps;
+        private boolean randomCheck = true;
 
         private Builder() {}
 
@@ -262,6 +274,19 @@ public final class ParallelConfig {
                                 + steps);
             }
             driftCheckSteps = steps;
+            return this;
+        }
+
+        /**
+         * Sets whether a network is refused that draws random numbers of libtorch, such as those of
+         * DJL's {@code Dropout}, where all ranks compute the same: each would draw others, and the
+         * replicas of the parameters would drift apart. Default: true.
+         *
+         * @param check whether such draws are refused
+         * @return this builder
+         */
+        public Builder optRandomCheck(boolean check) {
+            randomCheck = check;
             return this;
         }
 

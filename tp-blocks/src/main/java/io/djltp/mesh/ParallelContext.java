@@ -6,7 +6,9 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 
+import io.djltp.bridge.DropoutMask;
 import io.djltp.bridge.GradientKeeper;
+import io.djltp.bridge.RandomDraws;
 import io.djltp.bridge.RegionMappings;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.Communicator;
@@ -43,6 +45,9 @@ public final class ParallelContext implements AutoCloseable {
 
     private boolean rowSparse;
     private ForwardPass pass;
+    private boolean randomCheck;
+    private long randomSeed;
+    private long randomSeeds;
 
     ParallelContext(
             ParallelMode mode,
@@ -57,7 +62,7 @@ public final class ParallelContext implements AutoCloseable {
         this.tensorGroup = tensorGroup;
         this.dataGroup = dataGroup;
         this.device = device;
-        pass = new ForwardPass(mode, getSize(), 0, 0, false, null);
+        pass = new ForwardPass(mode, getSize(), 0, 0, false, null, false);
     }
 
     /**
@@ -270,7 +275,15 @@ public final class ParallelContext implements AutoCloseable {
      * @param manager the manager of what is made on the way, or {@code null}
      */
     public void beginForward(long batch, long rows, boolean cut, NDManager manager) {
-        pass = new ForwardPass(mode, getSize(), batch, rows, cut, manager);
+        boolean guarded = randomCheck && tensorGroup.getSize() > 1;
+        pass = new ForwardPass(mode, getSize(), batch, rows, cut, manager, guarded);
+    }
+
+    /** Ends a forward pass. To be called by the thread that began it. */
+    public void endForward() {
+        if (randomCheck) {
+            RandomDraws.setRefused(false);
+        }
     }
 
     /**
@@ -299,6 +312,36 @@ public final class ParallelContext implements AutoCloseable {
      */
     public Region regionOf(NDArray array) {
         return pass.regionOf(array);
+    }
+
+    /**
+     * Sets whether this rank must not draw from libtorch's generators while all ranks of its tensor
+     * group compute the same.
+     *
+     * @param check whether a draw throws
+     */
+    public void setRandomCheck(boolean check) {
+        randomCheck = check;
+    }
+
+    /**
+     * Sets what the random numbers of this rank's blocks follow from.
+     *
+     * @param seed the same number on all ranks
+     */
+    public void setRandomSeed(long seed) {
+        randomSeed = seed;
+        randomSeeds = 0;
+    }
+
+    /**
+     * Returns a seed for a block that has none of its own. The ranks run the same blocks in the
+     * same order: a block that asks in its first pass gets the same seed on all of them.
+     *
+     * @return the seed, another at every call
+     */
+    public long nextRandomSeed() {
+        return DropoutMask.key(randomSeed, randomSeeds++);
     }
 
     /** Ends the groups of this rank. */

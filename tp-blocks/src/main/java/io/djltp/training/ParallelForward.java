@@ -20,13 +20,19 @@ final class ParallelForward {
     private final ParallelParameters parameters;
     private final RankPool ranks;
     private final LossOnRanks lossOnRanks;
+    private final RandomnessCheck randomness;
 
     ParallelForward(
-            Block block, ParallelParameters parameters, RankPool ranks, LossOnRanks lossOnRanks) {
+            Block block,
+            ParallelParameters parameters,
+            RankPool ranks,
+            LossOnRanks lossOnRanks,
+            RandomnessCheck randomness) {
         this.block = block;
         this.parameters = parameters;
         this.ranks = ranks;
         this.lossOnRanks = lossOnRanks;
+        this.randomness = randomness;
     }
 
     /**
@@ -68,6 +74,7 @@ final class ParallelForward {
             }
             return part;
         } finally {
+            context.endForward();
             if (!training) {
                 part.closeScopes();
             }
@@ -91,7 +98,7 @@ final class ParallelForward {
             NDList own = BatchPart.of(labels, context, cutLabels ? rows : 0, scope);
             return block.forward(store, input, own, null);
         } catch (RuntimeException e) {
-            throw context.getPass().explain(e);
+            throw context.getPass().explain(randomness.explained(e));
         }
     }
 }

@@ -8,13 +8,11 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.norm.Dropout;
 import ai.djl.training.initializer.Initializer;
 import ai.djl.util.Pair;
 
 import io.djltp.bridge.Autograd;
 import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.ParallelMode;
 import io.djltp.mesh.RankPool;
 import io.djltp.sharding.RankParameterStore;
 import io.djltp.sharding.ShardedBlock;
@@ -121,15 +119,6 @@ final class ParallelParameters implements WeightSource {
                     }
                 }
             }
-        }
-        ParallelMode mode = contexts.get(0).getMode();
-        if (parent instanceof Dropout
-                && size() > 1
-                && (mode == ParallelMode.TENSOR || gathered[0])) {
-            throw new UnsupportedOperationException(
-                    "Dropout in a region that all ranks compute alike needs the same mask on all of"
-                            + " them, and libtorch's CPU generator is one for all threads. Use it"
-                            + " in the data-parallel body (DATA or MIXED mode), or remove it.");
         }
         for (Block child : parent.getChildren().values()) {
             findSharded(child, gathered);

@@ -14,6 +14,7 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.util.Pair;
 
 import io.djltp.bridge.Autograd;
+import io.djltp.bridge.RandomDraws;
 import io.djltp.bridge.TensorView;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.mesh.FusedHead;
@@ -68,6 +69,7 @@ public class ParallelTrainer extends Trainer {
     private final GradientGroups gradientGroups;
     private final RankPool ranks;
     private final ParallelParameters parameters;
+    private final RandomnessCheck randomness;
     private final List<ParallelOutput> pending = new ArrayList<>();
     private long steps;
     private boolean initialized;
@@ -94,6 +96,7 @@ public class ParallelTrainer extends Trainer {
         for (int i = 0; i < ranks.size(); i++) {
             ranks.getContext(i).setRowSparse(updates.isRowSparse());
         }
+        randomness = new RandomnessCheck(model.getBlock(), parallelConfig);
         forwardPass =
                 new ParallelForward(
                         model.getBlock(),
@@ -101,7 +104,8 @@ public class ParallelTrainer extends Trainer {
                         ranks,
                         new LossOnRanks(
                                 trainingConfig.getLossFunction(),
-                                new GradientFlow(parameters, ranks.size())));
+                                new GradientFlow(parameters, ranks.size())),
+                        randomness);
     }
 
     private static Model checked(Model model, TrainingConfig config) {
@@ -134,9 +138,18 @@ public class ParallelTrainer extends Trainer {
      *
      * @param shapes the shapes of the inputs of the whole batch
      * @throws IllegalArgumentException if a parameter cannot be cut over the ranks
+     * @throws UnsupportedOperationException if the network has a {@code Dropout} of DJL where all
+     *     ranks compute the same
      */
     @Override
     public void initialize(Shape... shapes) {
+        randomness.check();
+        // 53 bits, which a double carries; before the values of parameters are drawn
+        double seed = fromRankZero(RandomDraws.fingerprint() >>> 11);
+        for (int i = 0; i < ranks.size(); i++) {
+            ranks.getContext(i).setRandomSeed((long) seed);
+            ranks.getContext(i).setRandomCheck(parallelConfig.isRandomCheck());
+        }
         parameters.initialize(getModel().getDataType(), shapes);
         if (parallelConfig.getMode() == ParallelMode.MIXED
                 && ranks.getWorldSize() > 1

@@ -1,0 +1,265 @@
+package io.djltp.nn;
+
+import ai.djl.MalformedModelException;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.AbstractBlock;
+import ai.djl.nn.norm.Dropout;
+import ai.djl.training.ParameterStore;
+import ai.djl.util.PairList;
+import ai.djl.util.Preconditions;
+
+import io.djltp.bridge.DropoutMask;
+import io.djltp.collective.Communicator;
+import io.djltp.collective.ShardRange;
+import io.djltp.mesh.ParallelContext;
+import io.djltp.mesh.Region;
+import io.djltp.mesh.ShardedLayout;
+import io.djltp.sharding.RankParameterStore;
+
+import java.io.DataInputStream;
+import java.io.IOException;
+import java.util.Collections;
+import java.util.Map;
+import java.util.WeakHashMap;
+
+/**
+ * {@link Dropout} in a region of any kind: in training it sets elements to 0 with the probability
+ * {@code rate}, and multiplies the others by 1 / (1 - rate).
+ *
+ * <ul>
+ *   <li>input: any shape
+ *   <li>output: the same shape
+ * </ul>
+ *
+ * <p>The mask follows from a seed, the number of the call, and the place of an element in the whole
+ * array over all ranks. Ranks that compute alike have the same mask; a rank that has some rows of
+ * the batch, or a slice of the features, has those of the mask. A training therefore does not
+ * depend on the number of ranks, and is the same when it is run again with the same seed. (Two
+ * exceptions, in which the masks of the ranks are merely different: the batch is not axis 0, or the
+ * rank does not know of which whole its slice is.) Collectives: none.
+ *
+ * <p>With an ordinary parameter store, that of DJL's own trainer or of a predictor, the block is
+ * DJL's {@code Dropout}, and it saves and loads what that does.
+ */
+public final class ParallelDropout extends AbstractBlock {
+
+    private static final byte VERSION = 2; // that of Dropout
+
+    private final float rate;
+    private final Map<ParallelContext, Stream> streams =
+            Collections.synchronizedMap(new WeakHashMap<>());
+    private volatile State start; // null: the trainer gives a seed
+    private volatile Stream first; // of the first rank of the process
+
+    private ParallelDropout(Builder builder) {
+        super(VERSION);
+        rate = builder.rate;
+        start = builder.seed == null ? null : new State(builder.seed, 0);
+    }
+
+    /**
+     * What the next masks follow from.
+     *
+     * @param seed the seed
+     * @param calls the number of masks that were made with it
+     */
+    public record State(long seed, long calls) {}
+
+    /** The masks of a rank, one after the other. */
+    private static final class Stream {
+
+        private final long seed;
+        private long calls;
+
+        Stream(State start) {
+            seed = start.seed();
+            calls = start.calls();
+        }
+
+        long nextKey() {
+            return DropoutMask.key(seed, calls++);
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected NDList forwardInternal(
+            ParameterStore parameterStore,
+            NDList inputs,
+            boolean training,
+            PairList<String, Object> params) {
+        NDArray input = inputs.singletonOrThrow();
+        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        if (context == null) {
+            return Dropout.dropout(input, rate, training);
+        }
+        ShardedLayout layout = context.getPass().layoutOf(input);
+        if (layout != null && layout.head() != null) {
+            throw new IllegalStateException(
+                    "Dropout after a layer with optFusedLoss(true), whose outputs are never"
+                            + " computed: put it before that layer");
+        }
+        if (!training || rate == 0) {
+            return new NDList(input);
+        }
+        long key = streamOf(context).nextKey();
+        DropoutMask.Part part = partOf(context, input, layout);
+        if (part == null) {
+            key = DropoutMask.key(key, context.getRank()); // another mask on each rank
+            part = DropoutMask.Part.from(0);
+        }
+        try (NDArray mask = DropoutMask.of(input, key, rate, part)) {
+            NDArray output = input.mul(mask);
+            if (layout != null) {
+                context.getPass().setLayout(output, layout);
+            }
+            return new NDList(output);
+        }
+    }
+
+    /** Returns which elements of the whole array a rank's are, or {@code null} if it is unknown. */
+    private static DropoutMask.Part partOf(
+            ParallelContext context, NDArray input, ShardedLayout layout) {
+        Region region = context.regionOf(input);
+        if (region == Region.WHOLE) {
+            return DropoutMask.Part.from(0);
+        }
+        if (region == Region.BATCH_CUT) {
+            Communicator group = context.getDataGroup();
+            ShardRange rows =
+                    ShardRange.balanced(
+                            context.getPass().getGlobalRows(), group.getRank(), group.getSize());
+            boolean whole = rows.length() > 0 && input.size() % rows.length() == 0;
+            return whole
+                    ? DropoutMask.Part.from(rows.start() * (input.size() / rows.length()))
+                    : null;
+        }
+        if (layout == null) {
+            return null;
+        }
+        Communicator group = context.getTensorGroup();
+        ShardRange columns = ShardRange.balanced(layout.total(), group.getRank(), group.getSize());
+        Shape shape = input.getShape();
+        boolean last = shape.get(shape.dimension() - 1) == columns.length(); // not cut to heads
+        return last
+                ? new DropoutMask.Part(columns.start(), columns.length(), layout.total())
+                : null;
+    }
+
+    private Stream streamOf(ParallelContext context) {
+        Stream stream =
+                streams.computeIfAbsent(
+                        context,
+                        rank ->
+                                new Stream(
+                                        start == null
+                                                ? new State(rank.nextRandomSeed(), 0)
+                                                : start));
+        if (context.getLocalIndex() == 0) {
+            first = stream;
+        }
+        return stream;
+    }
+
+    /**
+     * Returns what the next masks follow from. To be called while no step is running.
+     *
+     * @return the state, or {@code null} if there is no seed before the first training step
+     */
+    public State getState() {
+        Stream stream = first;
+        return stream == null ? start : new State(stream.seed, stream.calls);
+    }
+
+    /**
+     * Goes on with the masks of another training. To be called while no step is running, on all
+     * processes alike.
+     *
+     * @param state what {@link #getState()} returned there
+     */
+    public void setState(State state) {
+        start = state;
+        first = null;
+        streams.clear();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Shape[] getOutputShapes(Shape[] inputShapes) {
+        return inputShapes;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void initializeChildBlocks(NDManager manager, DataType dataType, Shape... inputShapes) {
+        setState(getState()); // another trainer goes on where this one ended
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void loadMetadata(byte loadVersion, DataInputStream is)
+            throws IOException, MalformedModelException {
+        if (loadVersion == VERSION) {
+            readInputShapes(is);
+        } else if (loadVersion != 1) {
+            throw new MalformedModelException("Unsupported encoding version: " + loadVersion);
+        }
+    }
+
+    /**
+     * Creates a builder to build a {@code ParallelDropout}.
+     *
+     * @return a new builder
+     */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /** The builder to construct a {@link ParallelDropout}. */
+    public static final class Builder {
+
+        private float rate = 0.5f;
+        private Long seed;
+
+        private Builder() {}
+
+        /**
+         * Sets the probability with which an element is set to 0. Default: 0.5.
+         *
+         * @param rate the probability, from 0 to 1; with 0 the output is the input
+         * @return this builder
+         */
+        public Builder optRate(float rate) {
+            Preconditions.checkArgument(
+                    rate >= 0 && rate <= 1, "The rate of dropout must be from 0 to 1, not " + rate);
+            this.rate = rate;
+            return this;
+        }
+
+        /**
+         * Sets the seed of the masks. Blocks with one seed have the same masks. Default: a seed for
+         * each block that follows from {@code Engine.setRandomSeed}, or rather from the state of
+         * libtorch's generator in the process of rank 0 when the trainer is initialized.
+         *
+         * @param seed the seed
+         * @return this builder
+         */
+        public Builder optSeed(long seed) {
+            this.seed = seed;
+            return this;
+        }
+
+        /**
+         * Builds the block.
+         *
+         * @return the block
+         */
+        public ParallelDropout build() {
+            return new ParallelDropout(this);
+        }
+    }
+}

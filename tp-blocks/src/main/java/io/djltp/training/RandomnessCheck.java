@@ -1,0 +1,118 @@
+package io.djltp.training;
+
+import ai.djl.nn.Block;
+
+import io.djltp.bridge.RandomDraws;
+import io.djltp.mesh.ParallelConfig;
+import io.djltp.mesh.ParallelMode;
+
+import java.util.List;
+import java.util.stream.Collectors;
+
+/**
+ * Refuses a network that draws random numbers where all ranks compute the same: the ranks draw from
+ * one generator in any order, so that their activations, and with them the replicas of the
+ * parameters, would differ.
+ *
+ * <p>In TENSOR mode that is everywhere, and what the block tree shows is refused before anything is
+ * initialized. What it does not show, a draw in a function or in a block of one's own, is found by
+ * execution, as is everything in MIXED mode, where only execution knows what comes after the
+ * gather: there {@link RandomDraws} lets the draw itself fail.
+ */
+final class RandomnessCheck {
+
+    private static final String REASON =
+            "Where all ranks compute alike they need the same mask or random numbers on all of"
+                    + " them, but libtorch's generator, from which DJL draws, is one for the"
+                    + " process. ";
+
+    private static final String REMEDY =
+            " Use io.djltp.nn.ParallelDropout, or a rate of 0, or move it into the data-parallel"
+                    + " body (DATA mode, or MIXED mode before the layer with"
+                    + " optBatchShardedInput(true)). ParallelConfig.builder().optRandomCheck(false)"
+                    + " switches this check off.";
+
+    private final Block block;
+    private final ParallelConfig config;
+
+    RandomnessCheck(Block block, ParallelConfig config) {
+        this.block = block;
+        this.config = config;
+    }
+
+    /**
+     * Checks the block tree.
+     *
+     * @throws UnsupportedOperationException if a block will draw where all ranks compute the same
+     */
+    void check() {
+        if (!config.isRandomCheck()
+                || config.getMode() != ParallelMode.TENSOR
+                || config.getRanks() == 1) {
+            return;
+        }
+        List<DropoutSearch.Found> certain =
+                new DropoutSearch(block)
+                        .getFound().stream()
+                                .filter(DropoutSearch.Found::certain)
+                                .collect(Collectors.toList());
+        if (!certain.isEmpty()) {
+            throw new UnsupportedOperationException(
+                    "The network has DJL's own dropout, in TENSOR mode: "
+                            + texts(certain)
+                            + ". "
+                            + REASON
+                            + REMEDY.trim());
+        }
+    }
+
+    /**
+     * Returns what to throw for an exception of a rank's forward pass.
+     *
+     * @param thrown the exception
+     * @return the exception, or one that says who drew where and what to do
+     */
+    RuntimeException explained(RuntimeException thrown) {
+        if (!RandomDraws.isRefusal(thrown)) {
+            return thrown;
+        }
+        List<DropoutSearch.Found> found = new DropoutSearch(block).getFound();
+        String suspects =
+                found.isEmpty() ? "" : " Dropout that the network has: " + texts(found) + ".";
+        return new UnsupportedOperationException(
+                "The network draws random numbers, as Dropout does, in "
+                        + place(thrown)
+                        + ". "
+                        + REASON.trim()
+                        + suspects
+                        + REMEDY,
+                thrown);
+    }
+
+    private static String texts(List<DropoutSearch.Found> found) {
+        return found.stream().map(DropoutSearch.Found::toString).collect(Collectors.joining(", "));
+    }
+
+    /** Names the line that draws, and the first one outside of DJL that has led there. */
+    private static String place(Throwable thrown) {
+        Throwable cause = thrown;
+        while (cause.getCause() != null) {
+            cause = cause.getCause();
+        }
+        StackTraceElement drawing = null;
+        for (StackTraceElement frame : cause.getStackTrace()) {
+            String name = frame.getClassName();
+            if (name.equals(ParallelForward.class.getName())) {
+                break;
+            }
+            boolean engine = name.startsWith("ai.djl.pytorch.") || name.startsWith("ai.djl.nda");
+            if (drawing == null && !engine) {
+                drawing = frame;
+            }
+            if (drawing != null && !name.startsWith("ai.djl.")) {
+                return drawing == frame ? "" + frame : drawing + ", called by " + frame;
+            }
+        }
+        return "" + (drawing == null ? cause.getStackTrace()[0] : drawing);
+    }
+}
