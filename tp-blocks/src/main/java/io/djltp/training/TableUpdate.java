@@ -17,7 +17,6 @@ import io.djltp.mesh.ParallelContext;
 import io.djltp.mesh.RowSparseTable;
 
 import java.util.Arrays;
-import java.util.List;
 
 /**
  * A rank's update of the rows of a table that a step has used. All ranks update their replicas
@@ -26,11 +25,9 @@ import java.util.List;
 final class TableUpdate {
 
     private final ParallelParameters parameters;
-    private final FusedOptimizer optimizer;
 
-    TableUpdate(ParallelParameters parameters, FusedOptimizer optimizer) {
+    TableUpdate(ParallelParameters parameters) {
         this.parameters = parameters;
-        this.optimizer = optimizer;
     }
 
     /** Bags and the gradient of their sums, [bags, features]. */
@@ -41,21 +38,19 @@ final class TableUpdate {
      *
      * @param context the rank
      * @param table the table
-     * @param trained the parameters that are trained
+     * @param update the update of this step, or {@code null} if the table is frozen
      */
-    void run(ParallelContext context, RowSparseTable table, List<Parameter> trained) {
+    void run(ParallelContext context, RowSparseTable table, WeightUpdate update) {
         Parameter parameter = table.getParameter();
         NDArray values = parameters.getStore(context).getValue(parameter, null, true);
         try (NDManager scope = values.getManager().newSubManager()) {
-            Gradient gradient = own(table, scope);
-            if (gradient == null || !trained.contains(parameter)) {
+            if (update == null) {
                 return;
             }
+            Gradient gradient = own(table, values, scope);
             if (parameters.isDataParallel(parameter) && context.getDataGroup().getSize() > 1) {
                 gradient = ofAllRanks(context.getDataGroup(), gradient, parameter, scope);
             }
-            WeightUpdate update = table.getUpdate(optimizer::newUpdate);
-            optimizer.begin(update, RankUpdate.stateKey(parameter, context.getRank()));
             long rows = values.getShape().get(0);
             BagIndex index = BagIndex.of(gradient.ids, gradient.width, rows);
             EmbeddingBags.update(values, index, gradient.ofSums, update);
@@ -64,8 +59,8 @@ final class TableUpdate {
         }
     }
 
-    /** Returns what this rank's backward passes have left, one after the other. */
-    private static Gradient own(RowSparseTable table, NDManager scope) {
+    /** Returns what this rank's backward passes have left, one after the other, maybe nothing. */
+    private static Gradient own(RowSparseTable table, NDArray values, NDManager scope) {
         NDList gradients = new NDList();
         int[] ids = {};
         int width = 0;
@@ -84,7 +79,9 @@ final class TableUpdate {
             width = wider;
         }
         if (gradients.isEmpty()) {
-            return null;
+            // other ranks may have something
+            Shape none = new Shape(0, values.getShape().get(1));
+            return new Gradient(ids, width, scope.create(none, values.getDataType()));
         }
         NDArray all = gradients.size() == 1 ? gradients.head() : NDArrays.concat(gradients);
         return new Gradient(ids, width, all);
@@ -114,6 +111,9 @@ final class TableUpdate {
         for (int rank = 0; rank < bags.length; rank++) {
             bags[rank] = all[2 * rank];
             width = Math.max(width, all[2 * rank + 1]);
+        }
+        if (width == 0) {
+            return own; // no rank has anything
         }
         NDArray ids = scope.create(widened(own.ids, own.width, width));
         int[] allIds = gather(group, ids, times(bags, width), scope).toIntArray();

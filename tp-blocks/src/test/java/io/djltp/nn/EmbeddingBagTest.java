@@ -20,9 +20,9 @@ import ai.djl.training.tracker.Tracker;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.mesh.ParallelConfig;
 import io.djltp.mesh.ParallelMode;
+import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.training.ParallelTrainer;
-import io.djltp.training.RowwiseAdagrad;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;

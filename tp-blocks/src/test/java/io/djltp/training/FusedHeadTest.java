@@ -20,6 +20,7 @@ import io.djltp.collective.CollectiveCounts;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.mesh.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
