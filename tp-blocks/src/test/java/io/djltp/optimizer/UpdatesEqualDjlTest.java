@@ -138,8 +138,7 @@ public class UpdatesEqualDjlTest {
                                 .build());
     }
 
-    private void assertSame(
-            String name, int number, TrainerKind kind, Supplier<Block> block) {
+    private void assertSame(String name, int number, TrainerKind kind, Supplier<Block> block) {
         List<float[]> ofDjl =
                 expected.computeIfAbsent(
                         name, key -> train(TrainerKind.PLAIN, Training.inOrder(block), number));
@@ -168,8 +167,7 @@ public class UpdatesEqualDjlTest {
         try (NDManager manager = NDManager.newBaseManager()) {
             NDArray weight = manager.zeros(new Shape(2, 2), DataType.FLOAT32);
             for (int step = 0; step < 2; step++) {
-                NDArray gradient =
-                        manager.create(new float[] {1, 7, 0, 4}, new Shape(2, 2));
+                NDArray gradient = manager.create(new float[] {1, 7, 0, 4}, new Shape(2, 2));
                 optimizer.update("weight", weight, gradient);
             }
             // means of squares 25 and 8: a half of 1/5, 7/5, and of 1/sqrt(50), 7/sqrt(50)

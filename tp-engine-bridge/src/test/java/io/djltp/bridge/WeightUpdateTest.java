@@ -44,8 +44,7 @@ public class WeightUpdateTest {
             return switch (this) {
                 case SGD -> WeightUpdate.sgd(settings, 0);
                 case MOMENTUM -> WeightUpdate.sgd(settings, 0.9f);
-                default ->
-                        WeightUpdate.adam(settings, 0.8f, 0.99f, EPSILON, this == Rule.ADAMW);
+                default -> WeightUpdate.adam(settings, 0.8f, 0.99f, EPSILON, this == Rule.ADAMW);
             };
         }
 
@@ -249,9 +248,7 @@ public class WeightUpdateTest {
     @Test(timeOut = 60_000)
     public void rowwiseAdagradOfRowsThatAreCut() throws Exception {
         for (WeightUpdate.Settings settings :
-                List.of(
-                        WeightUpdate.Settings.DEFAULT,
-                        new WeightUpdate.Settings(0.1f, 3, 0.5f))) {
+                List.of(WeightUpdate.Settings.DEFAULT, new WeightUpdate.Settings(0.1f, 3, 0.5f))) {
             for (int[] cut : new int[][] {{5}, {3, 2}, {1, 1, 3}}) {
                 for (boolean missing : new boolean[] {false, true}) {
                     assertCut(settings, cut, missing);
@@ -291,8 +288,7 @@ public class WeightUpdateTest {
                 whole.begin(0.1f, step + 1);
                 whole.run(weight, gradients.get(step));
             }
-            List<Communicator> ranks =
-                    LocalCommunicator.create(cut.length, Duration.ofSeconds(20));
+            List<Communicator> ranks = LocalCommunicator.create(cut.length, Duration.ofSeconds(20));
             List<CompletableFuture<Void>> runs = new ArrayList<>();
             for (int rank = 0; rank < cut.length; rank++) {
                 int own = rank;
@@ -311,8 +307,7 @@ public class WeightUpdateTest {
             NDArray joined =
                     shards.size() == 1
                             ? shards.get(0)
-                            : ai.djl.ndarray.NDArrays.concat(
-                                    new ai.djl.ndarray.NDList(shards), 1);
+                            : ai.djl.ndarray.NDArrays.concat(new ai.djl.ndarray.NDList(shards), 1);
             assertClose(joined, weight, TOLERANCE, cut.length + " ranks");
         }
     }
