@@ -4,7 +4,7 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.ParameterTracker;
 import ai.djl.training.tracker.Tracker;
 
-import io.djltp.training.RowwiseAdagrad;
+import io.djltp.optimizer.RowwiseAdagrad;
 
 /** Optimizers that DJL supports on PyTorch, and row-wise Adagrad. */
 public enum OptimizerName {

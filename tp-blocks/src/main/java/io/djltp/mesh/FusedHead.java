@@ -10,8 +10,6 @@ import io.djltp.bridge.LossOptions;
 import io.djltp.bridge.TopClasses;
 import io.djltp.bridge.WeightUpdate;
 
-import java.util.function.Supplier;
-
 /**
  * A rank's last layer whose logits are never computed as a whole: its loss, and the update of its
  * weight, are made from the features that it gets.
@@ -28,7 +26,6 @@ public final class FusedHead implements AutoCloseable {
     private NDArray weightValue;
     private NDArray biasValue;
     private NDArray biasGradient;
-    private WeightUpdate update;
     private long losses;
     private long updates;
     private Float scale; // of the loss in the backward pass, null before it
@@ -197,16 +194,17 @@ public final class FusedHead implements AutoCloseable {
     }
 
     /**
-     * Returns the update of the weight with its state.
+     * Returns whether a step is over a part of the classes, and leaves the others alone.
      *
-     * @param factory makes the update at the first call
-     * @return the update
+     * @return whether classes are drawn
      */
-    public WeightUpdate getUpdate(Supplier<WeightUpdate> factory) {
-        if (update == null) {
-            update = factory.get();
-        }
-        return update;
+    public boolean isSampled() {
+        return function.isSampled();
+    }
+
+    /** Notes that the weight has been updated by a gradient of zero, as there was none. */
+    public void updatedWithoutGradient() {
+        updates++;
     }
 
     /**
@@ -228,13 +226,10 @@ public final class FusedHead implements AutoCloseable {
         return target;
     }
 
-    /** Frees the memory and the state of the update. */
+    /** Frees the memory. */
     @Override
     public void close() {
         function.close();
-        if (update != null) {
-            update.close();
-        }
         if (biasGradient != null) {
             biasGradient.close();
         }

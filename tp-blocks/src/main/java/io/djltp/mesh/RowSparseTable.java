@@ -4,11 +4,9 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Parameter;
 
 import io.djltp.bridge.Autograd;
-import io.djltp.bridge.WeightUpdate;
 
 import java.util.ArrayList;
 import java.util.List;
-import java.util.function.Supplier;
 
 /**
  * A rank's table of which a step uses few rows: its gradient is that of the sums that were made of
@@ -18,7 +16,6 @@ public final class RowSparseTable implements AutoCloseable {
 
     private final Parameter parameter;
     private final List<Bags> pending = new ArrayList<>();
-    private WeightUpdate update;
 
     /**
      * Creates a table.
@@ -75,31 +72,28 @@ public final class RowSparseTable implements AutoCloseable {
         return pending;
     }
 
+    /** Forgets the gradients that are there; those of backward passes to come will count. */
+    public void zeroGradient() {
+        pending.removeIf(
+                bags -> {
+                    try (NDArray gradient = bags.gradient()) {
+                        if (gradient != null) {
+                            bags.sums().close();
+                        }
+                        return gradient != null;
+                    }
+                });
+    }
+
     /** Forgets the sums and their gradients. */
     public void clear() {
         pending.forEach(bags -> bags.sums().close());
         pending.clear();
     }
 
-    /**
-     * Returns the update of the table with its state.
-     *
-     * @param factory makes the update at the first call
-     * @return the update
-     */
-    public WeightUpdate getUpdate(Supplier<WeightUpdate> factory) {
-        if (update == null) {
-            update = factory.get();
-        }
-        return update;
-    }
-
-    /** Frees the sums and the state of the update. */
+    /** Frees the sums. */
     @Override
     public void close() {
         clear();
-        if (update != null) {
-            update.close();
-        }
     }
 }

@@ -30,10 +30,10 @@ import io.djltp.sharding.RankParameterStore;
  * </ul>
  *
  * <p>That gives the same weights as a gradient of the whole table where an optimizer leaves rows
- * with a gradient of zero alone: SGD without momentum and {@link io.djltp.training.RowwiseAdagrad},
- * both without weight decay. With the others, and under DJL's own trainer, the table has a gradient
- * as a whole. Collectives, where the batch is cut over the ranks: all-gathers of the sizes, the row
- * numbers and the gradients of the sums.
+ * with a gradient of zero alone: SGD without momentum and {@link
+ * io.djltp.optimizer.RowwiseAdagrad}, both without weight decay. With the others, and under DJL's
+ * own trainer, the table has a gradient as a whole. Collectives, where the batch is cut over the
+ * ranks: all-gathers of the sizes, the row numbers and the gradients of the sums.
  *
  * <p>As PyTorch's {@code EmbeddingBag} with {@code mode="sum"} and {@code padding_idx=0}.
  */

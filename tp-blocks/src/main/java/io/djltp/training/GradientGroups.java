@@ -54,9 +54,11 @@ final class GradientGroups {
     Communicator of(ParallelContext context, Parameter parameter) {
         boolean data = context.getMode() == ParallelMode.DATA;
         Communicator group = data ? context.getDataGroup() : context.getTensorGroup();
+        // what was not used with this rank's rows may have been with those of another
+        boolean elsewhere = context.getMode() == ParallelMode.MIXED;
         boolean summed =
                 parameters.getStrategy(parameter) == null
-                        && (data || partial.getOrDefault(parameter, false));
+                        && (data || partial.getOrDefault(parameter, elsewhere));
         return summed && group.getSize() > 1 ? group : null;
     }
 

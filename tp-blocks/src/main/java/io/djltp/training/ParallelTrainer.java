@@ -10,7 +10,6 @@ import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.TrainingConfig;
 import ai.djl.training.initializer.Initializer;
-import ai.djl.training.optimizer.Optimizer;
 import ai.djl.util.Pair;
 
 import io.djltp.bridge.Autograd;
@@ -22,6 +21,9 @@ import io.djltp.mesh.ParallelConfig;
 import io.djltp.mesh.ParallelMode;
 import io.djltp.mesh.RankPool;
 import io.djltp.mesh.RowSparseTable;
+import io.djltp.optimizer.LearningRates;
+import io.djltp.optimizer.OptimizerSettings;
+import io.djltp.optimizer.OptimizerState;
 import io.djltp.sharding.RankParameterStore;
 
 import org.slf4j.Logger;
@@ -29,6 +31,7 @@ import org.slf4j.LoggerFactory;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.function.Predicate;
 
 /**
@@ -52,8 +55,10 @@ import java.util.function.Predicate;
  *
  * <p>Listeners, metrics, evaluators and losses are DJL's; logits that are cut over the ranks need
  * {@link io.djltp.loss.VocabParallelCrossEntropyLoss} and {@link
- * io.djltp.loss.VocabParallelAccuracy}. Optimizers are those that DJL supports on PyTorch: SGD with
- * and without momentum, Adam, AdamW. Parameters that were frozen stay frozen.
+ * io.djltp.loss.VocabParallelAccuracy}. Optimizers are those that DJL supports on PyTorch, SGD with
+ * and without momentum, Adam and AdamW, and {@link io.djltp.optimizer.RowwiseAdagrad}: they are
+ * read for their settings and learning rates, and the trainer begins with state of its own.
+ * Parameters that were frozen stay frozen.
  *
  * <p>While the trainer is open, the model's parameters that are cut hold no values, but {@code
  * model.save} gathers them; {@link #close()} puts the trained weights into the model.
@@ -63,7 +68,7 @@ public class ParallelTrainer extends Trainer {
     private static final Logger logger = LoggerFactory.getLogger(ParallelTrainer.class);
 
     private final ParallelConfig parallelConfig;
-    private final Optimizer optimizer;
+    private final LearningRates learningRates;
     private final RankUpdate updates;
     private final ParallelForward forwardPass;
     private final GradientGroups gradientGroups;
@@ -82,19 +87,22 @@ public class ParallelTrainer extends Trainer {
      * @param model the model to train; its block describes the whole network
      * @param trainingConfig DJL's training configuration; its devices are not used
      * @param parallelConfig the ranks
+     * @throws UnsupportedOperationException if the optimizer is none of {@code Sgd}, {@code Adam},
+     *     {@code AdamW} and {@link io.djltp.optimizer.RowwiseAdagrad}
      */
     public ParallelTrainer(
             Model model, TrainingConfig trainingConfig, ParallelConfig parallelConfig) {
         super(checked(model, trainingConfig), wrap(trainingConfig, parallelConfig));
         this.parallelConfig = parallelConfig;
-        optimizer = trainingConfig.getOptimizer();
+        OptimizerSettings optimizer = OptimizerSettings.of(trainingConfig.getOptimizer());
+        learningRates = new LearningRates(optimizer);
         ranks = new RankPool(parallelConfig);
         parameters =
                 new ParallelParameters(model.getBlock(), model.getNDManager(), getManager(), ranks);
         gradientGroups = new GradientGroups(parameters);
-        updates = new RankUpdate(parameters, gradientGroups, optimizer);
+        updates = new RankUpdate(parameters, gradientGroups, optimizer, ranks.size());
         for (int i = 0; i < ranks.size(); i++) {
-            ranks.getContext(i).setRowSparse(updates.isRowSparse());
+            ranks.getContext(i).setRowSparse(optimizer.isRowSparse());
         }
         randomness = new RandomnessCheck(model.getBlock(), parallelConfig);
         forwardPass =
@@ -118,6 +126,7 @@ public class ParallelTrainer extends Trainer {
                     "The training configuration has no loss, and the ranks compute it: give"
                             + " DefaultTrainingConfig one, such as Loss.softmaxCrossEntropyLoss()");
         }
+        OptimizerSettings.of(config.getOptimizer()); // refused before anything is begun
         for (Pair<Initializer, Predicate<Parameter>> pair : config.getInitializers()) {
             if (pair.getKey() != null && pair.getValue() != null) {
                 model.getBlock().setInitializer(pair.getKey(), pair.getValue());
@@ -234,10 +243,10 @@ public class ParallelTrainer extends Trainer {
                 context -> {
                     RankParameterStore store = parameters.getStore(context);
                     for (Parameter parameter : parameters.getTrained()) {
-                        Autograd.zeroGradient(store.getValue(parameter, null, true));
+                        Autograd.dropGradient(store.getValue(parameter, null, true));
                     }
                     context.getFusedHeads().forEach(FusedHead::zeroGradient);
-                    context.getRowSparseTables().forEach(RowSparseTable::clear);
+                    context.getRowSparseTables().forEach(RowSparseTable::zeroGradient);
                     return null;
                 });
     }
@@ -256,7 +265,8 @@ public class ParallelTrainer extends Trainer {
                             + " before step()");
         }
         long begin = System.nanoTime();
-        List<Parameter> trained = parameters.getTrained();
+        Map<Parameter, LearningRates.Update> trained =
+                learningRates.next(parameters.getTrained(), parameters::nameOf);
         ranks.run(
                 context -> {
                     updates.run(context, trained);
@@ -321,6 +331,17 @@ public class ParallelTrainer extends Trainer {
     }
 
     /**
+     * Returns what the optimizer keeps of a rank's parameters. To be used by the rank, or while no
+     * step is running.
+     *
+     * @param rank the place of the rank among those of this process
+     * @return the rank's state
+     */
+    public OptimizerState getOptimizerState(int rank) {
+        return updates.getState(rank);
+    }
+
+    /**
      * Returns how many collective operations rank 0 has taken part in.
      *
      * @return a snapshot of the counts
@@ -376,19 +397,9 @@ public class ParallelTrainer extends Trainer {
                 parameters.handBack();
             }
         } finally {
-            freeOptimizerState();
+            updates.close();
             super.close();
+            logger.debug("The parallel trainer of {} is closed", getModel().getName());
         }
-    }
-
-    private void freeOptimizerState() {
-        List<String> keys = new ArrayList<>();
-        for (Parameter parameter : getModel().getBlock().getParameters().values()) {
-            for (int i = 0; i < ranks.size(); i++) {
-                keys.add(RankUpdate.stateKey(parameter, ranks.getContext(i).getRank()));
-            }
-        }
-        new OptimizerState(optimizer).free(keys);
-        logger.debug("The parallel trainer of {} is closed", getModel().getName());
     }
 }

@@ -1,9 +1,10 @@
 package io.djltp.training;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
-import ai.djl.training.optimizer.Optimizer;
 
+import io.djltp.bridge.Autograd;
 import io.djltp.bridge.TensorView;
 import io.djltp.bridge.WeightUpdate;
 import io.djltp.collective.Communicator;
@@ -11,102 +12,173 @@ import io.djltp.collective.ReduceOp;
 import io.djltp.collective.Work;
 import io.djltp.mesh.FusedHead;
 import io.djltp.mesh.ParallelContext;
-import io.djltp.sharding.RankParameterStore;
+import io.djltp.optimizer.LearningRates;
+import io.djltp.optimizer.OptimizerSettings;
+import io.djltp.optimizer.OptimizerState;
+import io.djltp.sharding.ShardingStrategy;
 
 import java.util.ArrayList;
+import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Map;
+import java.util.Set;
 
 /** A rank's update of its shards and replicas. */
-final class RankUpdate {
+final class RankUpdate implements AutoCloseable {
 
     private final ParallelParameters parameters;
     private final GradientGroups groups;
-    private final Optimizer optimizer;
-    private final FusedOptimizer fusedOptimizer;
+    private final List<OptimizerState> states = new ArrayList<>(); // of the ranks of this process
     private final TableUpdate tableUpdate;
 
-    RankUpdate(ParallelParameters parameters, GradientGroups groups, Optimizer optimizer) {
+    RankUpdate(
+            ParallelParameters parameters,
+            GradientGroups groups,
+            OptimizerSettings optimizer,
+            int ranks) {
         this.parameters = parameters;
         this.groups = groups;
-        this.optimizer = optimizer;
-        fusedOptimizer = new FusedOptimizer(optimizer);
-        tableUpdate = new TableUpdate(parameters, groups, fusedOptimizer);
+        tableUpdate = new TableUpdate(parameters, groups);
+        for (int i = 0; i < ranks; i++) {
+            states.add(new OptimizerState(optimizer));
+        }
     }
 
-    /** Returns whether rows of tables that were not used need no update. */
-    boolean isRowSparse() {
-        return fusedOptimizer.isRowSparse();
+    /** Returns what the optimizer keeps of the parameters of a rank of this process. */
+    OptimizerState getState(int localIndex) {
+        return states.get(localIndex);
     }
 
     /**
-     * Sums the gradients of data-parallel parameters, and updates one while others are summed.
+     * Sums the gradients of data-parallel parameters, and updates one while others are summed. Uses
+     * the gradients up.
      *
      * @param context the rank
-     * @param trained the parameters
+     * @param updates what is done to each parameter that is trained, in the order of the block tree
      */
-    void run(ParallelContext context, List<Parameter> trained) {
-        RankParameterStore store = parameters.getStore(context);
-        List<Parameter> updated = new ArrayList<>(trained);
-        for (FusedHead head : context.getFusedHeads()) {
-            updated.remove(head.getWeight());
-            updated.remove(head.getBias());
-        }
-        context.getRowSparseTables().forEach(table -> updated.remove(table.getParameter()));
-        List<NDArray> gradients = new ArrayList<>(updated.size());
-        List<Work> sums = new ArrayList<>(updated.size());
+    void run(ParallelContext context, Map<Parameter, LearningRates.Update> updates) {
+        List<Summed> others = new ArrayList<>();
         try {
-            for (Parameter parameter : updated) {
-                NDArray value = store.getValue(parameter, context.getDevice(), true);
-                NDArray gradient = value.getGradient();
-                gradients.add(gradient);
-                sums.add(beginSum(context, parameter, gradient));
+            for (Parameter parameter : withoutHeadsAndTables(context, updates.keySet())) {
+                others.add(new Summed(context, parameter));
             }
             // while the others are summed
-            context.getFusedHeads().forEach(head -> updateFused(context, head, trained));
-            context.getRowSparseTables().forEach(table -> tableUpdate.run(context, table, trained));
-            for (int i = 0; i < updated.size(); i++) {
-                sums.get(i).await();
-                update(context, updated.get(i), gradients.get(i));
+            context.getFusedHeads().forEach(head -> updateFused(context, head, updates));
+            context.getRowSparseTables()
+                    .forEach(
+                            table ->
+                                    tableUpdate.run(
+                                            context,
+                                            table,
+                                            begin(context, table.getParameter(), updates)));
+            for (Summed each : others) {
+                each.update(begin(context, each.parameter, updates));
             }
         } finally {
-            gradients.forEach(NDArray::close);
+            others.forEach(Summed::close);
         }
     }
 
-    private void update(ParallelContext context, Parameter parameter, NDArray gradient) {
-        optimizer.update(
-                stateKey(parameter, context.getRank()),
-                parameters.getStore(context).getValue(parameter, context.getDevice(), true),
-                gradient);
+    private static Set<Parameter> withoutHeadsAndTables(
+            ParallelContext context, Set<Parameter> updated) {
+        Set<Parameter> others = new LinkedHashSet<>(updated);
+        for (FusedHead head : context.getFusedHeads()) {
+            others.remove(head.getWeight());
+            others.remove(head.getBias());
+        }
+        context.getRowSparseTables().forEach(table -> others.remove(table.getParameter()));
+        return others;
+    }
+
+    /** The gradient of a parameter while it is summed over the ranks. */
+    private final class Summed implements AutoCloseable {
+
+        private final Parameter parameter;
+        private final NDArray value;
+        private NDArray gradient; // or null: it is zero on this rank, and not summed
+        private Work sum = Work.DONE;
+
+        Summed(ParallelContext context, Parameter parameter) {
+            this.parameter = parameter;
+            value = value(context, parameter);
+            gradient = Autograd.gradient(value);
+            Communicator group = groups.of(context, parameter);
+            if (group != null) {
+                if (gradient == null) { // but other ranks may have one
+                    gradient = value.getManager().zeros(value.getShape(), value.getDataType());
+                }
+                group.setIssuer("the gradient of " + parameters.nameOf(parameter));
+                sum = group.allReduce(TensorView.of(gradient), ReduceOp.SUM);
+            }
+        }
+
+        void update(WeightUpdate update) {
+            sum.await();
+            update.run(value, gradient);
+            Autograd.dropGradient(value);
+            close(); // its memory is free for what comes next
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void close() {
+            if (gradient != null) {
+                gradient.close();
+                gradient = null;
+            }
+        }
     }
 
     /** The head updates its weight itself; of the bias it has a gradient. */
-    private void updateFused(ParallelContext context, FusedHead head, List<Parameter> trained) {
-        if (!head.hasGradient()) {
-            return;
+    private void updateFused(
+            ParallelContext context, FusedHead head, Map<Parameter, LearningRates.Update> updates) {
+        WeightUpdate ofWeight = begin(context, head.getWeight(), updates);
+        WeightUpdate ofBias = begin(context, head.getBias(), updates);
+        NDArray biasGradient = null;
+        if (head.hasGradient()) {
+            biasGradient = head.update(ofWeight, ofBias != null);
+        } else if (ofWeight != null && !head.isSampled()) {
+            ofWeight.run(value(context, head.getWeight()), null);
+            head.updatedWithoutGradient();
         }
-        WeightUpdate update = null;
-        if (trained.contains(head.getWeight())) {
-            update = head.getUpdate(fusedOptimizer::newUpdate);
-            fusedOptimizer.begin(update, stateKey(head.getWeight(), context.getRank()));
-        }
-        NDArray biasGradient = head.update(update, trained.contains(head.getBias()));
-        if (biasGradient != null) {
-            update(context, head.getBias(), biasGradient);
+        if (ofBias != null) {
+            ofBias.run(value(context, head.getBias()), biasGradient);
         }
     }
 
-    private Work beginSum(ParallelContext context, Parameter parameter, NDArray gradient) {
-        Communicator group = groups.of(context, parameter);
-        if (group == null) {
-            return Work.DONE;
-        }
-        group.setIssuer("the gradient of " + parameters.nameOf(parameter));
-        return group.allReduce(TensorView.of(gradient), ReduceOp.SUM);
+    private NDArray value(ParallelContext context, Parameter parameter) {
+        return parameters.getStore(context).getValue(parameter, context.getDevice(), true);
     }
 
-    /** DJL's optimizers keep state and step counts by key: ranks on one device must not share. */
-    static String stateKey(Parameter parameter, int rank) {
-        return rank == 0 ? parameter.getId() : parameter.getId() + "@rank" + rank;
+    /** Returns the update of this step with its state, or null if a parameter is not trained. */
+    private WeightUpdate begin(
+            ParallelContext context,
+            Parameter parameter,
+            Map<Parameter, LearningRates.Update> updates) {
+        LearningRates.Update step = updates.get(parameter);
+        if (step == null) {
+            return null;
+        }
+        WeightUpdate update =
+                states.get(context.getLocalIndex())
+                        .getUpdate(
+                                parameters.nameOf(parameter),
+                                made -> setRowsCut(made, context, parameter));
+        update.begin(step.learningRate(), step.number());
+        return update;
+    }
+
+    private void setRowsCut(WeightUpdate update, ParallelContext context, Parameter parameter) {
+        ShardingStrategy strategy = parameters.getStrategy(parameter);
+        Shape whole = parameter.getArray().getShape();
+        if (strategy != null && strategy.axis(whole) != 0) {
+            update.setRowsCut(context.getTensorGroup(), whole.size() / whole.get(0));
+        }
+    }
+
+    /** Frees the state of the optimizer. */
+    @Override
+    public void close() {
+        states.forEach(OptimizerState::close);
     }
 }

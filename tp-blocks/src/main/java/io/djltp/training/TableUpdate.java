@@ -17,7 +17,6 @@ import io.djltp.mesh.ParallelContext;
 import io.djltp.mesh.RowSparseTable;
 
 import java.util.Arrays;
-import java.util.List;
 
 /**
  * A rank's update of the rows of a table that a step has used. All ranks update their replicas
@@ -27,12 +26,10 @@ final class TableUpdate {
 
     private final ParallelParameters parameters;
     private final GradientGroups groups;
-    private final FusedOptimizer optimizer;
 
-    TableUpdate(ParallelParameters parameters, GradientGroups groups, FusedOptimizer optimizer) {
+    TableUpdate(ParallelParameters parameters, GradientGroups groups) {
         this.parameters = parameters;
         this.groups = groups;
-        this.optimizer = optimizer;
     }
 
     /** Bags and the gradient of their sums, [bags, features]. */
@@ -43,22 +40,20 @@ final class TableUpdate {
      *
      * @param context the rank
      * @param table the table
-     * @param trained the parameters that are trained
+     * @param update the update of this step, or {@code null} if the table is frozen
      */
-    void run(ParallelContext context, RowSparseTable table, List<Parameter> trained) {
+    void run(ParallelContext context, RowSparseTable table, WeightUpdate update) {
         Parameter parameter = table.getParameter();
         NDArray values = parameters.getStore(context).getValue(parameter, null, true);
         try (NDManager scope = values.getManager().newSubManager()) {
-            Gradient gradient = own(table, scope);
-            if (gradient == null || !trained.contains(parameter)) {
+            if (update == null) {
                 return;
             }
+            Gradient gradient = own(table, values, scope);
             Communicator group = groups.of(context, parameter);
             if (group != null) {
                 gradient = ofAllRanks(group, gradient, parameter, scope);
             }
-            WeightUpdate update = table.getUpdate(optimizer::newUpdate);
-            optimizer.begin(update, RankUpdate.stateKey(parameter, context.getRank()));
             long rows = values.getShape().get(0);
             BagIndex index = BagIndex.of(gradient.ids, gradient.width, rows);
             EmbeddingBags.update(values, index, gradient.ofSums, update);
@@ -67,8 +62,8 @@ final class TableUpdate {
         }
     }
 
-    /** Returns what this rank's backward passes have left, one after the other. */
-    private static Gradient own(RowSparseTable table, NDManager scope) {
+    /** Returns what this rank's backward passes have left, one after the other, maybe nothing. */
+    private static Gradient own(RowSparseTable table, NDArray values, NDManager scope) {
         NDList gradients = new NDList();
         int[] ids = {};
         int width = 0;
@@ -87,7 +82,9 @@ final class TableUpdate {
             width = wider;
         }
         if (gradients.isEmpty()) {
-            return null;
+            // other ranks may have something
+            Shape none = new Shape(0, values.getShape().get(1));
+            return new Gradient(ids, width, scope.create(none, values.getDataType()));
         }
         NDArray all = gradients.size() == 1 ? gradients.head() : NDArrays.concat(gradients);
         return new Gradient(ids, width, all);
@@ -117,6 +114,9 @@ final class TableUpdate {
         for (int rank = 0; rank < bags.length; rank++) {
             bags[rank] = all[2 * rank];
             width = Math.max(width, all[2 * rank + 1]);
+        }
+        if (width == 0) {
+            return own; // no rank has anything
         }
         NDArray ids = scope.create(widened(own.ids, own.width, width));
         int[] allIds = gather(group, ids, times(bags, width), scope).toIntArray();

@@ -8,6 +8,7 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.training.DefaultTrainingConfig;
@@ -19,10 +20,11 @@ import ai.djl.training.tracker.Tracker;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.mesh.ParallelConfig;
+import io.djltp.mesh.ParallelContext;
 import io.djltp.mesh.ParallelMode;
+import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.training.ParallelTrainer;
-import io.djltp.training.RowwiseAdagrad;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -31,6 +33,7 @@ import org.testng.annotations.Test;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Supplier;
+import java.util.function.UnaryOperator;
 
 /** Rows that a step has used are updated as a gradient of the whole table would update them. */
 public class EmbeddingBagTest {
@@ -78,7 +81,92 @@ public class EmbeddingBagTest {
         }
     }
 
+    /** Gradients are set to zero before each backward pass, when the forward pass is over. */
+    @Test(dataProvider = "cases", timeOut = 60_000)
+    public void zeroGradientsBeforeTheBackwardPass(
+            int number, Supplier<Optimizer> optimizer, ParallelMode mode, int ranks) {
+        float[][][] results = new float[2][][];
+        for (int i = 0; i < 2; i++) {
+            ParallelMode own = i == 0 ? null : mode;
+            results[i] =
+                    train(
+                            optimizer.get(),
+                            own,
+                            ranks,
+                            list -> list,
+                            (trainer, manager, step) -> {
+                                try (GradientCollector collector = trainer.newGradientCollector()) {
+                                    backward(trainer, collector, manager, 100 + step); // forgotten
+                                    NDList labels = labels(manager, step);
+                                    NDList output = trainer.forward(ids(manager, step), labels);
+                                    NDArray loss = trainer.getLoss().evaluate(labels, output);
+                                    collector.zeroGradients();
+                                    collector.backward(loss);
+                                }
+                            });
+        }
+        for (int i = 0; i < results[0].length; i++) {
+            ArrayAssert.assertClose(results[1][i], results[0][i], 1e-5, "parameter " + i);
+        }
+    }
+
+    /** Ranks whose part of the batch gives the table no gradient take part in the sum. */
+    @Test(timeOut = 60_000)
+    public void aGradientOnSomeRanksOnly() {
+        int[] present = new int[1];
+        train(
+                RowwiseAdagrad.builder().build(),
+                ParallelMode.DATA,
+                3,
+                list -> {
+                    ParallelContext context = ParallelContext.current(); // null for shapes
+                    boolean used = context == null || context.getRank() == present[0];
+                    return used ? list : new NDList(list.head().stopGradient());
+                },
+                (trainer, manager, step) -> {
+                    present[0] = step == 3 ? -1 : step % 3; // in one step on none
+                    float[] before = table(trainer, 0);
+                    try (GradientCollector collector = trainer.newGradientCollector()) {
+                        backward(trainer, collector, manager, step);
+                    }
+                    for (int rank = 0; rank < 3; rank++) {
+                        Assert.assertEquals(table(trainer, rank), before, "rank " + rank);
+                    }
+                });
+    }
+
+    private static float[] table(Trainer trainer, int rank) {
+        Parameter table = trainer.getModel().getBlock().getParameters().valueAt(0);
+        return ((ParallelTrainer) trainer)
+                .getParameterStore(rank)
+                .getValue(table, null, true)
+                .toFloatArray();
+    }
+
+    /** The passes of a step. */
+    @FunctionalInterface
+    private interface Passes {
+        void run(Trainer trainer, NDManager manager, int step);
+    }
+
+    /** Two batches whose gradients add up. */
+    private static void twoBatches(Trainer trainer, NDManager manager, int step) {
+        try (GradientCollector collector = trainer.newGradientCollector()) {
+            backward(trainer, collector, manager, 2 * step);
+            backward(trainer, collector, manager, 2 * step + 1);
+        }
+    }
+
     private static float[][] train(Optimizer optimizer, ParallelMode mode, int ranks) {
+        return train(optimizer, mode, ranks, list -> list, EmbeddingBagTest::twoBatches);
+    }
+
+    private static float[][] train(
+            Optimizer optimizer,
+            ParallelMode mode,
+            int ranks,
+            UnaryOperator<NDList> between,
+            Passes passes) {
         Engine.getInstance().setRandomSeed(3);
         try (Model model = Model.newInstance("bag")) {
             EmbeddingBag bag = new EmbeddingBag(ROWS, FEATURES);
@@ -86,6 +174,7 @@ public class EmbeddingBagTest {
             model.setBlock(
                     new SequentialBlock()
                             .add(bag)
+                            .add(new LambdaBlock(between))
                             .add(
                                     ColumnParallelLinear.builder()
                                             .setUnits(CLASSES)
@@ -100,10 +189,7 @@ public class EmbeddingBagTest {
                 trainer.initialize(new Shape(BATCH, PLACES));
                 int kept = 0;
                 for (int step = 0; step < 5; step++) {
-                    try (GradientCollector collector = trainer.newGradientCollector()) {
-                        backward(trainer, collector, manager, 2 * step);
-                        backward(trainer, collector, manager, 2 * step + 1);
-                    }
+                    passes.run(trainer, manager, step);
                     trainer.step();
                     if (mode != null && step > 0) {
                         Assert.assertEquals(kept(trainer), kept, "arrays after step " + step);
@@ -135,20 +221,23 @@ public class EmbeddingBagTest {
 
     private static void backward(
             Trainer trainer, GradientCollector collector, NDManager manager, int number) {
-        NDArray ids =
+        NDList labels = labels(manager, number);
+        NDList output = trainer.forward(ids(manager, number), labels);
+        collector.backward(trainer.getLoss().evaluate(labels, output));
+    }
+
+    private static NDList ids(NDManager manager, int number) {
+        return new NDList(
                 manager.arange(BATCH * PLACES)
                         .add(5 * number)
                         .mod(19) // of which one is 0; rows 19 and above are never used
                         .toType(DataType.INT32, true)
-                        .reshape(BATCH, PLACES);
-        NDList labels =
-                new NDList(
-                        manager.arange(BATCH)
-                                .add(number)
-                                .mod(CLASSES)
-                                .toType(DataType.INT64, true));
-        NDList output = trainer.forward(new NDList(ids), labels);
-        collector.backward(trainer.getLoss().evaluate(labels, output));
+                        .reshape(BATCH, PLACES));
+    }
+
+    private static NDList labels(NDManager manager, int number) {
+        return new NDList(
+                manager.arange(BATCH).add(number).mod(CLASSES).toType(DataType.INT64, true));
     }
 
     @Test(

@@ -20,6 +20,7 @@ import io.djltp.collective.CollectiveCounts;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.mesh.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -102,6 +103,15 @@ public class FusedHeadTest {
                                 .setRescaleGrad(2)
                                 .optClipGrad(0.01f)
                                 .build());
+        for (float momentum : new float[] {0, 0.9f}) { // of the gradients only what is negative
+            makers.add(
+                    () ->
+                            Optimizer.sgd()
+                                    .setLearningRateTracker(rate)
+                                    .optMomentum(momentum)
+                                    .optClipGrad(0)
+                                    .build());
+        }
         makers.add(() -> Optimizer.adam().optLearningRateTracker(rate).build());
         makers.add(
                 () -> Optimizer.adam().optLearningRateTracker(rate).optWeightDecays(0.1f).build());

@@ -40,6 +40,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 public class JoinBeforeStepTest {
 
     private static final int ROWS = 8;
+    private static final int CLASSES = 400_000; // an update takes longer than to look at one weight
 
     private final AtomicInteger forwards = new AtomicInteger();
 
@@ -51,7 +52,7 @@ public class JoinBeforeStepTest {
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void everyCallWaitsForTheSlowestRank(TrainerKind kind) throws Exception {
         ExecutorService executor = Executors.newFixedThreadPool(2);
-        SlowOptimizer optimizer = new SlowOptimizer();
+        Optimizer optimizer = Optimizer.adam().build();
         try (Model model = Model.newInstance("net");
                 NDManager manager = NDManager.newBaseManager()) {
             model.setBlock(
@@ -59,7 +60,7 @@ public class JoinBeforeStepTest {
                             .add(new LambdaBlock(this::slow))
                             .add(
                                     ColumnParallelLinear.builder()
-                                            .setUnits(4)
+                                            .setUnits(CLASSES)
                                             .optBatchShardedInput(true)
                                             .build()));
             DefaultTrainingConfig config =
@@ -75,9 +76,14 @@ public class JoinBeforeStepTest {
                     EasyTrain.trainBatch(trainer, batch);
                     steps++;
                     Assert.assertEquals(forwards.get(), steps * kind.ranks());
+                    float[] before = lastWeights(trainer, kind.ranks());
                     trainer.step();
-                    // a weight and a bias on every rank
-                    Assert.assertEquals(optimizer.updates.get(), steps * 2 * kind.ranks());
+                    float[] after = lastWeights(trainer, kind.ranks());
+                    for (int rank = 0; rank < kind.ranks(); rank++) {
+                        Assert.assertNotEquals(after[rank], before[rank], "rank " + rank);
+                    }
+                    sleep();
+                    Assert.assertEquals(lastWeights(trainer, kind.ranks()), after);
                     batch.close();
                 }
                 Assert.assertEquals(steps, 2);
@@ -129,6 +135,20 @@ public class JoinBeforeStepTest {
         }
     }
 
+    /** Returns the element of each rank's weight that the rank updates last. */
+    private static float[] lastWeights(Trainer trainer, int ranks) {
+        Parameter weight = trainer.getModel().getBlock().getParameters().valueAt(0);
+        float[] last = new float[ranks];
+        for (int rank = 0; rank < ranks; rank++) {
+            NDArray values =
+                    ((ParallelTrainer) trainer)
+                            .getParameterStore(rank)
+                            .getValue(weight, Device.cpu(), true);
+            last[rank] = values.get(values.getShape().get(0) - 1).getFloat(2);
+        }
+        return last;
+    }
+
     private NDList slow(NDList input) {
         ParallelContext context = ParallelContext.current();
         if (context != null && context.getRank() == 1) {
@@ -152,31 +172,5 @@ public class JoinBeforeStepTest {
                 .optLabels(manager.zeros(new Shape(2 * ROWS), DataType.INT64))
                 .setSampling(ROWS, false)
                 .build();
-    }
-
-    /** An optimizer of the user's own, slow on one rank. */
-    private static final class SlowOptimizer extends Optimizer {
-
-        private final AtomicInteger updates = new AtomicInteger();
-
-        SlowOptimizer() {
-            super(new Builder());
-        }
-
-        @Override
-        public void update(String parameterId, NDArray weight, NDArray grad) {
-            if (ParallelContext.current().getRank() == 1) {
-                sleep();
-            }
-            updates.incrementAndGet();
-        }
-
-        /** What the constructor of DJL's class asks for. */
-        private static final class Builder extends OptimizerBuilder<Builder> {
-            @Override
-            protected Builder self() {
-                return this;
-            }
-        }
     }
 }

@@ -1,8 +1,12 @@
 package io.djltp.bridge;
 
 import org.bytedeco.pytorch.Scalar;
+import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
+import org.bytedeco.pytorch.global.torch.ScalarType;
+
+import java.util.Map;
 
 /** Adam, and AdamW with weight decay apart from the gradient. */
 final class AdamUpdate extends WeightUpdate {
@@ -10,8 +14,8 @@ final class AdamUpdate extends WeightUpdate {
     private final float beta1;
     private final float beta2;
     private final float epsilon;
-    private final AdamKernel kernel;
-    private AdamKernel.Step step;
+    private final boolean decoupled;
+    private FusedOperator.AdamStep step;
     private int number;
     private Tensor mean;
     private Tensor variance;
@@ -22,7 +26,7 @@ final class AdamUpdate extends WeightUpdate {
         this.beta1 = beta1;
         this.beta2 = beta2;
         this.epsilon = epsilon;
-        kernel = AdamKernel.of(decoupled);
+        this.decoupled = decoupled;
     }
 
     /** {@inheritDoc} */
@@ -38,13 +42,13 @@ final class AdamUpdate extends WeightUpdate {
         if (mean == null) {
             mean = zeros(options, classes, features);
             variance = zeros(options, classes, features);
-            numberOnDevice = zeros(options);
+            numberOnDevice = zeros(float32(options));
         }
         numberOnDevice.fill_(new Scalar((float) number));
         // DJL adds epsilon to the root as it is, PyTorch to the corrected one
         double corrected = epsilon / Math.sqrt(1 - Math.pow(beta2, number));
         step =
-                new AdamKernel.Step(
+                new FusedOperator.AdamStep(
                         learningRate,
                         beta1,
                         beta2,
@@ -53,15 +57,25 @@ final class AdamUpdate extends WeightUpdate {
                         numberOnDevice);
     }
 
+    private static TensorOptions float32(TensorOptions options) {
+        return options.dtype(new ScalarTypeOptional(ScalarType.Float));
+    }
+
     /** {@inheritDoc} */
     @Override
     void apply(GradientRows chunk) {
         Tensor gradient = chunk.whole(settings);
         Tensor means = chunk.rowsOf(mean, 0);
         Tensor variances = chunk.rowsOf(variance, 1);
-        kernel.apply(chunk.weight, gradient, means, variances, step);
+        FusedOperator.adam(chunk.weight, gradient, means, variances, step, decoupled);
         chunk.setRows(mean, means);
         chunk.setRows(variance, variances);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    Map<String, Tensor> state() {
+        return mean == null ? Map.of() : Map.of("mean", mean, "variance", variance);
     }
 
     /** {@inheritDoc} */

@@ -6,6 +6,7 @@ import ai.djl.pytorch.engine.PtNDArray;
 import ai.djl.pytorch.jni.JniUtils;
 
 import org.bytedeco.javacpp.PointerScope;
+import org.bytedeco.pytorch.Tensor;
 
 /** What a rank needs of libtorch's autograd and DJL does not offer to code outside its engine. */
 public final class Autograd {
@@ -41,6 +42,19 @@ public final class Autograd {
      */
     public static void zeroGradient(NDArray leaf) {
         JniUtils.zeroGrad((PtNDArray) leaf);
+    }
+
+    /**
+     * Drops a leaf's gradient, if it has one: the next backward pass leaves its own in its place,
+     * where it would add to a gradient of zeros.
+     *
+     * @param leaf the leaf
+     */
+    public static void dropGradient(NDArray leaf) {
+        Tensor tensor = TensorView.of(leaf).tensor();
+        try (Tensor gradient = tensor.mutable_grad()) {
+            gradient.reset();
+        }
     }
 
     /**

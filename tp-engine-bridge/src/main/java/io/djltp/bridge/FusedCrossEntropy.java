@@ -203,6 +203,15 @@ public final class FusedCrossEntropy implements AutoCloseable {
         steps++;
     }
 
+    /**
+     * Returns whether a step is over a part of the classes.
+     *
+     * @return whether classes are drawn
+     */
+    public boolean isSampled() {
+        return sampler != null;
+    }
+
     /** Gives up the update that was prepared. */
     public void discard() {
         pass = null;

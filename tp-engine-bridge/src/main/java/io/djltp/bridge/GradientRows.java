@@ -12,8 +12,15 @@ abstract class GradientRows {
         this.weight = weight;
     }
 
+    /** Returns whether the gradient is in memory already: then nothing is gained by addTo. */
+    boolean isMade() {
+        return false;
+    }
+
     /** Computes {@code target = keep * target + factor * gradient}. */
-    abstract void addTo(Tensor target, float keep, float factor);
+    void addTo(Tensor target, float keep, float factor) {
+        target.mul_(new Scalar(keep)).add_(gradient(factor));
+    }
 
     /** Returns the gradient times a factor, in memory that may be changed. */
     abstract Tensor gradient(float factor);
@@ -36,7 +43,7 @@ abstract class GradientRows {
     /** Returns the gradient as {@link WeightUpdate}s of DJL see it, in memory that is reused. */
     final Tensor whole(WeightUpdate.Settings settings) {
         Tensor gradient = gradient(settings.rescale());
-        if (settings.clip() > 0) {
+        if (settings.isClipped()) {
             gradient.clamp_max_(new Scalar(settings.clip())); // from above only, as DJL does
         }
         return gradient;

@@ -4,6 +4,8 @@ import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
 
+import java.util.Map;
+
 /** Stochastic gradient descent. As in DJL, the state of the momentum includes the learning rate. */
 final class SgdUpdate extends WeightUpdate {
 
@@ -26,26 +28,34 @@ final class SgdUpdate extends WeightUpdate {
     /** {@inheritDoc} */
     @Override
     void apply(GradientRows chunk) {
+        if (settings.isClipped() || chunk.isMade()) {
+            Tensor moved = state == null ? null : chunk.rowsOf(state, 0);
+            FusedOperator.sgd(
+                    chunk.weight,
+                    chunk.whole(settings),
+                    moved,
+                    learningRate,
+                    momentum,
+                    settings.weightDecay());
+            if (moved != null) {
+                chunk.setRows(state, moved);
+            }
+        } else {
+            addProduct(chunk);
+        }
+    }
+
+    /** The same with a gradient that is only computed into what it is added to. */
+    private void addProduct(GradientRows chunk) {
         Tensor weight = chunk.weight;
         float decay = learningRate * settings.weightDecay();
         float factor = learningRate * settings.rescale();
         if (momentum == 0) {
-            if (settings.clip() > 0) {
-                Tensor gradient = chunk.whole(settings);
-                scale(weight, 1 - decay);
-                weight.sub_(gradient, new Scalar(learningRate));
-            } else {
-                chunk.addTo(weight, 1 - decay, -factor);
-            }
+            chunk.addTo(weight, 1 - decay, -factor);
             return;
         }
         Tensor moved = chunk.rowsOf(state, 0);
-        if (settings.clip() > 0) {
-            moved.mul_(new Scalar(momentum));
-            moved.add_(chunk.whole(settings), new Scalar(learningRate));
-        } else {
-            chunk.addTo(moved, momentum, factor);
-        }
+        chunk.addTo(moved, momentum, factor);
         if (decay != 0) {
             moved.add_(weight, new Scalar(decay));
         }
@@ -53,10 +63,10 @@ final class SgdUpdate extends WeightUpdate {
         chunk.setRows(state, moved);
     }
 
-    private static void scale(Tensor weight, float factor) {
-        if (factor != 1) {
-            weight.mul_(new Scalar(factor));
-        }
+    /** {@inheritDoc} */
+    @Override
+    Map<String, Tensor> state() {
+        return state == null ? Map.of() : Map.of("momentum", state);
     }
 
     /** {@inheritDoc} */

@@ -26,11 +26,8 @@ final class SparseRows extends GradientRows {
 
     /** {@inheritDoc} */
     @Override
-    void addTo(Tensor target, float keep, float factor) {
-        if (keep != 1) {
-            target.mul_(new Scalar(keep));
-        }
-        target.add_(gradient, new Scalar(factor));
+    boolean isMade() {
+        return true;
     }
 
     /** {@inheritDoc} */

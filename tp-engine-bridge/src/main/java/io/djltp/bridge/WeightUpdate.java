@@ -1,14 +1,24 @@
 package io.djltp.bridge;
 
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+
+import io.djltp.collective.Communicator;
+
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch;
 
+import java.util.Map;
+import java.util.TreeMap;
+
 /**
- * How the weights of a rank are updated, some of their rows at a time, by a gradient that is not
- * kept: what DJL's optimizers do to a whole weight, with the same result. Holds the state of one
- * weight, in float32.
+ * How a weight of a rank is updated: what DJL's optimizers do to it, with the same result. Holds
+ * the state of one weight, in float32, or in float64 for a weight in float64.
+ *
+ * <p>The gradient is there as a whole ({@link #run}), or is that of some rows at a time, and not
+ * kept.
  *
  * <p>Of a step that computes with a part of the classes, the rows of the others and their state are
  * neither read nor written: they do not decay, and their momentum waits. The number of the step, by
@@ -22,12 +32,18 @@ public abstract class WeightUpdate implements AutoCloseable {
      *
      * @param weightDecay the weight decay
      * @param rescale what gradients are multiplied with
-     * @param clip the largest value of a gradient after that, not limited if not above 0
+     * @param clip the largest value of a gradient after that, not limited if below 0. As in DJL,
+     *     gradients are not limited from below
      */
     public record Settings(float weightDecay, float rescale, float clip) {
 
         /** No weight decay, and gradients as they are. */
-        public static final Settings DEFAULT = new Settings(0, 1, 0);
+        public static final Settings DEFAULT = new Settings(0, 1, -1);
+
+        /** Returns whether gradients are limited. */
+        boolean isClipped() {
+            return clip >= 0;
+        }
     }
 
     final Settings settings;
@@ -88,11 +104,72 @@ public abstract class WeightUpdate implements AutoCloseable {
     }
 
     /**
+     * Tells that the rank has a part of each row, so that what is known of a row is the sum over
+     * the ranks. The ranks then meet in each {@link #run}.
+     *
+     * @param ranks the group over which the rows are cut
+     * @param length the length of a whole row
+     */
+    public void setRowsCut(Communicator ranks, long length) {
+        // elements are updated each by itself
+    }
+
+    /**
+     * Updates a weight by its gradient.
+     *
+     * @param weight the weight, [rows, x1, ..., xn], contiguous, changed in place
+     * @param gradient its gradient, of the same shape, whose elements may be others afterwards, or
+     *     {@code null} if it is zero everywhere
+     */
+    public final void run(NDArray weight, NDArray gradient) {
+        DenseUpdate.run(weight, gradient, this);
+    }
+
+    /**
+     * Returns the state.
+     *
+     * @param manager the manager that the arrays are attached to
+     * @return views of the state by its names, [rows, x1 * ... * xn] or [rows]; none before the
+     *     first update, or if the rule has none
+     */
+    public final Map<String, NDArray> getState(NDManager manager) {
+        Map<String, NDArray> views = new TreeMap<>();
+        state().forEach((name, tensor) -> views.put(name, TensorView.toArray(tensor, manager)));
+        return views;
+    }
+
+    /** Returns the state by its names, without what is there for the computation alone. */
+    abstract Map<String, Tensor> state();
+
+    /** Returns whether a gradient of zero changes nothing. */
+    boolean isStill() {
+        return settings.weightDecay() == 0 && state().isEmpty();
+    }
+
+    /** Returns whether the update of a gradient that is there is one operation. */
+    boolean isOneOperation() {
+        return settings.rescale() == 1 && !settings.isClipped();
+    }
+
+    /** Returns whether {@link #measure} has to see all rows before the first is updated. */
+    boolean isMeasured() {
+        return false;
+    }
+
+    /** Looks at the gradient of some rows, which stays as it is. */
+    void measure(GradientRows chunk) {
+        throw new IllegalStateException("nothing is measured");
+    }
+
+    /** All rows of this rank have been measured. */
+    void endMeasure() {}
+
+    /**
      * Makes the state, if there is none.
      *
      * @param classes the rows of the weight
      * @param features the length of a row
-     * @param options where the state lies, and that it is in float32
+     * @param options where the state lies, and its type
      */
     abstract void prepare(long classes, long features, TensorOptions options);
 

@@ -46,7 +46,7 @@ final class ReferenceUpdate {
             double squares = 0;
             for (int i = row * features; i < (row + 1) * features; i++) {
                 gradient[i] *= settings.rescale();
-                if (settings.clip() > 0) {
+                if (settings.clip() >= 0) {
                     gradient[i] = Math.min(gradient[i], settings.clip());
                 }
                 if (kind != Kind.ADAMW) {

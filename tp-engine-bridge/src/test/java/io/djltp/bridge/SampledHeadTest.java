@@ -157,7 +157,7 @@ public class SampledHeadTest {
 
     @DataProvider
     public Object[][] optimizers() {
-        WeightUpdate.Settings decay = new WeightUpdate.Settings(0.1f, 1, 0);
+        WeightUpdate.Settings decay = new WeightUpdate.Settings(0.1f, 1, -1);
         WeightUpdate.Settings all = new WeightUpdate.Settings(0.1f, 2, 0.05f);
         List<Object[]> cases = new ArrayList<>();
         for (WeightUpdate.Settings settings : List.of(WeightUpdate.Settings.DEFAULT, decay, all)) {

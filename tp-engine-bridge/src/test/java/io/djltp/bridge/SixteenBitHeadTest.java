@@ -52,7 +52,7 @@ public class SixteenBitHeadTest {
                     NDArray narrow = to(array(manager, data.weight), type);
                     NDArray wide = to(narrow, ScalarType.Float);
                     NDArray labels = manager.create(data.labels);
-                    WeightUpdate.Settings settings = new WeightUpdate.Settings(0.1f, 1, 0);
+                    WeightUpdate.Settings settings = new WeightUpdate.Settings(0.1f, 1, -1);
                     try (FusedCrossEntropy ofNarrow = function(head);
                             FusedCrossEntropy ofWide = function(head);
                             WeightUpdate narrowUpdate = kind.update(settings);

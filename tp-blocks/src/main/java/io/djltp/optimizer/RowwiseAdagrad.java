@@ -1,14 +1,12 @@
-package io.djltp.training;
+package io.djltp.optimizer;
 
 import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.types.Shape;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.ParameterTracker;
 import ai.djl.training.tracker.Tracker;
 
 import io.djltp.bridge.Autograd;
-import io.djltp.bridge.RowwiseAdagradStep;
 import io.djltp.bridge.WeightUpdate;
 
 import java.util.Map;
@@ -20,13 +18,13 @@ import java.util.concurrent.ConcurrentHashMap;
  * are rarely met still learn fast.
  *
  * <p>A row moves by \(-\eta g / (\sqrt{s} + \epsilon)\). Of a parameter with one axis every element
- * is a row, as in ordinary Adagrad.
+ * is a row, as in ordinary Adagrad. Works under DJL's own trainer too.
  */
 public final class RowwiseAdagrad extends Optimizer {
 
     private final ParameterTracker learningRateTracker;
     private final float epsilon;
-    private final Map<String, Map<Device, NDArray>> sums = new ConcurrentHashMap<>();
+    private final Map<String, Map<Device, WeightUpdate>> updates = new ConcurrentHashMap<>();
 
     private RowwiseAdagrad(Builder builder) {
         super(builder);
@@ -37,17 +35,19 @@ public final class RowwiseAdagrad extends Optimizer {
     /** {@inheritDoc} */
     @Override
     public void update(String parameterId, NDArray weight, NDArray grad) {
-        float rate = learningRateTracker.getNewValue(parameterId, updateCount(parameterId));
-        WeightUpdate.Settings settings =
-                new WeightUpdate.Settings(getWeightDecay(), rescaleGrad, clipGrad);
-        NDArray sum = withDefaultState(sums, parameterId, weight.getDevice(), key -> zeros(grad));
-        RowwiseAdagradStep.run(weight, grad, sum, settings, rate, epsilon);
+        int count = updateCount(parameterId);
+        float rate = learningRateTracker.getNewValue(parameterId, count);
+        WeightUpdate update =
+                updates.computeIfAbsent(parameterId, key -> new ConcurrentHashMap<>())
+                        .computeIfAbsent(weight.getDevice(), device -> newUpdate());
+        update.begin(rate, count);
+        update.run(weight, grad);
         Autograd.zeroGradient(weight); // used up, as DJL's optimizers do; grad may be a copy
     }
 
-    private static NDArray zeros(NDArray gradient) {
-        long rows = gradient.getShape().get(0);
-        return gradient.getManager().zeros(new Shape(rows), gradient.getDataType());
+    private WeightUpdate newUpdate() {
+        return WeightUpdate.rowwiseAdagrad(
+                new WeightUpdate.Settings(getWeightDecay(), rescaleGrad, clipGrad), epsilon);
     }
 
     /**

@@ -1,0 +1,115 @@
+package io.djltp.optimizer;
+
+import ai.djl.training.optimizer.Adam;
+import ai.djl.training.optimizer.AdamW;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.optimizer.Sgd;
+import ai.djl.training.tracker.ParameterTracker;
+
+import io.djltp.bridge.WeightUpdate;
+
+import java.lang.reflect.Field;
+import java.util.function.Supplier;
+
+/**
+ * What an optimizer of DJL was built with, read once: its rule with its numbers, and where its
+ * learning rates come from. DJL has no accessors for them: they are read from private fields, here
+ * and nowhere else.
+ */
+public final class OptimizerSettings {
+
+    private final Supplier<WeightUpdate> rule;
+    private final boolean rowSparse;
+    private final ParameterTracker learningRates;
+    private final int firstUpdate;
+
+    private OptimizerSettings(Optimizer optimizer) {
+        WeightUpdate.Settings settings =
+                new WeightUpdate.Settings(
+                        number(optimizer, Optimizer.class, "weightDecays"),
+                        number(optimizer, Optimizer.class, "rescaleGrad"),
+                        number(optimizer, Optimizer.class, "clipGrad"));
+        firstUpdate = 1 + (Integer) value(optimizer, Optimizer.class, "beginNumUpdate");
+        Class<?> type = optimizer.getClass();
+        boolean still; // where the gradient is zero, if there is no weight decay
+        if (type == Sgd.class) {
+            float momentum = number(optimizer, type, "momentum");
+            rule = () -> WeightUpdate.sgd(settings, momentum);
+            still = momentum == 0;
+        } else if (type == Adam.class || type == AdamW.class) {
+            float beta1 = number(optimizer, type, "beta1");
+            float beta2 = number(optimizer, type, "beta2");
+            float epsilon = number(optimizer, type, "epsilon");
+            boolean decoupled = type == AdamW.class;
+            rule = () -> WeightUpdate.adam(settings, beta1, beta2, epsilon, decoupled);
+            still = false;
+        } else if (type == RowwiseAdagrad.class) {
+            float epsilon = number(optimizer, type, "epsilon");
+            rule = () -> WeightUpdate.rowwiseAdagrad(settings, epsilon);
+            still = true;
+        } else {
+            throw new UnsupportedOperationException(
+                    "Parameters are updated by Sgd, Adam, AdamW or RowwiseAdagrad, but the"
+                            + " optimizer is a "
+                            + type.getName()
+                            + "; subclasses are not supported either");
+        }
+        learningRates = (ParameterTracker) value(optimizer, type, "learningRateTracker");
+        rowSparse = still && settings.weightDecay() == 0;
+    }
+
+    /**
+     * Reads the settings of an optimizer. Its state and its step counts are not used: training
+     * begins with none.
+     *
+     * @param optimizer the optimizer
+     * @return its settings
+     * @throws UnsupportedOperationException if it is none of {@link Sgd}, {@link Adam}, {@link
+     *     AdamW} and {@link RowwiseAdagrad}
+     */
+    public static OptimizerSettings of(Optimizer optimizer) {
+        return new OptimizerSettings(optimizer);
+    }
+
+    /**
+     * Returns an update of one weight that does what the optimizer does.
+     *
+     * @return the update, without state
+     */
+    public WeightUpdate newUpdate() {
+        return rule.get();
+    }
+
+    /**
+     * Returns whether the optimizer leaves rows alone whose gradient is zero.
+     *
+     * @return whether it does
+     */
+    public boolean isRowSparse() {
+        return rowSparse;
+    }
+
+    /** Returns where the learning rates come from. */
+    ParameterTracker getLearningRates() {
+        return learningRates;
+    }
+
+    /** Returns the number of the first update. */
+    int getFirstUpdate() {
+        return firstUpdate;
+    }
+
+    private static float number(Optimizer optimizer, Class<?> type, String name) {
+        return (Float) value(optimizer, type, name);
+    }
+
+    private static Object value(Optimizer optimizer, Class<?> type, String name) {
+        try {
+            Field field = type.getDeclaredField(name);
+            field.setAccessible(true);
+            return field.get(optimizer);
+        } catch (NoSuchFieldException | IllegalAccessException e) {
+            throw new IllegalStateException("Not the optimizer of DJL 0.35 that is known", e);
+        }
+    }
+}

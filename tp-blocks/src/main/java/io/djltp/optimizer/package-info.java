@@ -1,0 +1,2 @@
+/** Contains how parameters are updated: the settings of DJL's optimizers, and state of our own. */
+package io.djltp.optimizer;

@@ -1,0 +1,152 @@
+package io.djltp.optimizer;
+
+import ai.djl.nn.Activation;
+import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.optimizer.Sgd;
+import ai.djl.training.tracker.FixedPerVarTracker;
+import ai.djl.training.tracker.ParameterTracker;
+import ai.djl.training.tracker.Tracker;
+
+import io.djltp.mesh.ParallelMode;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.TrainerKind;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.stream.Collectors;
+
+/** Trackers of learning rates are asked what DJL's trainer asks them, once, whatever the ranks. */
+public class LearningRatesTest {
+
+    @DataProvider
+    public Object[][] kinds() {
+        return TrainerKind.parallel(1, 2, 3);
+    }
+
+    /** Frozen from the start, frozen in between, and frozen for good. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void asksAsDjlDoes(TrainerKind kind) {
+        for (int first : new int[] {0, 10}) {
+            Assert.assertEquals(calls(kind, first), calls(TrainerKind.PLAIN, first));
+        }
+    }
+
+    private static List<String> calls(TrainerKind kind, int first) {
+        Block block = Training.inOrder(LearningRatesTest::network);
+        List<String> ids =
+                block.getParameters().values().stream()
+                        .map(Parameter::getId)
+                        .collect(Collectors.toList());
+        List<String> calls = Collections.synchronizedList(new ArrayList<>());
+        ParameterTracker tracker =
+                (id, number) -> {
+                    calls.add("parameter " + ids.indexOf(id) + " number " + number);
+                    return 0.1f;
+                };
+        Sgd.Builder builder = Optimizer.sgd();
+        builder.optBeginNumUpdate(first);
+        Sgd optimizer = builder.setLearningRateTracker(tracker).build();
+        Training.run(
+                kind,
+                block,
+                optimizer,
+                9,
+                (trainer, step) -> {
+                    calls.add("step " + step);
+                    freeze(block, 0, step < 3);
+                    freeze(block, 2, step >= 2 && step < 6);
+                    freeze(block, 3, step >= 5);
+                });
+        return calls;
+    }
+
+    private static void freeze(Block block, int parameter, boolean frozen) {
+        block.getParameters().valueAt(parameter).freeze(frozen);
+    }
+
+    /** DJL's recipe for fine-tuning: a smaller rate for what was trained before. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void ratesOfSingleParameters(TrainerKind kind) {
+        Training.assertSame(fineTuned(kind), fineTuned(TrainerKind.PLAIN), 5e-6);
+    }
+
+    private static List<float[]> fineTuned(TrainerKind kind) {
+        Block block = network();
+        FixedPerVarTracker.Builder rates = FixedPerVarTracker.builder().setDefaultValue(0.05f);
+        rates.put(block.getParameters().valueAt(0).getId(), 0.001f);
+        rates.put(block.getParameters().valueAt(3).getId(), 0.2f);
+        Optimizer optimizer = Optimizer.adam().optLearningRateTracker(rates.build()).build();
+        return Training.run(kind, block, optimizer, 5, (trainer, step) -> {});
+    }
+
+    /** Ranks that share an optimizer applied the factor of a schedule twice now and then. */
+    @Test(timeOut = 60_000)
+    public void aScheduleThatCountsItsFactors() {
+        TrainerKind kind = new TrainerKind(ParallelMode.DATA, 4);
+        List<float[]> expected = scheduled(TrainerKind.PLAIN);
+        for (int run = 0; run < 10; run++) {
+            Training.assertSame(scheduled(kind), expected, 5e-6);
+        }
+    }
+
+    private static List<float[]> scheduled(TrainerKind kind) {
+        Tracker tracker =
+                Tracker.multiFactor()
+                        .setBaseValue(0.1f)
+                        .setSteps(new int[] {1, 2, 3, 4, 5, 6, 7, 8})
+                        .optFactor(0.7f)
+                        .build();
+        Block block = Training.inOrder(LearningRatesTest::network);
+        Optimizer optimizer = Optimizer.sgd().setLearningRateTracker(tracker).build();
+        return Training.run(
+                kind,
+                block,
+                optimizer,
+                10,
+                (trainer, step) -> block.getParameters().valueAt(2).freeze(step % 3 == 1));
+    }
+
+    @Test(timeOut = 60_000)
+    public void aRateThatIsNotANumber() {
+        Optimizer optimizer =
+                Optimizer.adam()
+                        .optLearningRateTracker(
+                                (id, number) -> number < 3 ? 0.1f : Float.POSITIVE_INFINITY)
+                        .build();
+        IllegalArgumentException e =
+                Assert.expectThrows(
+                        IllegalArgumentException.class,
+                        () ->
+                                Training.run(
+                                        new TrainerKind(ParallelMode.TENSOR, 2),
+                                        network(),
+                                        optimizer,
+                                        5,
+                                        (trainer, step) -> {}));
+        Assert.assertEquals(
+                e.getMessage(),
+                "The learning rate of 01Linear_weight in step 3 is Infinity; no parameter has been"
+                        + " changed in this step");
+    }
+
+    private static Block network() {
+        return new SequentialBlock()
+                .add(Linear.builder().setUnits(5).build())
+                .add(Activation::tanh)
+                .add(
+                        ColumnParallelLinear.builder()
+                                .setUnits(Training.UNITS)
+                                .optBatchShardedInput(true)
+                                .optGatherOutput(true)
+                                .build());
+    }
+}

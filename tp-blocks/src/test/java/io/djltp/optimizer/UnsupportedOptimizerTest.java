@@ -1,0 +1,57 @@
+package io.djltp.optimizer;
+
+import ai.djl.Model;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.optimizer.Sgd;
+import ai.djl.training.tracker.Tracker;
+
+import io.djltp.mesh.ParallelMode;
+import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.TrainerKind;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+/** An optimizer whose rule is not known is refused before a rank is started. */
+public class UnsupportedOptimizerTest {
+
+    /** May do anything in its update. */
+    private static final class OwnSgd extends Sgd {
+        OwnSgd() {
+            super(Optimizer.sgd().setLearningRateTracker(Tracker.fixed(1f)));
+        }
+    }
+
+    @DataProvider
+    public Object[][] optimizers() {
+        return new Object[][] {
+            {new OwnSgd(), "io.djltp.optimizer.UnsupportedOptimizerTest$OwnSgd"},
+            {Optimizer.adagrad().build(), "ai.djl.training.optimizer.Adagrad"},
+            {Optimizer.rmsprop().build(), "ai.djl.training.optimizer.RmsProp"}
+        };
+    }
+
+    @Test(dataProvider = "optimizers", timeOut = 60_000)
+    public void isRefused(Optimizer optimizer, String name) {
+        int threads = Thread.activeCount();
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(Linear.builder().setUnits(2).build());
+            DefaultTrainingConfig config =
+                    new DefaultTrainingConfig(new HalfSquareLoss()).optOptimizer(optimizer);
+            UnsupportedOperationException e =
+                    Assert.expectThrows(
+                            UnsupportedOperationException.class,
+                            () -> new TrainerKind(ParallelMode.DATA, 2).open(model, config));
+            Assert.assertEquals(
+                    e.getMessage(),
+                    "Parameters are updated by Sgd, Adam, AdamW or RowwiseAdagrad, but the optimizer"
+                            + " is a "
+                            + name
+                            + "; subclasses are not supported either");
+        }
+        Assert.assertEquals(Thread.activeCount(), threads);
+    }
+}

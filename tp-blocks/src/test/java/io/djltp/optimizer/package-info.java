@@ -1,0 +1,2 @@
+/** Contains tests of the updates of parameters. */
+package io.djltp.optimizer;
