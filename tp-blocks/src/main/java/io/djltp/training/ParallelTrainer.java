@@ -86,18 +86,25 @@ public class ParallelTrainer extends Trainer {
         this.parallelConfig = parallelConfig;
         optimizer = trainingConfig.getOptimizer();
         ranks = new RankPool(parallelConfig);
-        parameters =
-                new ParallelParameters(model.getBlock(), model.getNDManager(), getManager(), ranks);
-        updates = new RankUpdate(parameters, optimizer);
-        for (int i = 0; i < ranks.size(); i++) {
-            ranks.getContext(i).setRowSparse(updates.isRowSparse());
+        try {
+            parameters =
+                    new ParallelParameters(
+                            model.getBlock(), model.getNDManager(), getManager(), ranks);
+            updates = new RankUpdate(parameters, optimizer);
+            for (int i = 0; i < ranks.size(); i++) {
+                ranks.getContext(i).setRowSparse(updates.isRowSparse());
+            }
+            forwardPass =
+                    new ParallelForward(
+                            model.getBlock(),
+                            parameters,
+                            ranks,
+                            new LossOnRanks(trainingConfig.getLossFunction()));
+        } catch (RuntimeException | Error e) {
+            ranks.close(); // nobody else has them
+            getManager().close();
+            throw e;
         }
-        forwardPass =
-                new ParallelForward(
-                        model.getBlock(),
-                        parameters,
-                        ranks,
-                        new LossOnRanks(trainingConfig.getLossFunction()));
     }
 
     private static Model checked(Model model, TrainingConfig config) {

@@ -9,7 +9,6 @@ import io.djltp.collective.Work;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.MemoryFormatOptional;
-import org.bytedeco.pytorch.NoGradGuard;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.MemoryFormat;
@@ -187,7 +186,7 @@ public final class RegionMappings implements AutoCloseable {
         slices.checkSlice(input.getShape(), axis, total);
         try (PointerScope scope = new PointerScope()) {
             Tensor whole = slices.padded(input, axis, total);
-            try (NoGradGuard guard = new NoGradGuard()) {
+            try (TorchScope guard = TorchScope.withoutGraph()) {
                 gatherLast(whole);
             }
             return TensorView.toArray(whole, input.getManager());
@@ -223,7 +222,7 @@ public final class RegionMappings implements AutoCloseable {
         slices.checkSlice(input.getShape(), 0, total);
         try (PointerScope scope = new PointerScope()) {
             Tensor whole = slices.padded(input, 0, total);
-            try (NoGradGuard guard = new NoGradGuard()) {
+            try (TorchScope guard = TorchScope.withoutGraph()) {
                 gatherFirst(whole);
             }
             if (partialGradient && whole.requires_grad()) {
@@ -262,7 +261,7 @@ public final class RegionMappings implements AutoCloseable {
             Tensor output =
                     whole.narrow(0, own.start(), own.length())
                             .clone(new MemoryFormatOptional(MemoryFormat.Contiguous));
-            try (NoGradGuard guard = new NoGradGuard()) {
+            try (TorchScope guard = TorchScope.withoutGraph()) {
                 issue().reduceScatter(
                                 TensorView.of(whole.detach().contiguous()),
                                 TensorView.of(output.detach()),

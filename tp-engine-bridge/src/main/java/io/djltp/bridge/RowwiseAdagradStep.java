@@ -3,7 +3,6 @@ package io.djltp.bridge;
 import ai.djl.ndarray.NDArray;
 
 import org.bytedeco.javacpp.PointerScope;
-import org.bytedeco.pytorch.NoGradGuard;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
@@ -38,8 +37,7 @@ public final class RowwiseAdagradStep {
             WeightUpdate.Settings settings,
             float rate,
             float epsilon) {
-        try (PointerScope all = new PointerScope();
-                NoGradGuard guard = new NoGradGuard();
+        try (TorchScope all = TorchScope.withoutGraph();
                 FlushDenormals zeros = new FlushDenormals()) {
             long rows = weight.getShape().get(0);
             if (weight.size() == 0) {
