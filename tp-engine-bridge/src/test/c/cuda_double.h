@@ -27,6 +27,9 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void 
 /* The device of a stream; the null stream is that of the thread's current device. */
 int tp_double_stream_device(cudaStream_t stream);
 
+/* Gives a device a context; of the driver library. */
+void tp_double_make_context(int device);
+
 /* Counts a call of a function. */
 void tp_double_count(const char *function);
 

@@ -140,6 +140,7 @@ API cudaError_t cudaSetDevice(int device) {
         return result(devices() > 0 ? cudaErrorInvalidDevice : cudaErrorNoDevice);
     }
     current_device = device;
+    tp_double_make_context(device);
     return cudaSuccess;
 }
 

@@ -1,5 +1,6 @@
 package io.djltp.examples;
 
+import io.djltp.bridge.NativeAllocator;
 import io.djltp.examples.bench.BenchCommand;
 import io.djltp.examples.bench.WorkerFailedException;
 import io.djltp.examples.doctor.DoctorCommand;
@@ -41,6 +42,7 @@ public final class Tp implements Runnable {
      * @param args the arguments
      */
     public static void main(String[] args) {
+        NativeAllocator.keepFreedArrays();
         System.exit(execute(args));
     }
 

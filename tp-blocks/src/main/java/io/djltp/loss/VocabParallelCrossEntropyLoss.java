@@ -190,14 +190,19 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
         return localTop.size() > 0 && localTop.min().getFloat() == Float.NEGATIVE_INFINITY;
     }
 
-    /** The same on whole logits in operations that autograd knows: for DJL's own trainer. */
+    /**
+     * The same on whole logits in operations that autograd knows: for DJL's own trainer. Logits in
+     * 64 bits are computed in 64, all others in 32.
+     */
     private NDArray evaluateWhole(NDArray labels, NDArray logits) {
         int last = logits.getShape().dimension() - 1;
         long classes = logits.getShape().get(last);
         NDArray ids = labels.flatten().toType(DataType.INT64, true);
         NDArray valid = ids.neq(options.ignoreIndex());
         NDArray counted = valid.toType(DataType.INT64, false);
-        NDArray wide = logits.reshape(-1, classes).toType(DataType.FLOAT32, false);
+        NDArray rows = logits.reshape(-1, classes);
+        boolean isDouble = logits.getDataType() == DataType.FLOAT64;
+        NDArray wide = isDouble ? rows : Autograd.toFloat32(rows);
         NDArray logProbabilities = wide.logSoftmax(1);
         NDArray column = ids.mul(counted).expandDims(1);
         NDArray picked = logProbabilities.gather(column, 1).flatten();
@@ -214,6 +219,7 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
             losses = losses.add(logZ.square().mul(manager.create(options.zLoss())));
         }
         NDArray weight = valid.toType(DataType.FLOAT32, false);
-        return losses.mul(weight).sum().div(weight.sum().maximum(1));
+        NDArray value = losses.mul(weight).sum().div(weight.sum().maximum(1));
+        return isDouble ? Autograd.toFloat32(value) : value;
     }
 }

@@ -66,10 +66,11 @@ public class VocabParallelTopK {
      * @param predictions the predictions, one array of [x1, ..., xn, classes]
      * @return the best classes, [x1, ..., xn, k]
      * @throws IllegalArgumentException if there are fewer classes than k
+     * @throws ArithmeticException if a logit is NaN; the message names the row
      */
     public TopClasses evaluate(NDList predictions) {
         if (!(predictions instanceof ShardedPredictions)) {
-            return onRank(predictions.singletonOrThrow());
+            return onRank(predictions.singletonOrThrow()).checked(); // alike on all ranks
         }
         long classes = classes(predictions);
         if (k > classes) { // an exception on a rank would end them all
@@ -87,7 +88,7 @@ public class VocabParallelTopK {
         try (NDArray packed =
                 sharded.evaluateOnRanks(
                         noLabels, (none, own) -> pack(onRank(own.singletonOrThrow())))) {
-            return unpack(packed);
+            return unpack(packed).checked();
         }
     }
 

@@ -50,7 +50,6 @@ public final class RankPool implements AutoCloseable {
      */
     public RankPool(ParallelConfig config) {
         LibTorch.load();
-        int before = Autograd.getThreads();
         job = config.getJob();
         contexts = new DeviceMesh(config).connect();
         for (ParallelContext context : contexts) {
@@ -62,13 +61,20 @@ public final class RankPool implements AutoCloseable {
                                 return thread;
                             }));
         }
-        run(
-                context -> {
-                    ParallelContext.setCurrent(context);
-                    Autograd.setThreads(config.getThreadsPerRank());
-                    return null;
-                });
-        Autograd.setThreads(before); // what threads outside of the ranks start with
+        boolean started = false;
+        try {
+            run(
+                    context -> {
+                        ParallelContext.setCurrent(context);
+                        Autograd.setThreads(config.getThreadsPerRank());
+                        return null;
+                    });
+            started = true;
+        } finally {
+            if (!started) {
+                close(); // nobody else has the pool
+            }
+        }
     }
 
     /**

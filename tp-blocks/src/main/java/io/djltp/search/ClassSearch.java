@@ -110,6 +110,7 @@ public final class ClassSearch implements AutoCloseable {
      * @return the best classes, [x1, ..., xn, k], attached to the manager of the features
      * @throws IllegalArgumentException if there are fewer classes than {@code k}, or the features
      *     do not fit the weight
+     * @throws ArithmeticException if a logit is NaN; the message names the row
      */
     public TopClasses topK(NDArray features, int k) {
         return search(features, k, false);
@@ -123,6 +124,7 @@ public final class ClassSearch implements AutoCloseable {
      * @return the best classes, [x1, ..., xn, k], attached to the manager of the features
      * @throws IllegalArgumentException if there are fewer classes than {@code k}, or the features
      *     do not fit the weight
+     * @throws ArithmeticException if a logit is NaN; the message names the row
      */
     public TopClasses classify(NDArray features, int k) {
         return search(features, k, true);
@@ -139,7 +141,7 @@ public final class ClassSearch implements AutoCloseable {
                             + ": their last axis must have length "
                             + weight.getShape().get(1));
         }
-        return chunks.topK(features, weight, bias, k, withProbabilities);
+        return chunks.topK(features, weight, bias, k, withProbabilities).checked();
     }
 
     /** Frees the memory of the search; that of the layer stays. */

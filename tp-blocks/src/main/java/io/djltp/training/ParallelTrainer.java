@@ -97,23 +97,30 @@ public class ParallelTrainer extends Trainer {
         OptimizerSettings optimizer = OptimizerSettings.of(trainingConfig.getOptimizer());
         learningRates = new LearningRates(optimizer);
         ranks = new RankPool(parallelConfig);
-        parameters =
-                new ParallelParameters(model.getBlock(), model.getNDManager(), getManager(), ranks);
-        gradientGroups = new GradientGroups(parameters);
-        updates = new RankUpdate(parameters, gradientGroups, optimizer, ranks.size());
-        for (int i = 0; i < ranks.size(); i++) {
-            ranks.getContext(i).setRowSparse(optimizer.isRowSparse());
+        try {
+            parameters =
+                    new ParallelParameters(
+                            model.getBlock(), model.getNDManager(), getManager(), ranks);
+            gradientGroups = new GradientGroups(parameters);
+            updates = new RankUpdate(parameters, gradientGroups, optimizer, ranks.size());
+            for (int i = 0; i < ranks.size(); i++) {
+                ranks.getContext(i).setRowSparse(optimizer.isRowSparse());
+            }
+            randomness = new RandomnessCheck(model.getBlock(), parallelConfig);
+            forwardPass =
+                    new ParallelForward(
+                            model.getBlock(),
+                            parameters,
+                            ranks,
+                            new LossOnRanks(
+                                    trainingConfig.getLossFunction(),
+                                    new GradientFlow(parameters, ranks.size())),
+                            randomness);
+        } catch (RuntimeException | Error e) {
+            ranks.close(); // nobody else has them
+            getManager().close();
+            throw e;
         }
-        randomness = new RandomnessCheck(model.getBlock(), parallelConfig);
-        forwardPass =
-                new ParallelForward(
-                        model.getBlock(),
-                        parameters,
-                        ranks,
-                        new LossOnRanks(
-                                trainingConfig.getLossFunction(),
-                                new GradientFlow(parameters, ranks.size())),
-                        randomness);
     }
 
     private static Model checked(Model model, TrainingConfig config) {

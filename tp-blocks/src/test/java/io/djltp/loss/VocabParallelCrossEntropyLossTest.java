@@ -218,6 +218,31 @@ public class VocabParallelCrossEntropyLossTest {
         }
     }
 
+    /** Under DJL's own trainer, and with everything that is computed beside the mean. */
+    @Test
+    public void wholeLogitsMayBeInSixteenOrSixtyFourBits() {
+        Shape shape = new Shape(5, 9);
+        long[] labels = {8, 0, 4, -100, 1};
+        Loss loss = new VocabParallelCrossEntropyLoss("loss", new LossOptions(-100, 0.2f, 0.05f));
+        try (NDManager manager = NDManager.newBaseManager()) {
+            NDArray half = manager.create(random(shape, 2), shape).toType(DataType.FLOAT16, false);
+            float[] logits = ArrayAssert.floats(half); // what 16 bits can say
+            Djl expected = new Djl(manager, loss, logits, shape, true, labels);
+            for (DataType type : new DataType[] {DataType.FLOAT16, DataType.FLOAT64}) {
+                NDArray whole = manager.create(logits, shape).toType(type, true);
+                Djl actual = new Djl(manager, loss, whole, true, labels);
+                Assert.assertEquals(actual.value, expected.value, 1e-6 * expected.value);
+                float[] gradient = expected.gradient;
+                if (type == DataType.FLOAT16) {
+                    gradient =
+                            ArrayAssert.floats(
+                                    manager.create(gradient).toType(DataType.FLOAT16, false));
+                }
+                ArrayAssert.assertClose(actual.gradient, gradient, 1e-6, "" + type);
+            }
+        }
+    }
+
     private static void assertSameAsDjl(
             LossPass actual, float[] logits, Shape shape, long... labels) {
         try (NDManager manager = NDManager.newBaseManager()) {
@@ -252,7 +277,6 @@ public class VocabParallelCrossEntropyLossTest {
         private final float value;
         private float[] gradient;
 
-        @SuppressWarnings("try") // a scope is used by being open
         Djl(
                 NDManager manager,
                 Loss loss,
@@ -260,7 +284,11 @@ public class VocabParallelCrossEntropyLossTest {
                 Shape shape,
                 boolean withGradient,
                 long... labels) {
-            NDArray whole = manager.create(logits, shape);
+            this(manager, loss, manager.create(logits, shape), withGradient, labels);
+        }
+
+        @SuppressWarnings("try") // a scope is used by being open
+        Djl(NDManager manager, Loss loss, NDArray whole, boolean withGradient, long... labels) {
             whole.setRequiresGradient(withGradient);
             try (Autograd.GradMode mode = Autograd.gradMode(withGradient)) {
                 NDArray scalar =
@@ -268,7 +296,7 @@ public class VocabParallelCrossEntropyLossTest {
                 value = scalar.getFloat();
                 if (withGradient) {
                     Autograd.backward(scalar, scalar.onesLike());
-                    gradient = Autograd.gradient(whole).toFloatArray();
+                    gradient = ArrayAssert.floats(Autograd.gradient(whole));
                 }
             }
         }

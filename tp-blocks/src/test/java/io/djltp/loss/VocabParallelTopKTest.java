@@ -3,6 +3,7 @@ package io.djltp.loss;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.bridge.TopClasses;
@@ -71,6 +72,30 @@ public class VocabParallelTopKTest {
             Assert.assertEquals(best.logits().toFloatArray(), new float[] {3, 3, 2});
             Assert.assertEquals(logits.toFloatArray(), new float[] {1, 3, 2, 3});
         }
+    }
+
+    /** Of whichever rank the class is, all ranks say so. */
+    @Test(timeOut = 60_000)
+    public void logitsWithoutAnOrderAreRefused() {
+        Ranks.run(
+                ParallelMode.TENSOR,
+                2,
+                context -> {
+                    try (NDManager manager = NDManager.newBaseManager()) {
+                        NDArray whole = TrainingRun.random(manager, 3, 4, CLASSES);
+                        whole.set(new NDIndex(2, CLASSES - 1), Float.NaN);
+                        NDArray slice = Ranks.slice(whole, 1, context.getTensorGroup());
+                        context.getPass().setLayout(slice, new ShardedLayout(CLASSES));
+                        ArithmeticException e =
+                                Assert.expectThrows(
+                                        ArithmeticException.class,
+                                        () -> new VocabParallelTopK(2).evaluate(new NDList(slice)));
+                        Assert.assertTrue(
+                                e.getMessage().startsWith("Row 2 of 4 has no best classes"),
+                                e.getMessage());
+                    }
+                    return null;
+                });
     }
 
     @Test(

@@ -3,6 +3,7 @@ package io.djltp.search;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
@@ -86,6 +87,33 @@ public class ClassSearchTest {
             refused(
                     () -> ClassSearch.of(Activation.reluBlock()),
                     "A search needs a Linear layer, not a LambdaBlock");
+        }
+    }
+
+    /** NaN is above every number, so that it would be the best class. */
+    @Test
+    public void featuresWithoutAnOrderAreRefused() {
+        try (NDManager manager = NDManager.newBaseManager();
+                ClassSearch search =
+                        new ClassSearch(manager.arange(0f, 12f, 1f).reshape(4, 3), null)) {
+            NDArray x = manager.ones(new Shape(3, 3));
+            x.set(new NDIndex(1, 2), Float.NaN);
+            for (boolean withProbabilities : new boolean[] {false, true}) {
+                ArithmeticException e =
+                        Assert.expectThrows(
+                                ArithmeticException.class,
+                                () -> {
+                                    if (withProbabilities) {
+                                        search.classify(x, 2);
+                                    } else {
+                                        search.topK(x, 2);
+                                    }
+                                });
+                Assert.assertEquals(
+                        e.getMessage(),
+                        "Row 1 of 3 has no best classes, because a logit is NaN: its features, the"
+                                + " weight or the bias hold NaN or infinite values");
+            }
         }
     }
 

@@ -5,11 +5,17 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.pytorch.engine.PtNDArray;
 import ai.djl.pytorch.jni.JniUtils;
 
-import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch.ScalarType;
+
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.IntSupplier;
 
 /** What a rank needs of libtorch's autograd and DJL does not offer to code outside its engine. */
 public final class Autograd {
+
+    /** Held while a thread sets its number of threads. */
+    private static final Object THREADS = new Object();
 
     private Autograd() {}
 
@@ -66,8 +72,23 @@ public final class Autograd {
      */
     @SuppressWarnings("try") // a scope is used by being open
     public static NDArray detach(NDArray array, NDManager manager) {
-        try (PointerScope scope = new PointerScope()) {
+        try (TorchScope scope = TorchScope.open()) {
             return TensorView.toArray(TensorView.of(array).tensor().detach(), manager);
+        }
+    }
+
+    /**
+     * Returns an array in float32 as a part of its graph. (DJL's {@code toType} leaves the graph
+     * where the type changes.)
+     *
+     * @param array an array of any floating point type
+     * @return the array in float32, attached to its manager
+     */
+    @SuppressWarnings("try") // a scope is used by being open
+    public static NDArray toFloat32(NDArray array) {
+        try (TorchScope scope = TorchScope.open()) {
+            Tensor narrow = TensorView.of(array).tensor().to(ScalarType.Float);
+            return TensorView.toArray(narrow, array.getManager());
         }
     }
 
@@ -93,16 +114,55 @@ public final class Autograd {
     }
 
     /**
-     * Sets how many threads an operation of the calling thread may use. The setting of libtorch is
-     * per thread: each rank sets its own. Threads that have not computed yet start with what any
-     * thread has set last.
+     * Sets how many threads an operation of the calling thread may use. The setting is that of the
+     * thread, and of no other: each rank sets its own.
+     *
+     * <p>Libtorch sets two things by one call: the count of the thread, and that which threads
+     * start with that have not computed yet. What it was before is therefore set again here. A
+     * thread that computes for the first time in just that moment may start with the count of this
+     * one, unless it sets its own.
      *
      * @param threads the number of threads, at least 1
+     * @throws IllegalArgumentException if it is smaller than 1
      */
     public static void setThreads(int threads) {
+        if (threads < 1) {
+            throw new IllegalArgumentException(
+                    "The number of threads must be 1 or more, not " + threads);
+        }
         LibTorch.load(); // may be the first call of all
-        JniUtils.setNumThreads(threads);
-        JniUtils.getNumThreads(); // the thread's start, at which it takes over what was set last
+        synchronized (THREADS) {
+            int before = inFreshThread(JniUtils::getNumThreads);
+            // the thread's start, at which it takes over what was set last: not after its own
+            JniUtils.getNumThreads();
+            JniUtils.setNumThreads(threads);
+            if (threads != before) {
+                inFreshThread(
+                        () -> {
+                            JniUtils.setNumThreads(before);
+                            return before;
+                        });
+            }
+        }
+    }
+
+    private static int inFreshThread(IntSupplier task) {
+        AtomicInteger result = new AtomicInteger();
+        Thread thread = new Thread(() -> result.set(task.getAsInt()), "tp-threads");
+        thread.setDaemon(true);
+        thread.start();
+        boolean interrupted = false;
+        while (thread.isAlive()) {
+            try {
+                thread.join();
+            } catch (InterruptedException e) {
+                interrupted = true; // it takes microseconds: it is waited for
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+        return result.get();
     }
 
     /**

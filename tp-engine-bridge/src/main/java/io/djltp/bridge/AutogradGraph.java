@@ -3,7 +3,6 @@ package io.djltp.bridge;
 import ai.djl.ndarray.NDArray;
 
 import org.bytedeco.javacpp.BytePointer;
-import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Edge;
 import org.bytedeco.pytorch.SymInt;
 import org.bytedeco.pytorch.SymIntArrayRef;
@@ -50,7 +49,7 @@ public final class AutogradGraph {
      * @return the graph; empty if the result depends on nothing that requires a gradient
      */
     public static AutogradGraph of(NDArray result) {
-        try (PointerScope scope = new PointerScope()) {
+        try (TorchScope scope = TorchScope.open()) {
             org.bytedeco.pytorch.Node first = TensorView.of(result).tensor().grad_fn();
             AutogradGraph graph = new AutogradGraph(first == null ? 0 : first.address());
             if (first != null) {
@@ -67,7 +66,7 @@ public final class AutogradGraph {
      * @return the address of the node, or 0 if the array is a leaf or needs no gradient
      */
     public static long nodeOf(NDArray array) {
-        try (PointerScope scope = new PointerScope()) {
+        try (TorchScope scope = TorchScope.open()) {
             org.bytedeco.pytorch.Node node = TensorView.of(array).tensor().grad_fn();
             return node == null ? 0 : node.address();
         }
@@ -80,7 +79,7 @@ public final class AutogradGraph {
      * @return the address of the node
      */
     public static long nodeOfLeaf(NDArray leaf) {
-        try (PointerScope scope = new PointerScope();
+        try (TorchScope scope = TorchScope.open();
                 Autograd.GradMode mode = Autograd.gradMode(true)) {
             Tensor tensor = TensorView.of(leaf).tensor();
             return tensor.view_as(tensor).grad_fn().next_edge(0).function().address();

@@ -2,8 +2,6 @@ package io.djltp.bridge;
 
 import ai.djl.ndarray.NDArray;
 
-import org.bytedeco.javacpp.PointerScope;
-import org.bytedeco.pytorch.NoGradGuard;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
@@ -22,8 +20,7 @@ public final class Checksum {
      * @return the checksum
      */
     public static long of(NDArray array) {
-        try (PointerScope scope = new PointerScope();
-                NoGradGuard guard = new NoGradGuard()) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor tensor = TensorView.of(array).tensor().detach().contiguous().view(-1);
             ScalarType word = tensor.element_size() % 4 == 0 ? ScalarType.Int : ScalarType.Short;
             if (tensor.element_size() % 2 != 0) {

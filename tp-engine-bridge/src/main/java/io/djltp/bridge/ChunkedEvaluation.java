@@ -10,7 +10,6 @@ import io.djltp.collective.ShardRange;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.MemoryFormatOptional;
-import org.bytedeco.pytorch.NoGradGuard;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
@@ -90,8 +89,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
     public TopClasses topK(
             NDArray features, NDArray weight, NDArray bias, int k, boolean withProbabilities) {
         checkCount(k);
-        try (PointerScope scope = new PointerScope();
-                NoGradGuard guard = new NoGradGuard()) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
             LogitChunks chunks = chunks(features, weight, bias);
             return topK(chunks, features, k, withProbabilities);
         }
@@ -108,8 +106,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
      */
     public TopClasses topK(NDArray logits, int k, boolean withProbabilities) {
         checkCount(k);
-        try (PointerScope scope = new PointerScope();
-                NoGradGuard guard = new NoGradGuard()) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor rows = FusedCrossEntropy.rows(logits);
             prepare(rows, 0, rows.size(1), false);
             LogitChunks chunks = new LogitChunks.OfWhole(buffers, rows);
@@ -157,8 +154,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
      */
     public NDArray countBefore(NDArray features, NDArray weight, NDArray bias, NDArray labels) {
         LabelRows rows = LabelRows.of(features, labels, range, total, Long.MIN_VALUE);
-        try (PointerScope scope = new PointerScope();
-                NoGradGuard guard = new NoGradGuard()) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
             ChunkRanking ranking = new ChunkRanking(chunks(features, weight, bias), rows);
             Tensor logits = ranking.labelLogits();
             allReduce(logits, ReduceOp.SUM);
@@ -183,8 +179,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
     public NDArray loss(
             NDArray features, NDArray weight, NDArray bias, NDArray labels, LossOptions options) {
         LabelRows rows = LabelRows.of(features, labels, range, total, options.ignoreIndex());
-        try (PointerScope scope = new PointerScope();
-                NoGradGuard guard = new NoGradGuard()) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
             LogitChunks chunks = chunks(features, weight, bias);
             ChunkLogSum logSum = new ChunkLogSum(chunks);
             boolean smooth = options.labelSmoothing() > 0;
@@ -231,8 +226,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
      * @return the logits, float32 [x1, ..., xn, classes/p], attached to the manager of the features
      */
     public NDArray logits(NDArray features, NDArray weight, NDArray bias) {
-        try (PointerScope scope = new PointerScope();
-                NoGradGuard guard = new NoGradGuard()) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
             LogitChunks chunks = chunks(features, weight, bias);
             ChunkPlan plan = chunks.plan();
             long[] shape = {chunks.rows, plan.range().length()};

@@ -6,8 +6,6 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.util.Preconditions;
 
 import org.bytedeco.javacpp.FloatPointer;
-import org.bytedeco.javacpp.PointerScope;
-import org.bytedeco.pytorch.NoGradGuard;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch.ScalarType;
@@ -109,7 +107,7 @@ public final class DropoutMask {
         float[] chunk = new float[(int) Math.min(CHUNK, size)];
         // a number of 63 random bits is below this with the probability of the rate
         long bound = rate == 1 ? Long.MAX_VALUE : (long) (rate * 0x1p63);
-        try (PointerScope scope = new PointerScope()) {
+        try (TorchScope scope = TorchScope.open()) {
             FloatPointer memory = TensorView.of(mask).tensor().data_ptr_float();
             long written = 0;
             while (written < size) {
@@ -146,8 +144,7 @@ public final class DropoutMask {
 
     /** Converts zeros and ones, and scales them in the type that they are wanted in. */
     private static NDArray converted(NDArray mask, ScalarType type, float rate) {
-        try (PointerScope scope = new PointerScope();
-                NoGradGuard guard = new NoGradGuard()) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor converted = TensorView.of(mask).tensor().to(type);
             if (rate < 1) {
                 converted.div_(new Scalar(1 - (double) rate));

@@ -2,8 +2,6 @@ package io.djltp.bridge;
 
 import ai.djl.ndarray.NDArray;
 
-import org.bytedeco.javacpp.PointerScope;
-import org.bytedeco.pytorch.NoGradGuard;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptional;
 import org.bytedeco.pytorch.global.torch;
@@ -26,8 +24,7 @@ public final class EmbeddingBags {
      * @return the sums, [bags, features]
      */
     public static NDArray sum(NDArray table, BagIndex index, NDArray like) {
-        try (PointerScope scope = new PointerScope();
-                NoGradGuard guard = new NoGradGuard()) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor values = TensorView.of(table).tensor().detach();
             Tensor sums = sum(values, index.rows, index.offsets);
             return TensorView.toArray(sums, like.getManager());
@@ -47,8 +44,7 @@ public final class EmbeddingBags {
         if (index.rows.length == 0) {
             return;
         }
-        try (PointerScope scope = new PointerScope();
-                NoGradGuard guard = new NoGradGuard();
+        try (TorchScope scope = TorchScope.withoutGraph();
                 FlushDenormals zeros = new FlushDenormals()) {
             Tensor values = TensorView.of(table).tensor().detach();
             Tensor sums = TensorView.of(gradient).tensor().detach().to(ScalarType.Float);

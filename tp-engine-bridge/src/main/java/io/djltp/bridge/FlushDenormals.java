@@ -9,13 +9,25 @@ import org.bytedeco.pytorch.Context;
  */
 final class FlushDenormals implements AutoCloseable {
 
+    // not a constant: a product of constants would be computed by the compiler, in its own thread
+    private static volatile float half = 0.5f;
+
+    private final boolean before = isOn();
+
     FlushDenormals() {
         Context.setFlushDenormal(true); // false where the processor cannot
     }
 
-    /** Computes with small numbers again: Java does. */
+    /**
+     * Returns whether the calling thread takes small numbers for zero: Java computes as it is set.
+     */
+    static boolean isOn() {
+        return Float.MIN_NORMAL * half == 0;
+    }
+
+    /** Computes with small numbers again, unless the thread did not before. */
     @Override
     public void close() {
-        Context.setFlushDenormal(false);
+        Context.setFlushDenormal(before);
     }
 }

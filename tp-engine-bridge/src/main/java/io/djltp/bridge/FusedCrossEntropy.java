@@ -6,8 +6,6 @@ import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.ShardRange;
 
-import org.bytedeco.javacpp.PointerScope;
-import org.bytedeco.pytorch.NoGradGuard;
 import org.bytedeco.pytorch.Tensor;
 
 /**
@@ -140,8 +138,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
             used = sampler.countClasses(rows.counted());
             rows = rows.in(sampler.draw(steps, rows.classes));
         }
-        try (PointerScope scope = new PointerScope();
-                NoGradGuard guard = new NoGradGuard()) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor x = rows(features);
             prepare(x, options);
             memory.setClasses(rows.sample == null ? range.length() : rows.sample.length);
@@ -185,8 +182,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
         if (pass == null) {
             throw new IllegalStateException("There is no loss whose gradient could be used");
         }
-        try (PointerScope scope = new PointerScope();
-                NoGradGuard guard = new NoGradGuard()) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
             if (update != null) {
                 long classes = weight.getShape().get(0);
                 long length = weight.getShape().get(1);

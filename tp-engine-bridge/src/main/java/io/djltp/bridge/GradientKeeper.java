@@ -2,7 +2,6 @@ package io.djltp.bridge;
 
 import ai.djl.ndarray.NDArray;
 
-import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
 
 import java.util.ArrayList;
@@ -46,9 +45,10 @@ public final class GradientKeeper implements AutoCloseable {
      * @return the value as a part of the graph, attached to the manager of {@code input}
      */
     public NDArray scalar(NDArray input, NDArray value, NDArray gradient, DoubleConsumer listener) {
-        KnownGradient hook = new KnownGradient(TensorView.of(gradient).tensor(), listener);
+        Tensor known = TensorView.of(gradient).tensor(); // loads libtorch: before any hook is made
+        KnownGradient hook = new KnownGradient(known, listener);
         kept.add(hook);
-        try (PointerScope scope = new PointerScope()) {
+        try (TorchScope scope = TorchScope.open()) {
             // The gradient of a sum is a view of one element: the cheapest way from here to a
             // scalar and back. The value of the sum is replaced, its place in the graph stays.
             Tensor tensor = TensorView.of(input).tensor();

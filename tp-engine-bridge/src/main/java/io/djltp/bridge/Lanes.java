@@ -30,10 +30,7 @@ final class Lanes implements AutoCloseable {
             for (int i = 0; i < count; i++) {
                 threads.add(newThread(Thread.currentThread().getName() + "-lane-" + i));
             }
-            // a thread takes over its number of operation threads when it first computes
-            int before = Autograd.getThreads();
             run(count, lane -> Autograd.setThreads(1));
-            Autograd.setThreads(before);
         }
     }
 

@@ -9,8 +9,6 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
-import java.net.MalformedURLException;
-import java.net.URL;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -33,10 +31,10 @@ public final class LibTorch {
     private static final String ENGINE = "PyTorch";
     private static final String MEMORY_LIMIT = "org.bytedeco.javacpp.maxPhysicalBytes";
 
-    /** Libtorch's libraries in the order in which they depend on each other. */
+    /** Libtorch's libraries. */
     private static final String[] LIBRARIES = {"c10", "torch_cpu", "torch"};
 
-    private static Engine engine;
+    private static volatile Engine engine;
 
     private LibTorch() {}
 
@@ -47,14 +45,18 @@ public final class LibTorch {
      * @throws EngineException if the engine is missing, another engine was chosen, the versions
      *     differ or a second libtorch is found in the process; the message says what to do
      */
-    public static synchronized Engine load() {
+    public static Engine load() {
+        Engine loaded = engine;
+        return loaded == null ? loadOnce() : loaded;
+    }
+
+    private static synchronized Engine loadOnce() {
         if (engine == null) {
             // JavaCPP would give up above four times the Java heap, and ask the system at every
             // view
             if (System.getProperty(MEMORY_LIMIT) == null) {
                 System.setProperty(MEMORY_LIMIT, "0");
             }
-            NativeAllocator.keepFreedArrays();
             checkEngine();
             Engine loaded = Engine.getEngine(ENGINE);
             checkVersion(loaded.getVersion(), presetVersion());
@@ -165,23 +167,23 @@ public final class LibTorch {
         }
     }
 
-    /**
-     * Tells JavaCPP that the libraries of libtorch are there before it looks for its own. That
-     * needs no process-wide search path, and works whether or not JavaCPP has loaded something else
-     * before.
-     */
     private static void bind(Path folder) {
-        try {
-            for (String name : LIBRARIES) {
-                Path file = folder.resolve(System.mapLibraryName(name));
-                if (!Files.exists(file)) {
-                    throw new EngineException("DJL's libtorch has no " + file);
-                }
-                Loader.loadLibrary(LibTorch.class, new URL[] {file.toUri().toURL()}, name);
+        for (String name : LIBRARIES) {
+            Path file = folder.resolve(System.mapLibraryName(name));
+            if (!Files.exists(file)) {
+                throw new EngineException("DJL's libtorch has no " + file);
             }
-            Loader.load(org.bytedeco.pytorch.global.torch.class);
-        } catch (MalformedURLException e) {
-            throw new EngineException("DJL's libtorch has no usable path: " + folder, e);
+        }
+        try {
+            PresetLibraries.load(folder);
+        } catch (IOException e) {
+            throw new EngineException(
+                    "The library of the JavaCPP PyTorch preset cannot be unpacked into JavaCPP's"
+                            + " cache: "
+                            + e.getMessage()
+                            + ". Another folder can be named by the system property"
+                            + " org.bytedeco.javacpp.cachedir.",
+                    e);
         } catch (UnsatisfiedLinkError e) {
             throw new EngineException(
                     "The JavaCPP PyTorch preset could not be loaded against the libtorch in "

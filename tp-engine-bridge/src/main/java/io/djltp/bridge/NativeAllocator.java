@@ -10,14 +10,18 @@ import org.slf4j.LoggerFactory;
 import java.util.Map;
 
 /**
- * Settings of glibc's allocator. By default it gives large arrays back to the system as soon as
- * they are freed and gets fresh pages for the next one, each of which the system clears when it is
- * first touched: that takes longer than most arithmetic on them.
+ * Settings of glibc's allocator, for programs that do little else than to compute with arrays. By
+ * default it gives large arrays back to the system as soon as they are freed and gets fresh pages
+ * for the next one, each of which the system clears when it is first touched: that takes longer
+ * than most arithmetic on them.
+ *
+ * <p>The settings are those of the whole process. Nothing in the library makes them: a program that
+ * wants them calls {@link #keepFreedArrays()}, as the {@code tp} command does.
  */
-final class NativeAllocator {
+public final class NativeAllocator {
 
     /** The system property that leaves the settings alone when it is {@code default}. */
-    static final String PROPERTY = "io.djltp.allocator";
+    public static final String PROPERTY = "io.djltp.allocator";
 
     private static final Logger logger = LoggerFactory.getLogger(NativeAllocator.class);
 
@@ -31,8 +35,16 @@ final class NativeAllocator {
 
     private NativeAllocator() {}
 
-    /** Lets freed arrays of up to 256 MiB be used again, unless the user has decided otherwise. */
-    static void keepFreedArrays() {
+    /**
+     * Lets freed arrays of up to 256 MiB be used again by this process, instead of giving them back
+     * to the system. To be called once, at the start of a program, before it computes.
+     *
+     * <p>Does nothing where the user has decided otherwise: by a variable {@code MALLOC_...}, a
+     * tunable {@code glibc.malloc} of {@code GLIBC_TUNABLES}, another allocator in {@code
+     * LD_PRELOAD}, or {@code -Dio.djltp.allocator=default}. Nor does it outside of Linux, or where
+     * the C library is not glibc.
+     */
+    public static void keepFreedArrays() {
         if (!Platform.isLinux() || isDecided(System.getenv())) {
             return;
         }

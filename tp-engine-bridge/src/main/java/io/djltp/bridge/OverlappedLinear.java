@@ -92,7 +92,7 @@ final class OverlappedLinear implements AutoCloseable {
         Tensor left = outputGradient.reshape(-1, outputGradient.size(-1)).t();
         Tensor gradient = weight.grad();
         if (gradient.defined()) {
-            gradient.addmm_(left, rows);
+            gradient.add_(left.mm(rows)); // as autograd does: in one operation the bits differ
         } else {
             weight.mutable_grad().put(left.mm(rows));
         }

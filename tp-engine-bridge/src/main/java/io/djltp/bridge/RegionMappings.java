@@ -9,7 +9,6 @@ import io.djltp.collective.Work;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.MemoryFormatOptional;
-import org.bytedeco.pytorch.NoGradGuard;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.MemoryFormat;
@@ -189,7 +188,7 @@ public final class RegionMappings implements AutoCloseable {
         slices.checkSlice(input.getShape(), axis, total);
         try (PointerScope scope = new PointerScope()) {
             Tensor whole = slices.padded(input, axis, total);
-            try (NoGradGuard guard = new NoGradGuard()) {
+            try (TorchScope guard = TorchScope.withoutGraph()) {
                 gatherLast(whole);
             }
             return TensorView.toArray(whole, input.getManager());
@@ -225,7 +224,7 @@ public final class RegionMappings implements AutoCloseable {
         slices.checkSlice(input.getShape(), 0, total);
         try (PointerScope scope = new PointerScope()) {
             Tensor whole = slices.padded(input, 0, total);
-            try (NoGradGuard guard = new NoGradGuard()) {
+            try (TorchScope guard = TorchScope.withoutGraph()) {
                 gatherFirst(whole);
             }
             if (partialGradient && whole.requires_grad()) {
@@ -255,7 +254,7 @@ public final class RegionMappings implements AutoCloseable {
         ShardRange own = new ShardRange(start, rows[rank]);
         try (PointerScope scope = new PointerScope()) {
             Tensor whole = AxisSlices.padded(input, 0, own, total);
-            try (NoGradGuard guard = new NoGradGuard()) {
+            try (TorchScope guard = TorchScope.withoutGraph()) {
                 gatherFirst(whole, own, shares);
             }
             return TensorView.toArray(whole, input.getManager());
@@ -291,7 +290,7 @@ public final class RegionMappings implements AutoCloseable {
             Tensor output =
                     whole.narrow(0, own.start(), own.length())
                             .clone(new MemoryFormatOptional(MemoryFormat.Contiguous));
-            try (NoGradGuard guard = new NoGradGuard()) {
+            try (TorchScope guard = TorchScope.withoutGraph()) {
                 issue().reduceScatter(
                                 TensorView.of(whole.detach().contiguous()),
                                 TensorView.of(output.detach()),

@@ -24,7 +24,7 @@ public final class RowOps {
      * @return the largest elements, [rows], attached to the manager of {@code rows}
      */
     public static NDArray max(NDArray rows) {
-        try (PointerScope scope = new PointerScope()) {
+        try (TorchScope scope = TorchScope.open()) {
             Tensor largest = TensorView.of(rows).tensor().amax(new long[] {1}, false);
             return TensorView.toArray(largest, rows.getManager());
         }
@@ -38,7 +38,7 @@ public final class RowOps {
      * @param value what is added to it, [rows]
      */
     public static void addAt(NDArray target, NDArray column, NDArray value) {
-        try (PointerScope scope = new PointerScope()) {
+        try (TorchScope scope = TorchScope.open()) {
             TensorView.of(target)
                     .tensor()
                     .detach()
@@ -63,7 +63,7 @@ public final class RowOps {
      * @return the counts, int64 [rows], attached to the manager of {@code rows}
      */
     public static NDArray countBefore(NDArray rows, NDArray value, NDArray column) {
-        try (PointerScope scope = new PointerScope()) {
+        try (TorchScope scope = TorchScope.open()) {
             Tensor before =
                     countBefore(
                             TensorView.of(rows).tensor(),

@@ -29,6 +29,32 @@ public record TopClasses(NDArray classes, NDArray logits, NDArray logProbabiliti
         return logProbabilities.exp();
     }
 
+    /**
+     * Refuses rows that have no order. NaN comes before every number, so that it is the best logit
+     * of a row if any class has it.
+     *
+     * @return this
+     * @throws ArithmeticException if a row holds NaN, which is then freed with all others; the
+     *     message names the first
+     */
+    public TopClasses checked() {
+        float[] all = logits.toFloatArray();
+        int k = (int) logits.getShape().get(logits.getShape().dimension() - 1);
+        for (int i = 0; i < all.length; i += k) {
+            if (Float.isNaN(all[i])) {
+                close();
+                throw new ArithmeticException(
+                        "Row "
+                                + i / k
+                                + " of "
+                                + all.length / k
+                                + " has no best classes, because a logit is NaN: its features, the"
+                                + " weight or the bias hold NaN or infinite values");
+            }
+        }
+        return this;
+    }
+
     /** Frees the arrays. */
     @Override
     public void close() {

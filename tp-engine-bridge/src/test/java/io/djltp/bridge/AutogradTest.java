@@ -5,15 +5,20 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
 import org.testng.Assert;
+import org.testng.SkipException;
 import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.Test;
 
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.IntSupplier;
 
 /** Gradients without DJL's collector: in any thread, in as many at a time as there are ranks. */
 @SuppressWarnings("try") // a scope is used by being open
 public class AutogradTest {
+
+    private static final int ROUNDS = 4_000;
 
     private Autograd.GradMode on;
 
@@ -101,6 +106,68 @@ public class AutogradTest {
         try (NDArray result = leaf.mul(2)) {
             return TensorView.of(result).requiresGradient();
         }
+    }
+
+    /** Fresh threads, each of which wants another count than those beside it. */
+    @Test(timeOut = 120_000)
+    public void everyThreadGetsTheCountThatItHasSet() throws Exception {
+        int before = inFreshThread(Autograd::getThreads);
+        AtomicInteger wrong = new AtomicInteger();
+        int width = 8;
+        for (int round = 0; round < ROUNDS / width; round++) {
+            Thread[] threads = new Thread[width];
+            for (int i = 0; i < width; i++) {
+                int wanted = 1 + i;
+                threads[i] =
+                        new Thread(
+                                () -> {
+                                    Autograd.setThreads(wanted);
+                                    if (Autograd.getThreads() != wanted) {
+                                        wrong.incrementAndGet();
+                                    }
+                                });
+            }
+            for (Thread thread : threads) {
+                thread.start();
+            }
+            for (Thread thread : threads) {
+                thread.join();
+            }
+        }
+        Assert.assertEquals(wrong.get(), 0, "of " + ROUNDS);
+        Assert.assertEquals(inFreshThread(Autograd::getThreads), before, "of other threads");
+    }
+
+    private static int inFreshThread(IntSupplier task) throws InterruptedException {
+        AtomicInteger result = new AtomicInteger();
+        Thread thread = new Thread(() -> result.set(task.getAsInt()));
+        thread.start();
+        thread.join();
+        return result.get();
+    }
+
+    @Test
+    public void noThreadAtAllIsRefused() {
+        IllegalArgumentException e =
+                Assert.expectThrows(IllegalArgumentException.class, () -> Autograd.setThreads(0));
+        Assert.assertEquals(e.getMessage(), "The number of threads must be 1 or more, not 0");
+    }
+
+    /** Scopes may lie in each other, and in a thread that is set so anyway. */
+    @Test
+    public void smallNumbersAreTakenForZeroAsLongAsSaid() {
+        LibTorch.load();
+        Assert.assertFalse(FlushDenormals.isOn());
+        try (FlushDenormals outer = new FlushDenormals()) {
+            if (!FlushDenormals.isOn()) {
+                throw new SkipException("this processor cannot");
+            }
+            try (FlushDenormals inner = new FlushDenormals()) {
+                Assert.assertTrue(FlushDenormals.isOn());
+            }
+            Assert.assertTrue(FlushDenormals.isOn(), "still in the outer scope");
+        }
+        Assert.assertFalse(FlushDenormals.isOn());
     }
 
     /** DJL allows one gradient collector in a JVM; ranks need one backward pass each. */

@@ -101,6 +101,42 @@ public class OverlappedLinearTest {
         }
     }
 
+    /**
+     * The same bits as without overlap, also when gradients add up: a product that is added is
+     * rounded twice, and one that is computed into the sum once.
+     */
+    @Test(timeOut = 60_000)
+    public void sumsOfGradientsHaveTheBitsOfAutograd() {
+        LibTorch.load();
+        try (NDManager manager = NDManager.newBaseManager();
+                Autograd.GradMode mode = Autograd.gradMode(true)) {
+            for (int seed = 0; seed < 40; seed++) {
+                NDArray start = manager.randomNormal(new Shape(13, 17));
+                NDArray[] weights = {
+                    TestArrays.leaf(start.duplicate()), TestArrays.leaf(start.duplicate())
+                };
+                for (int pass = 0; pass < 3; pass++) {
+                    NDArray values = manager.randomNormal(new Shape(11, 17));
+                    NDArray above = manager.randomNormal(new Shape(11, 13));
+                    for (int way = 0; way < 2; way++) {
+                        NDArray input = TestArrays.leaf(values.duplicate());
+                        NDArray output =
+                                way == 0
+                                        ? ai.djl.nn.core.Linear.linear(input, weights[0])
+                                                .singletonOrThrow()
+                                        : new OverlappedLinear(
+                                                        gradient -> Work.DONE,
+                                                        new AtomicReference<>())
+                                                .forward(input, weights[1], null);
+                        Autograd.backward(output, above);
+                    }
+                }
+                TestArrays.assertSame(
+                        Autograd.gradient(weights[1]), Autograd.gradient(weights[0]), "" + seed);
+            }
+        }
+    }
+
     private static NDArray plain(
             RegionMappings mappings, NDArray input, NDArray weight, NDArray bias) {
         NDArray x = mappings.copyToRegion(input, true);

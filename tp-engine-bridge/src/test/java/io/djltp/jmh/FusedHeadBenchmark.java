@@ -8,6 +8,7 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.bridge.FusedCrossEntropy;
 import io.djltp.bridge.LibTorch;
 import io.djltp.bridge.LossOptions;
+import io.djltp.bridge.NativeAllocator;
 import io.djltp.bridge.RowOps;
 import io.djltp.bridge.WeightUpdate;
 import io.djltp.collective.LocalCommunicator;
@@ -54,6 +55,7 @@ public class FusedHeadBenchmark {
     @Setup
     public void begin() {
         LibTorch.load().setRandomSeed(7);
+        NativeAllocator.keepFreedArrays();
         manager = NDManager.newBaseManager();
         features = manager.randomNormal(new Shape(ROWS, FEATURES));
         weight = manager.randomNormal(new Shape(CLASSES, FEATURES)).mul(0.01f);

@@ -2,6 +2,7 @@ package io.djltp.examples.bench;
 
 import com.google.gson.Gson;
 
+import io.djltp.bridge.NativeAllocator;
 import io.djltp.examples.SystemMemory;
 
 import java.io.BufferedReader;
@@ -81,6 +82,9 @@ public final class BenchWorker {
     }
 
     private static Measured create(WorkerTask task) {
+        if (task.side() == WorkerTask.Side.OURS || task.side() == WorkerTask.Side.COLLECTIVE) {
+            NativeAllocator.keepFreedArrays(); // as the tp command does; stock runs as it comes
+        }
         switch (task.side()) {
             case FLOOR:
                 return new FloorProbe();

@@ -1,5 +1,7 @@
 package io.djltp.collective.nccl;
 
+import io.djltp.bridge.LibTorch;
+
 import org.bytedeco.cuda.cudart.CUevent_st;
 import org.bytedeco.cuda.cudart.CUstream_st;
 import org.bytedeco.cuda.global.cudart;
@@ -23,6 +25,7 @@ final class CurrentStream {
 
     /** Records an event behind everything that the current stream has queued. */
     static void record(CUevent_st event, int device) {
+        LibTorch.load(); // a barrier may be the first call of all
         if (!torch.hasDeviceGuardImpl(DeviceType.CUDA)) {
             NcclErrors.checkCuda(cudart.cudaEventRecord(event, nullStream()), "cudaEventRecord");
             return;
@@ -36,6 +39,7 @@ final class CurrentStream {
 
     /** Makes the current stream wait for an event; the calling thread goes on. */
     static void await(CUevent_st event, int device) {
+        LibTorch.load(); // a barrier may be the first call of all
         if (!torch.hasDeviceGuardImpl(DeviceType.CUDA)) {
             NcclErrors.checkCuda(
                     cudart.cudaStreamWaitEvent(nullStream(), event, 0), "cudaStreamWaitEvent");

@@ -40,7 +40,7 @@ final class NcclBootstrap {
      * @return the communicators of this process's ranks
      */
     ncclComm[] run(byte[] uniqueId) {
-        int device = Gpu.current();
+        int device = Gpu.currentOrNone();
         // in memory that outlives the call: NCCL fills it in again when a communicator is ready
         try (PointerPointer<ncclComm> places = new PointerPointer<>(devices.length)) {
             for (int i = 0; i < devices.length; i++) {
@@ -61,7 +61,7 @@ final class NcclBootstrap {
             }
             return comms;
         } finally {
-            Gpu.use(device);
+            Gpu.restore(device);
         }
     }
 

@@ -96,7 +96,7 @@ public final class NcclCommunicator extends AbstractCommunicator {
         ncclComm[] comms = new NcclBootstrap(size, firstRank, gpus, timeout).run(uniqueId);
         NcclGroup group = new NcclGroup(size, timeout);
         List<NcclCommunicator> ranks = new ArrayList<>();
-        int device = Gpu.current();
+        int device = Gpu.currentOrNone();
         try {
             for (int i = 0; i < gpus.length; i++) {
                 NcclEndpoint endpoint = new NcclEndpoint(group, firstRank + i, gpus[i], comms[i]);
@@ -111,7 +111,7 @@ public final class NcclCommunicator extends AbstractCommunicator {
             NcclBootstrap.abort(Arrays.asList(comms).subList(ranks.size(), comms.length));
             throw e;
         } finally {
-            Gpu.use(device);
+            Gpu.restore(device);
         }
         group.startWatch();
         return ranks;
@@ -250,10 +250,15 @@ public final class NcclCommunicator extends AbstractCommunicator {
     /** {@inheritDoc} */
     @Override
     public void close() {
-        if (isPart) {
-            endpoint.close(comm);
-        } else {
-            endpoint.close();
+        int before = Gpu.currentOrNone(); // the thread need not be the rank's
+        try {
+            if (isPart) {
+                endpoint.close(comm);
+            } else {
+                endpoint.close();
+            }
+        } finally {
+            Gpu.restore(before);
         }
     }
 }

@@ -5,7 +5,6 @@ import io.djltp.collective.CollectiveException;
 import io.djltp.collective.FlightRecorder;
 import io.djltp.collective.GroupFailure;
 
-import org.bytedeco.cuda.global.cudart;
 import org.bytedeco.cuda.nccl.ncclComm;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -177,12 +176,9 @@ final class NcclGroup {
     private void abortAll() {
         try {
             settle();
-            int[] device = new int[1];
-            boolean known = cudart.cudaGetDevice(device) == cudart.cudaSuccess;
+            int device = Gpu.currentOrNone();
             abortComms();
-            if (known) {
-                cudart.cudaSetDevice(device[0]); // as it was: the thread may belong to anyone
-            }
+            Gpu.restore(device);
         } finally {
             aborted.countDown();
         }

@@ -56,6 +56,15 @@ public class NcclCreationTest {
         }
     }
 
+    /** A context takes hundreds of MB: of GPUs of this process's ranks only, never of GPU 0. */
+    @Test(timeOut = 60_000)
+    public void noOtherGpuIsTouched() throws Exception {
+        ForkedJvm.Result result =
+                new ForkedJvm().run(NcclDevices.class, NcclDouble.build().toString());
+        Assert.assertEquals(result.exitCode(), 0, result.output());
+        Assert.assertEquals(result.output(), "contexts=[3, 5]\ncontexts=[2, 3, 5]\nworks on 2\n");
+    }
+
     @Test(timeOut = 60_000)
     public void gpusThatAreNotThereAreRefused() {
         assertFails(

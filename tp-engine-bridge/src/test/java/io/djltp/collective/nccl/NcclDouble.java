@@ -73,7 +73,7 @@ public final class NcclDouble {
         }
         Path absolute = Files.createDirectories(target).toAbsolutePath();
         compile(absolute, CUDA, sources.resolve("libcuda_double.c"));
-        compile(absolute, CUDART, sources.resolve("libcudart_double.c"));
+        compile(absolute, CUDART, sources.resolve("libcudart_double.c"), absolute.resolve(CUDA));
         compile(
                 absolute,
                 NCCL,
@@ -150,6 +150,15 @@ public final class NcclDouble {
     /** Returns how often a function was called, such as {@code ncclAllReduce}. */
     static long calls(String function) {
         return cudart("tp_double_calls").invokeLong(new Object[] {function});
+    }
+
+    /** Returns whether any thread has ever been set to a GPU, which since CUDA 12 has its price. */
+    static boolean hasContext(int device) {
+        return LIBRARIES
+                        .get(0)
+                        .getFunction("tp_double_has_context")
+                        .invokeInt(new Object[] {device})
+                != 0;
     }
 
     static void setVersion(int version) {

@@ -1,0 +1,46 @@
+package io.djltp.training;
+
+import ai.djl.Model;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.loss.Loss;
+
+import io.djltp.mesh.ParallelMode;
+import io.djltp.testing.Ranks;
+
+import org.testng.Assert;
+import org.testng.annotations.Test;
+
+/** A trainer that cannot be made leaves nothing behind. */
+public class FailedTrainerTest {
+
+    @Test(timeOut = 60_000)
+    public void theRanksOfATrainerThatWasNotMadeEnd() throws InterruptedException {
+        try (Model model = Model.newInstance("model", "PyTorch")) {
+            model.setBlock(Linear.builder().setUnits(3).build());
+            DefaultTrainingConfig config =
+                    new DefaultTrainingConfig(Loss.l2Loss()).optOptimizer(null);
+            int managers = model.getNDManager().getManagedArrays().size();
+            long threads = rankThreads();
+            for (int i = 0; i < 3; i++) {
+                Assert.expectThrows(
+                        RuntimeException.class,
+                        () ->
+                                new ParallelTrainer(
+                                        model, config, Ranks.config(ParallelMode.TENSOR, 2)));
+            }
+            long end = System.nanoTime() + 10_000_000_000L; // a thread takes a moment to end
+            while (rankThreads() > threads && System.nanoTime() < end) {
+                Thread.sleep(10);
+            }
+            Assert.assertEquals(rankThreads(), threads);
+            Assert.assertEquals(model.getNDManager().getManagedArrays().size(), managers);
+        }
+    }
+
+    private static long rankThreads() {
+        return Thread.getAllStackTraces().keySet().stream()
+                .filter(thread -> thread.getName().startsWith("tp-rank-"))
+                .count();
+    }
+}
