@@ -264,12 +264,15 @@ public class RefusalTest {
         Jobs.assertMatches(
                 failures.get(0),
                 "process 1 of 2 did not come .* \\(\\d+ attempts had another secret\\)");
-        for (JobFailedException failure : failures.subList(1, 3)) {
-            Jobs.assertMatches(
-                    failure,
-                    "Process 1 was refused by process 0 at 127.0.0.1:\\d+ for 500 ms \\(.*\\): is"
-                            + " TP_SECRET the same on all processes\\?");
-        }
+        String refused =
+                "Process 1 was refused by process 0 at 127.0.0.1:\\d+ for 500 ms \\(.*\\): ";
+        Jobs.assertMatches(failures.get(1), refused + "is TP_SECRET the same on all processes\\?");
+        Jobs.assertMatches(
+                failures.get(2),
+                refused
+                        + "without TP_SECRET all processes of a job on loopback must be of one"
+                        + " user; otherwise set TP_SECRET to the same long random text on all"
+                        + " processes");
     }
 
     /** A master that does not know the secret gets nothing from a member. */
