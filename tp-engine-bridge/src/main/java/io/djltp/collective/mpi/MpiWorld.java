@@ -303,8 +303,8 @@ public final class MpiWorld implements AutoCloseable {
     }
 
     /**
-     * Ends MPI, if all communicators were closed and nothing has failed. Waits for the other
-     * processes to do the same.
+     * Ends MPI, if all communicators were closed and nothing has failed. May wait for the other
+     * processes to do the same, see {@link MpiEnd}.
      */
     @Override
     public synchronized void close() {
