@@ -53,7 +53,7 @@ final class MpiBackend {
                     + devices.size() * (job == null ? 1 : job.getProcesses())
                     + "), or use tcp";
         }
-        String missing = MpiLibrary.whyNot().orElse(null);
+        String missing = MpiLibrary.whyNot().orElse(MpiWorld.refusal(System.getenv()));
         if (missing != null) {
             return missing;
         }

@@ -32,8 +32,11 @@ final class Meeting {
             "the name '%s' does not resolve on this machine: set MASTER_ADDR to an address of the"
                     + " machine of process 0%s, or add the name to /etc/hosts";
 
-    /** The names of Slurm's nodes are there when its tasks start, or will never be. */
-    private static final long SLURM_NAME_NANOS = TimeUnit.SECONDS.toNanos(15);
+    /**
+     * The names of Slurm's nodes are there when its tasks start, or will never be. Java keeps it in
+     * mind for 10 seconds that a name was not found.
+     */
+    private static final long SLURM_NAME_NANOS = TimeUnit.SECONDS.toNanos(11);
 
     private final LaunchEnvironment environment;
     private final ServerSocketChannel bound;
@@ -83,9 +86,9 @@ final class Meeting {
             loopback = address != null && address.isLoopbackAddress();
         } catch (UnknownHostException e) {
             throw new IllegalArgumentException(
-                    ("Process %d cannot find process 0 at %s: %s. And a job that other machines can"
-                                    + " reach needs a secret: %s")
-                            .formatted(environment.process(), place(), unresolved(), SECRET_REMEDY),
+                    ("Process 0 is to be at %s, and %s. A job that other machines can reach needs"
+                                    + " a secret, too: %s")
+                            .formatted(place(), unresolved(), SECRET_REMEDY),
                     e);
         }
         if (!loopback) {
@@ -184,13 +187,15 @@ final class Meeting {
         } catch (IOException e) {
             String text = "Process %d %s process 0 at %s %s %s (%s): %s";
             boolean refused = dialer.isRefused();
+            boolean early = deadline - System.nanoTime() > TimeUnit.SECONDS.toNanos(1);
+            Duration time = early ? Duration.ofNanos(SLURM_NAME_NANOS) : timeout;
             throw failure(
                     text.formatted(
                             environment.process(),
                             refused ? "was refused by" : "cannot reach",
                             places(),
                             refused ? "for" : "within",
-                            Texts.time(timeout),
+                            Texts.time(time),
                             Dialer.reason(e),
                             remedy(dialer)),
                     e);

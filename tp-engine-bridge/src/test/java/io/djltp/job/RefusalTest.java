@@ -315,6 +315,50 @@ public class RefusalTest {
         Jobs.assertMatches(e, "A job at .* needs a secret: .*");
     }
 
+    /** The cause comes first: a name that is not known, and then what else is missing. */
+    @Test(timeOut = 60_000)
+    public void aNameThatDoesNotResolveIsNamed() throws Exception {
+        for (int process = 0; process < 2; process++) {
+            LaunchEnvironment slurm = slurm(process);
+            IllegalArgumentException e =
+                    Assert.expectThrows(
+                            IllegalArgumentException.class,
+                            () -> Job.join(slurm, Jobs.options(2).build()));
+            Jobs.assertMatches(
+                    e,
+                    "Process 0 is to be at n1.invalid:20007, and the name 'n1.invalid' does not"
+                            + " resolve on this machine: set MASTER_ADDR to an address of the"
+                            + " machine of process 0 \\(the NodeAddr of scontrol show node"
+                            + " n1.invalid\\), or add the name to /etc/hosts. A job that other"
+                            + " machines can reach needs a secret, too: set TP_SECRET to .*");
+        }
+        JobOptions options =
+                Jobs.options(2).optSecret(SECRET).optTimeout(Duration.ofMinutes(5)).build();
+        JobFailedException e =
+                Assert.expectThrows(JobFailedException.class, () -> Job.join(slurm(1), options));
+        Jobs.assertMatches(
+                e,
+                "Process 1 cannot reach process 0 at n1.invalid:20007.* within 11 s \\(unknown host"
+                        + " n1.invalid\\): the name 'n1.invalid' does not resolve on this machine:"
+                        + " set MASTER_ADDR to .*");
+    }
+
+    private static LaunchEnvironment slurm(int process) {
+        Map<String, String> variables =
+                Map.of(
+                        "SLURM_PROCID",
+                        "" + process,
+                        "SLURM_NTASKS",
+                        "2",
+                        "SLURM_JOB_ID",
+                        "7",
+                        "SLURM_STEP_NUM_NODES",
+                        "2",
+                        "SLURM_STEP_NODELIST",
+                        "n1.invalid,n2.invalid");
+        return LaunchEnvironment.detect(variables).orElseThrow();
+    }
+
     /** With a secret, it may be any address: here the wildcard, and the secret is in a file. */
     @Test(timeOut = 30_000)
     public void aSecretOpensAllAddresses() throws Exception {
