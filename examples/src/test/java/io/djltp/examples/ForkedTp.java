@@ -30,8 +30,10 @@ public final class ForkedTp implements AutoCloseable {
         // what this JVM was started by is none of the job's business
         builder.environment()
                 .keySet()
-                .removeIf(name -> name.startsWith("OMPI_") || name.startsWith("SLURM_"));
-        List.of("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TP_SECRET")
+                .removeIf(name -> name.matches("(OMPI|SLURM|TORCHELASTIC)_.*"));
+        List.of("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE")
+                .forEach(builder.environment()::remove);
+        List.of("MASTER_ADDR", "MASTER_PORT", "TP_SECRET", "TP_SECRET_FILE")
                 .forEach(builder.environment()::remove);
         builder.environment().putAll(environment);
         builder.redirectOutput(out.toFile()).redirectError(err.toFile());
@@ -78,6 +80,21 @@ public final class ForkedTp implements AutoCloseable {
         return new ForkedTp(
                 command,
                 Map.of("OMPI_ALLOW_RUN_AS_ROOT", "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"));
+    }
+
+    /**
+     * Starts the command in the processes of a launcher.
+     *
+     * @param launcher the launcher's command line
+     * @param arguments the arguments of the command
+     * @return the launcher
+     * @throws IOException if it cannot be started
+     */
+    public static ForkedTp launched(List<String> launcher, List<String> arguments)
+            throws IOException {
+        List<String> command = new ArrayList<>(launcher);
+        command.addAll(java(arguments));
+        return new ForkedTp(command, Map.of());
     }
 
     /**

@@ -5,6 +5,7 @@ import ai.djl.Device;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.GroupFailure;
 import io.djltp.collective.mpi.MpiCommunicator;
+import io.djltp.collective.mpi.MpiEnd;
 import io.djltp.collective.mpi.MpiLibrary;
 import io.djltp.collective.mpi.MpiWorld;
 import io.djltp.job.Job;
@@ -26,7 +27,6 @@ import java.time.Duration;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.TimeUnit;
 
 /** The {@code mpi} backend in a job, and jobs that {@code mpirun} has started. */
 final class MpiBackend {
@@ -34,11 +34,6 @@ final class MpiBackend {
     private static final Logger logger = LoggerFactory.getLogger(MpiBackend.class);
 
     private static final int SECRET_BYTES = 32;
-
-    /** The others wait for process 0, which may save and evaluate; mpirun ends them if it dies. */
-    private static final long FINALIZE_SECONDS = 3600;
-
-    private static boolean hooked;
 
     private MpiBackend() {}
 
@@ -58,7 +53,7 @@ final class MpiBackend {
                     + devices.size() * (job == null ? 1 : job.getProcesses())
                     + "), or use tcp";
         }
-        String missing = MpiLibrary.whyNot().orElse(null);
+        String missing = MpiLibrary.whyNot().orElse(MpiWorld.refusal(System.getenv()));
         if (missing != null) {
             return missing;
         }
@@ -78,24 +73,10 @@ final class MpiBackend {
     }
 
     /** MPI is ended with the process: it cannot be started again. */
-    private static synchronized MpiWorld start() {
+    private static MpiWorld start() {
         MpiWorld world = MpiWorld.start();
-        if (!hooked) {
-            hooked = true;
-            Runtime.getRuntime().addShutdownHook(new Thread(() -> end(world), "tp-mpi-end"));
-        }
+        MpiEnd.withTheProcess(world);
         return world;
-    }
-
-    private static void end(MpiWorld world) {
-        Thread end = new Thread(world::close, "tp-mpi-finalize");
-        end.setDaemon(true);
-        end.start();
-        try {
-            end.join(TimeUnit.SECONDS.toMillis(FINALIZE_SECONDS)); // or go without it
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-        }
     }
 
     /**

@@ -12,6 +12,7 @@ import java.net.UnknownHostException;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.util.Arrays;
+import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
 
@@ -26,11 +27,12 @@ final class Dialer {
     private static final long ATTEMPT_NANOS = TimeUnit.SECONDS.toNanos(5);
 
     private final String host;
-    private final int port;
+    private final List<Integer> ports;
     private final byte[] key;
     private final Introduction introduction;
     private boolean proved;
     private boolean refused;
+    private IOException reason;
 
     /** What this process says to the other side. */
     interface Introduction {
@@ -39,9 +41,17 @@ final class Dialer {
         byte[] of(SocketChannel channel) throws IOException;
     }
 
-    Dialer(String host, int port, byte[] key, Introduction introduction) {
+    /**
+     * Creates a dialer.
+     *
+     * @param host the host
+     * @param ports the ports, of which the other side listens at one
+     * @param key what members know
+     * @param introduction what this process says
+     */
+    Dialer(String host, List<Integer> ports, byte[] key, Introduction introduction) {
         this.host = host;
-        this.port = port;
+        this.ports = ports;
         this.key = key;
         this.introduction = introduction;
     }
@@ -57,28 +67,45 @@ final class Dialer {
     SocketChannel dial(long deadline, BooleanSupplier stop)
             throws IOException, InterruptedException {
         long pause = MIN_PAUSE_MILLIS;
-        IOException reason = null;
         while (true) {
+            SocketChannel channel = round(deadline);
+            if (channel != null) {
+                return channel;
+            }
+            long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
+            if (left <= 0 || stop.getAsBoolean()) {
+                throw reason;
+            }
+            Thread.sleep(Math.min(left, pause));
+            pause = Math.min(MAX_PAUSE_MILLIS, 2 * pause);
+        }
+    }
+
+    /** Tries all ports, and keeps the reason of the one that came closest. */
+    private SocketChannel round(long deadline) throws InterruptedException {
+        IOException closest = null;
+        boolean closestRefused = false;
+        for (int port : ports) {
             try {
-                return attempt(Math.min(deadline, System.nanoTime() + ATTEMPT_NANOS));
+                return attempt(port, Math.min(deadline, System.nanoTime() + ATTEMPT_NANOS));
             } catch (IOException e) {
                 // an interrupt closes the channel, and would look like a failed attempt
                 if (Thread.interrupted()) {
                     throw new InterruptedException();
                 }
                 // that the time was over says less than what an attempt before it found
-                if (reason == null || !(e instanceof SocketTimeoutException)) {
-                    reason = e;
-                    refused = proved && !(e instanceof SocketTimeoutException);
+                boolean late = e instanceof SocketTimeoutException;
+                if (closest == null || !late && (proved || !closestRefused)) {
+                    closest = e;
+                    closestRefused = proved && !late;
                 }
-                long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
-                if (left <= 0 || stop.getAsBoolean()) {
-                    throw reason;
-                }
-                Thread.sleep(Math.min(left, pause));
-                pause = Math.min(MAX_PAUSE_MILLIS, 2 * pause);
             }
         }
+        if (reason == null || !(closest instanceof SocketTimeoutException)) {
+            reason = closest;
+            refused = closestRefused;
+        }
+        return null;
     }
 
     /** Returns whether it failed because the other side did not take this one's proof. */
@@ -86,7 +113,12 @@ final class Dialer {
         return refused;
     }
 
-    private SocketChannel attempt(long deadline) throws IOException {
+    /** Returns whether it failed because the name of the host is not known. */
+    boolean isUnresolved() {
+        return reason instanceof UnknownHostException;
+    }
+
+    private SocketChannel attempt(int port, long deadline) throws IOException {
         proved = false;
         // asks for the name anew each time: it may not be known yet
         InetSocketAddress address = new InetSocketAddress(host, port);

@@ -6,7 +6,6 @@ import org.slf4j.LoggerFactory;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
-import java.net.NetworkInterface;
 import java.net.UnknownHostException;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
@@ -20,13 +19,6 @@ final class Joining {
 
     private static final Logger logger = LoggerFactory.getLogger(Joining.class);
 
-    private static final String REFUSED =
-            "Process %d was refused by process 0 at %s for %s (%s): is TP_SECRET the same on all"
-                    + " processes?";
-    private static final String UNREACHABLE =
-            "Process %d cannot reach process 0 at %s within %s (%s): see whether process 0 was"
-                    + " started there, and MASTER_ADDR and MASTER_PORT are the same on all"
-                    + " processes";
     private static final int MAX_MEMBER = 8192;
 
     private final LaunchEnvironment environment;
@@ -52,8 +44,8 @@ final class Joining {
             if (environment.processes() == 1) {
                 job = joinAlone();
             } else {
-                checkMaster();
-                job = environment.process() == 0 ? joinAsMaster() : joinMaster();
+                Meeting meeting = new Meeting(environment, options.getSecret(), bound);
+                job = environment.process() == 0 ? joinAsMaster(meeting) : joinMaster(meeting);
             }
             joined = true;
             return job;
@@ -82,40 +74,6 @@ final class Joining {
         }
     }
 
-    private void checkMaster() {
-        boolean master = environment.process() == 0;
-        if (bound == null || !master) {
-            if (environment.masterAddress() == null) {
-                throw new IllegalArgumentException(
-                        "The address of process 0 is not known: set MASTER_ADDR to its host");
-            }
-            if (environment.masterPort() == 0) {
-                throw new IllegalArgumentException(
-                        "The port of process 0 is not known: set MASTER_PORT to a free port of"
-                                + " its host");
-            }
-        }
-        if (options.getSecret() == null && !isLoopback()) {
-            throw new IllegalArgumentException(
-                    ("A job at %s can be reached from other machines and needs a secret: set"
-                                    + " TP_SECRET to the same long random text on all processes")
-                            .formatted(place()));
-        }
-    }
-
-    private boolean isLoopback() {
-        try {
-            if (bound != null && environment.process() == 0) {
-                InetAddress address = bound.socket().getInetAddress();
-                return address != null && address.isLoopbackAddress();
-            }
-            return InetAddress.getByName(environment.masterAddress()).isLoopbackAddress();
-        } catch (UnknownHostException e) {
-            // not known yet, but surely none of this machine's own
-            return false;
-        }
-    }
-
     private Job joinAlone() throws IOException {
         Dialer.closeQuietly(bound);
         Hello own = hello("", 0);
@@ -124,21 +82,20 @@ final class Joining {
         return new Job(0, List.of(own.member()), state, new SoloControl(state), mesh);
     }
 
-    private Job joinAsMaster() throws IOException, InterruptedException {
+    private Job joinAsMaster(Meeting meeting) throws IOException, InterruptedException {
         try (Cleanup cleanup = new Cleanup()) {
-            ServerSocketChannel server = bound == null ? bind() : bound;
+            ServerSocketChannel server = meeting.listen();
             cleanup.add(() -> Dialer.closeQuietly(server));
             InetAddress address = server.socket().getInetAddress();
             InetSocketAddress meshAddress = mesh.listen(address);
             Hello own = hello(address.getHostAddress(), meshAddress.getPort());
             Gathering gathering = new Gathering(own, options, status);
-            byte[] key = Proof.controlKey(options.getSecret());
-            Doorkeeper door = new Doorkeeper(server, key, gathering);
+            Doorkeeper door = new Doorkeeper(server, meeting.controlKey(), gathering);
             cleanup.add(door::close);
             door.start("accept");
-            logger.info("Waiting for {} processes at {}", own.processes() - 1, place());
+            logger.info("Waiting for {} processes at {}", own.processes() - 1, meeting.place());
             awaitAll(gathering, door);
-            Job job = start(gathering, door);
+            Job job = start(meeting.secret(), gathering, door);
             cleanup.keep();
             return job;
         }
@@ -161,12 +118,12 @@ final class Joining {
         }
     }
 
-    private Job start(Gathering gathering, Doorkeeper door) throws IOException {
+    private Job start(byte[] secret, Gathering gathering, Doorkeeper door) throws IOException {
         List<Hello> hellos = gathering.hellos();
         Link[] links = gathering.links();
         List<JobMember> members = hellos.stream().map(Hello::member).toList();
         byte[] nonce = Proof.nonce();
-        mesh.start(Proof.meshKey(options.getSecret(), nonce), options.getTimeout(), hellos);
+        mesh.start(Proof.meshKey(secret, nonce), options.getTimeout(), hellos);
         MasterControl control = new MasterControl(members, links, options, state, status, door);
         if (!gathering.start(control)) {
             String text = "A process ended just when all had come";
@@ -188,39 +145,25 @@ final class Joining {
         return new Welcome(nonce, options.getTimeout(), options.getHeartbeatTimeout(), all);
     }
 
-    private Job joinMaster() throws IOException, InterruptedException {
+    private Job joinMaster(Meeting meeting) throws IOException, InterruptedException {
         try (Cleanup cleanup = new Cleanup()) {
             Hello own = hello("", 0);
-            SocketChannel channel = dial(own);
+            SocketChannel channel =
+                    meeting.dial(
+                            deadline, options.getTimeout(), dialled -> introduce(own, dialled));
             cleanup.add(() -> Dialer.closeQuietly(channel));
-            MemberControl control = new MemberControl(own, place(), state, status);
+            MemberControl control = new MemberControl(own, meeting.place(), state, status);
             long limit = (long) own.processes() * (Job.MAX_EXCHANGE + MAX_MEMBER);
             Link link =
                     new Link(
                             channel, 0, limit, options.getHeartbeatTimeout(), status::get, control);
             Welcome welcome = control.join(link, options);
             mesh.start(
-                    Proof.meshKey(options.getSecret(), welcome.nonce()),
+                    Proof.meshKey(meeting.secret(), welcome.nonce()),
                     welcome.timeout(),
                     welcome.members());
             cleanup.keep();
             return new Job(own.process(), welcome.jobMembers(), state, control, mesh);
-        }
-    }
-
-    private SocketChannel dial(Hello own) throws InterruptedException {
-        Dialer dialer =
-                new Dialer(
-                        environment.masterAddress(),
-                        environment.masterPort(),
-                        Proof.controlKey(options.getSecret()),
-                        channel -> introduce(own, channel));
-        try {
-            return dialer.dial(deadline, () -> false);
-        } catch (IOException e) {
-            String text = dialer.isRefused() ? REFUSED : UNREACHABLE;
-            String time = Texts.time(options.getTimeout());
-            throw failure(text.formatted(own.process(), place(), time, Dialer.reason(e)), e);
         }
     }
 
@@ -229,32 +172,6 @@ final class Joining {
         InetSocketAddress here = (InetSocketAddress) channel.getLocalAddress();
         InetSocketAddress listens = mesh.listen(here.getAddress());
         return own.at(here.getAddress().getHostAddress(), listens.getPort()).encode();
-    }
-
-    private ServerSocketChannel bind() {
-        int port = environment.masterPort();
-        try {
-            return MasterPort.bind(localAddress(), port);
-        } catch (IOException e) {
-            String text =
-                    "Process 0 cannot listen at %s (%s): end what uses port %d, or set MASTER_PORT"
-                            + " to a free port on all processes";
-            throw failure(text.formatted(place(), Dialer.reason(e), port), e);
-        }
-    }
-
-    /** Returns the master's address if it is one of this machine, or else {@code null} for all. */
-    private InetAddress localAddress() throws IOException {
-        try {
-            InetAddress address = InetAddress.getByName(environment.masterAddress());
-            boolean local =
-                    address.isLoopbackAddress()
-                            || NetworkInterface.getByInetAddress(address) != null;
-            return local ? address : null;
-        } catch (UnknownHostException e) {
-            // the name of a service, known only to those who look from elsewhere
-            return null;
-        }
     }
 
     private Hello hello(String meshHost, int meshPort) {
@@ -277,13 +194,6 @@ final class Joining {
             // a machine that does not know itself
             return "unknown-host";
         }
-    }
-
-    private String place() {
-        if (bound != null && environment.process() == 0) {
-            return Texts.address((InetSocketAddress) bound.socket().getLocalSocketAddress());
-        }
-        return Texts.address(environment.masterAddress(), environment.masterPort());
     }
 
     private JobFailedException failure(String text, Exception cause) {

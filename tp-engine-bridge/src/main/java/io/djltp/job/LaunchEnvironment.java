@@ -1,6 +1,7 @@
 package io.djltp.job;
 
 import java.util.Map;
+import java.util.Objects;
 import java.util.Optional;
 
 /**
@@ -13,6 +14,9 @@ import java.util.Optional;
  * @param localProcess the number of this process on its machine, from 0
  * @param masterAddress the host on which process 0 runs, or {@code null} if unknown
  * @param masterPort the port at which process 0 listens, or 0 if unknown
+ * @param run what tells this run of the job from all other runs and jobs, the same text in all its
+ *     processes; empty if the launcher has no name for it. Process 0 of a run that has one may
+ *     listen at another port if {@code masterPort} is taken, and is found there
  */
 public record LaunchEnvironment(
         String launcher,
@@ -20,8 +24,11 @@ public record LaunchEnvironment(
         int processes,
         int localProcess,
         String masterAddress,
-        int masterPort) {
+        int masterPort,
+        String run) {
 
+    private static final String SLURM = "Slurm";
+    private static final String LOOPBACK = "127.0.0.1";
     private static final String MASTER_ADDR = "MASTER_ADDR";
     private static final String MASTER_PORT = "MASTER_PORT";
     private static final int MAX_PORT = 65535;
@@ -36,8 +43,10 @@ public record LaunchEnvironment(
      * @param localProcess the number of this process on its machine
      * @param masterAddress the host on which process 0 runs, or {@code null} if unknown
      * @param masterPort the port at which process 0 listens, or 0 if unknown
+     * @param run what tells this run of the job from all others, or empty
      */
     public LaunchEnvironment {
+        Objects.requireNonNull(run, "run");
         if (processes < 1 || process < 0 || process >= processes) {
             throw new IllegalArgumentException(
                     "Process %d of %d does not exist: number the processes from 0 to %d"
@@ -48,6 +57,26 @@ public record LaunchEnvironment(
                     "The master's port %d is not one: give a port from 1 to %d, or 0 if unknown"
                             .formatted(masterPort, MAX_PORT));
         }
+    }
+
+    /**
+     * Creates what a launcher said that has no name for the run.
+     *
+     * @param launcher the launcher
+     * @param process the number of this process
+     * @param processes the number of processes
+     * @param localProcess the number of this process on its machine
+     * @param masterAddress the host on which process 0 runs, or {@code null} if unknown
+     * @param masterPort the port at which process 0 listens, or 0 if unknown
+     */
+    public LaunchEnvironment(
+            String launcher,
+            int process,
+            int processes,
+            int localProcess,
+            String masterAddress,
+            int masterPort) {
+        this(launcher, process, processes, localProcess, masterAddress, masterPort, "");
     }
 
     /**
@@ -85,7 +114,38 @@ public record LaunchEnvironment(
             throw missing(
                     MASTER_PORT, "WORLD_SIZE=" + processes, "to a free port of the host of RANK 0");
         }
-        return new LaunchEnvironment("torchrun", process, processes, local, trim(address), port);
+        String run = torchrunRun(environment);
+        if (!run.isEmpty()) {
+            if (environment.get("WORLD_SIZE").equals(environment.get("LOCAL_WORLD_SIZE"))) {
+                // all on this machine, whose name may stand for an address that others reach
+                address = LOOPBACK;
+            }
+            if ("true".equalsIgnoreCase(environment.get("TORCHELASTIC_USE_AGENT_STORE"))) {
+                // torchrun's own agent listens there
+                port = MasterPort.derive(run);
+            }
+        }
+        return new LaunchEnvironment(
+                "torchrun", process, processes, local, trim(address), port, run);
+    }
+
+    /**
+     * Returns the name of the run: that of torchrun ("none" for all to whom none was given), the
+     * port, which no other agent of the host has, and how often it was started anew. The agents of
+     * several machines count that for themselves, and not always alike.
+     */
+    private static String torchrunRun(Map<String, String> environment) {
+        if (!isSet(environment, "TORCHELASTIC_RUN_ID")) {
+            return "";
+        }
+        String run =
+                "torchrun "
+                        + environment.get("TORCHELASTIC_RUN_ID")
+                        + " "
+                        + environment.get(MASTER_PORT);
+        return "1".equals(environment.get("GROUP_WORLD_SIZE"))
+                ? run + " " + environment.get("TORCHELASTIC_RESTART_COUNT")
+                : run;
     }
 
     private static LaunchEnvironment openMpi(Map<String, String> environment) {
@@ -104,7 +164,9 @@ public record LaunchEnvironment(
         int local = localIndex(environment, "SLURM_LOCALID");
         String address = trim(environment.get(MASTER_ADDR));
         if (address == null) {
-            address = slurmMaster(environment);
+            // of a step on one machine nobody needs to know the name
+            boolean one = "1".equals(trim(environment.get("SLURM_STEP_NUM_NODES")));
+            address = one ? LOOPBACK : slurmMaster(environment);
         }
         if (address == null && processes > 1) {
             throw missing(
@@ -113,10 +175,18 @@ public record LaunchEnvironment(
                     "by starting with srun, or set MASTER_ADDR to the host of task 0");
         }
         int port = port(environment);
+        String run = "";
         if (port == 0 && isSet(environment, "SLURM_JOB_ID")) {
-            port = SLURM_PORTS + (int) (jobId(environment) % SLURM_PORTS);
+            long job = jobId(environment);
+            port = SLURM_PORTS + (int) (job % SLURM_PORTS);
+            // the steps of a job may run at the same time
+            run = "Slurm " + job + "." + environment.get("SLURM_STEP_ID");
         }
-        return new LaunchEnvironment("Slurm", process, processes, local, address, port);
+        return new LaunchEnvironment(SLURM, process, processes, local, address, port, run);
+    }
+
+    boolean isSlurm() {
+        return launcher.equals(SLURM);
     }
 
     private static String slurmMaster(Map<String, String> environment) {

@@ -4,6 +4,10 @@ import java.io.IOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.nio.channels.ServerSocketChannel;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Random;
+import java.util.Set;
 
 /**
  * The port at which process 0 of a job listens, for launchers that do not say one.
@@ -16,7 +20,41 @@ public final class MasterPort {
     /** How many connections may wait for the thread that accepts them. */
     static final int BACKLOG = 1024;
 
+    /** Below the ports that systems give out for connections, and away from those of services. */
+    private static final int FIRST_DERIVED = 20_000;
+
+    private static final int DERIVED = 10_000;
+    private static final int MAX_CANDIDATES = 5;
+
     private MasterPort() {}
+
+    /**
+     * Returns the ports at which process 0 of a run may listen: that of the launcher, and if the
+     * launcher names the run, some more in case that is taken. All processes find the same ones,
+     * without talking; that a run listens at one of them, and not another, shows the proof.
+     */
+    static List<Integer> candidates(LaunchEnvironment environment) {
+        if (environment.run().isEmpty()) {
+            return List.of(environment.masterPort());
+        }
+        Set<Integer> ports = new LinkedHashSet<>();
+        ports.add(environment.masterPort());
+        // the numbers of this class are the same in every Java
+        Random random = new Random(environment.run().hashCode());
+        while (ports.size() < MAX_CANDIDATES) {
+            ports.add(next(random));
+        }
+        return List.copyOf(ports);
+    }
+
+    /** Returns the first port for a run whose launcher says none. */
+    static int derive(String run) {
+        return next(new Random(run.hashCode()));
+    }
+
+    private static int next(Random random) {
+        return FIRST_DERIVED + random.nextInt(DERIVED);
+    }
 
     /**
      * Binds a free port.

@@ -161,7 +161,7 @@ final class Mesh implements Doorkeeper.Guest {
                 Dialer dialer =
                         new Dialer(
                                 address.getHostString(),
-                                address.getPort(),
+                                List.of(address.getPort()),
                                 key,
                                 channel -> seat.encode());
                 try {

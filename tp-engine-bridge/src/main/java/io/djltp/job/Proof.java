@@ -34,19 +34,21 @@ final class Proof {
     /** The first bytes of both sides: what this is, and the version of the protocol. */
     private static final byte[] HELLO = "DJLTPJ\0\1".getBytes(StandardCharsets.US_ASCII);
 
-    private static final byte[] NO_SECRET = "djltp: no secret".getBytes(StandardCharsets.US_ASCII);
     private static final SecureRandom random = new SecureRandom();
 
     private Proof() {}
 
-    /** Returns the key of the control connections. */
-    static byte[] controlKey(byte[] secret) {
-        return hmac(secret == null ? NO_SECRET : secret, bytes("control"));
+    /**
+     * Returns the key of the control connections in one run of a job, see {@link
+     * LaunchEnvironment}.
+     */
+    static byte[] controlKey(byte[] secret, String run) {
+        return hmac(secret, bytes("control"), run.getBytes(StandardCharsets.UTF_8));
     }
 
     /** Returns the key of the connections between the ranks of one job. */
     static byte[] meshKey(byte[] secret, byte[] jobNonce) {
-        return hmac(secret == null ? NO_SECRET : secret, bytes("mesh"), jobNonce);
+        return hmac(secret, bytes("mesh"), jobNonce);
     }
 
     static byte[] hello() {

@@ -15,6 +15,7 @@ import java.util.concurrent.TimeUnit;
  */
 public final class ForkedJvm {
 
+    private final List<String> command = new ArrayList<>();
     private final List<String> options = new ArrayList<>();
     private final Map<String, String> environment = new java.util.HashMap<>();
     private String classPath = System.getProperty("java.class.path");
@@ -62,6 +63,17 @@ public final class ForkedJvm {
     }
 
     /**
+     * Runs it as the user nobody, which only root can.
+     *
+     * @param classes a folder of classes and jars that all users can read
+     */
+    public void asNobody(Path classes) {
+        command.addAll(
+                List.of("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"));
+        classPath = classes + java.io.File.pathSeparator + classes.resolve("*");
+    }
+
+    /**
      * Runs a main class to its end.
      *
      * @param main the class
@@ -71,7 +83,6 @@ public final class ForkedJvm {
      * @throws InterruptedException if the time of the test is over
      */
     public Result run(Class<?> main, String... arguments) throws IOException, InterruptedException {
-        List<String> command = new ArrayList<>();
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
         command.addAll(options);
         command.addAll(List.of("-cp", classPath, main.getName()));

@@ -20,7 +20,7 @@ import java.util.concurrent.TimeUnit;
 /** Only who proves that it knows the key is let in, and who is slow is dropped. */
 public class DoorkeeperTest {
 
-    private static final byte[] KEY = Proof.controlKey(new byte[] {1, 2, 3});
+    private static final byte[] KEY = Proof.controlKey(new byte[] {1, 2, 3}, "");
     private static final byte[] PAYLOAD = {9, 8, 7};
 
     private final BlockingQueue<byte[]> guests = new LinkedBlockingQueue<>();
@@ -120,7 +120,7 @@ public class DoorkeeperTest {
     }
 
     private void dial() throws Exception {
-        Dialer dialer = new Dialer(Jobs.LOOPBACK, port, KEY, channel -> PAYLOAD);
+        Dialer dialer = new Dialer(Jobs.LOOPBACK, List.of(port), KEY, channel -> PAYLOAD);
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(5);
         dialer.dial(deadline, () -> false).close();
     }

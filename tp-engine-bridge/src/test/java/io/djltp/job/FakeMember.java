@@ -3,6 +3,7 @@ package io.djltp.job;
 import java.net.StandardSocketOptions;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
+import java.util.List;
 import java.util.concurrent.TimeUnit;
 
 /** A member that speaks the protocol, and does with it what a real one would not. */
@@ -10,10 +11,10 @@ final class FakeMember {
 
     private FakeMember() {}
 
-    /** Connects to the master of a job without a secret. */
+    /** Connects to the master of a job that was given no secret. */
     static SocketChannel connect(int port, Hello hello) throws Exception {
-        Dialer dialer =
-                new Dialer(Jobs.LOOPBACK, port, Proof.controlKey(null), channel -> hello.encode());
+        byte[] key = Proof.controlKey(LocalSecret.ofUser().get(), "");
+        Dialer dialer = new Dialer(Jobs.LOOPBACK, List.of(port), key, channel -> hello.encode());
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(10);
         SocketChannel channel = dialer.dial(deadline, () -> false);
         channel.setOption(StandardSocketOptions.TCP_NODELAY, true);

@@ -5,6 +5,7 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 
@@ -63,6 +64,58 @@ public class LaunchEnvironmentTest {
                                 found.masterAddress(),
                                 found.masterPort()),
                 expected);
+    }
+
+    /**
+     * The agent of torchrun and the steps of a Slurm job: where to meet, and what tells runs apart.
+     */
+    @DataProvider
+    static Object[][] runs() {
+        String torch =
+                "RANK=1 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=29500 TORCHELASTIC_RUN_ID=none"
+                        + " TORCHELASTIC_RESTART_COUNT=2";
+        String slurm = "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_STEP_NODELIST=n1 SLURM_JOB_ID=7";
+        return new Object[][] {
+            {"RANK=1 WORLD_SIZE=4 LOCAL_WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=7", "h 7 ''"},
+            {torch, "h 29500 'torchrun none 29500'"},
+            {torch + " LOCAL_WORLD_SIZE=2", "h 29500 'torchrun none 29500'"},
+            {
+                torch + " LOCAL_WORLD_SIZE=4 GROUP_WORLD_SIZE=1",
+                "127.0.0.1 29500 'torchrun none 29500 2'"
+            },
+            {torch + " TORCHELASTIC_USE_AGENT_STORE=False", "h 29500 'torchrun none 29500'"},
+            {torch + " TORCHELASTIC_USE_AGENT_STORE=True", "h 23288 'torchrun none 29500'"},
+            {
+                torch + " TORCHELASTIC_USE_AGENT_STORE=True GROUP_WORLD_SIZE=1",
+                "h 26881 'torchrun none 29500 2'"
+            },
+            {slurm + " SLURM_STEP_ID=3", "n1 20007 'Slurm 7.3'"},
+            {slurm + " SLURM_STEP_ID=3 MASTER_PORT=99", "n1 99 ''"},
+            {slurm + " SLURM_STEP_ID=3 SLURM_STEP_NUM_NODES=2", "n1 20007 'Slurm 7.3'"},
+            {slurm + " SLURM_STEP_ID=3 SLURM_STEP_NUM_NODES=1", "127.0.0.1 20007 'Slurm 7.3'"},
+            {slurm + " SLURM_STEP_NUM_NODES=1 MASTER_ADDR=m MASTER_PORT=99", "m 99 ''"},
+        };
+    }
+
+    @Test(dataProvider = "runs", timeOut = 10_000)
+    public void aRunHasAPlaceOfItsOwn(String variables, String expected) {
+        LaunchEnvironment found = LaunchEnvironment.detect(parse(variables)).orElseThrow();
+        String place = found.masterAddress() + " " + found.masterPort() + " '" + found.run() + "'";
+        Assert.assertEquals(place, expected);
+    }
+
+    @Test(timeOut = 10_000)
+    public void aRunHasSeveralPortsThatAllOfItsProcessesKnow() {
+        LaunchEnvironment named =
+                new LaunchEnvironment("torchrun", 1, 2, 0, "h", 29_500, "torchrun none 29500");
+        LaunchEnvironment master =
+                new LaunchEnvironment("torchrun", 0, 2, 0, "h", 29_500, "torchrun none 29500");
+        List<Integer> ports = MasterPort.candidates(named);
+        // the numbers do not depend on the version of Java, which may differ between machines
+        Assert.assertEquals(ports, List.of(29_500, 23_288, 22_718, 29_760, 25_792));
+        Assert.assertEquals(MasterPort.candidates(master), ports);
+        LaunchEnvironment unnamed = new LaunchEnvironment("torchrun", 1, 2, 0, "h", 29_500);
+        Assert.assertEquals(MasterPort.candidates(unnamed), List.of(29_500));
     }
 
     @DataProvider

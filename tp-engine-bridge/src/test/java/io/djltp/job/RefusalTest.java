@@ -264,12 +264,15 @@ public class RefusalTest {
         Jobs.assertMatches(
                 failures.get(0),
                 "process 1 of 2 did not come .* \\(\\d+ attempts had another secret\\)");
-        for (JobFailedException failure : failures.subList(1, 3)) {
-            Jobs.assertMatches(
-                    failure,
-                    "Process 1 was refused by process 0 at 127.0.0.1:\\d+ for 500 ms \\(.*\\): is"
-                            + " TP_SECRET the same on all processes\\?");
-        }
+        String refused =
+                "Process 1 was refused by process 0 at 127.0.0.1:\\d+ for 500 ms \\(.*\\): ";
+        Jobs.assertMatches(failures.get(1), refused + "is TP_SECRET the same on all processes\\?");
+        Jobs.assertMatches(
+                failures.get(2),
+                refused
+                        + "without TP_SECRET all processes of a job on loopback must be of one"
+                        + " user; otherwise set TP_SECRET to the same long random text on all"
+                        + " processes");
     }
 
     /** A master that does not know the secret gets nothing from a member. */
@@ -310,6 +313,50 @@ public class RefusalTest {
                         IllegalArgumentException.class,
                         () -> Job.join(Jobs.environment(0, 2, port), Jobs.options(2).build(), all));
         Jobs.assertMatches(e, "A job at .* needs a secret: .*");
+    }
+
+    /** The cause comes first: a name that is not known, and then what else is missing. */
+    @Test(timeOut = 60_000)
+    public void aNameThatDoesNotResolveIsNamed() throws Exception {
+        for (int process = 0; process < 2; process++) {
+            LaunchEnvironment slurm = slurm(process);
+            IllegalArgumentException e =
+                    Assert.expectThrows(
+                            IllegalArgumentException.class,
+                            () -> Job.join(slurm, Jobs.options(2).build()));
+            Jobs.assertMatches(
+                    e,
+                    "Process 0 is to be at n1.invalid:20007, and the name 'n1.invalid' does not"
+                            + " resolve on this machine: set MASTER_ADDR to an address of the"
+                            + " machine of process 0 \\(the NodeAddr of scontrol show node"
+                            + " n1.invalid\\), or add the name to /etc/hosts. A job that other"
+                            + " machines can reach needs a secret, too: set TP_SECRET to .*");
+        }
+        JobOptions options =
+                Jobs.options(2).optSecret(SECRET).optTimeout(Duration.ofMinutes(5)).build();
+        JobFailedException e =
+                Assert.expectThrows(JobFailedException.class, () -> Job.join(slurm(1), options));
+        Jobs.assertMatches(
+                e,
+                "Process 1 cannot reach process 0 at n1.invalid:20007.* within 11 s \\(unknown host"
+                        + " n1.invalid\\): the name 'n1.invalid' does not resolve on this machine:"
+                        + " set MASTER_ADDR to .*");
+    }
+
+    private static LaunchEnvironment slurm(int process) {
+        Map<String, String> variables =
+                Map.of(
+                        "SLURM_PROCID",
+                        "" + process,
+                        "SLURM_NTASKS",
+                        "2",
+                        "SLURM_JOB_ID",
+                        "7",
+                        "SLURM_STEP_NUM_NODES",
+                        "2",
+                        "SLURM_STEP_NODELIST",
+                        "n1.invalid,n2.invalid");
+        return LaunchEnvironment.detect(variables).orElseThrow();
     }
 
     /** With a secret, it may be any address: here the wildcard, and the secret is in a file. */

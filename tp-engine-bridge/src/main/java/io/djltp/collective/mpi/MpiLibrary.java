@@ -69,6 +69,7 @@ public final class MpiLibrary {
         if (instance == null) {
             String name = name();
             MpiSignals.leaveToJava();
+            MpiEnd.askNotToWait();
             NativeLibrary library = open(name);
             checkKind(name, symbol -> has(library, symbol));
             checkPointers(Native.POINTER_SIZE);

@@ -92,6 +92,25 @@ public final class MpiWorld implements AutoCloseable {
         return environment.containsKey("OMPI_COMM_WORLD_SIZE");
     }
 
+    /**
+     * Says why MPI would end a process that starts it: {@code srun} has started it, without what
+     * MPI finds its processes by.
+     *
+     * @param environment the environment variables
+     * @return the reason, or {@code null} if MPI can be started
+     */
+    public static String refusal(Map<String, String> environment) {
+        boolean srun = environment.containsKey("SLURM_PROCID");
+        boolean mpi =
+                launchedByMpi(environment)
+                        || environment.containsKey("PMIX_RANK")
+                        || environment.containsKey("PMI_RANK");
+        return srun && !mpi
+                ? "srun has started this process without MPI: use tcp, or start with mpirun or"
+                        + " srun --mpi=pmix"
+                : null;
+    }
+
     private static boolean init(Memory memory, long address) {
         check(MpiFunctions.MPI_Finalized(address), "MPI_Finalized");
         if (memory.getInt(0) != 0) {
@@ -303,8 +322,8 @@ public final class MpiWorld implements AutoCloseable {
     }
 
     /**
-     * Ends MPI, if all communicators were closed and nothing has failed. Waits for the other
-     * processes to do the same.
+     * Ends MPI, if all communicators were closed and nothing has failed. May wait for the other
+     * processes to do the same, see {@link MpiEnd}.
      */
     @Override
     public synchronized void close() {

@@ -122,4 +122,18 @@ public class MpiLibraryTest {
         }
         Assert.assertEquals(hashes.size(), 20_000);
     }
+
+    /** Open MPI ends a process that starts it there. */
+    @Test
+    public void srunWithoutMpiIsARefusal() {
+        Map<String, String> srun = Map.of("SLURM_PROCID", "0");
+        Assert.assertEquals(
+                MpiWorld.refusal(srun),
+                "srun has started this process without MPI: use tcp, or start with mpirun or srun"
+                        + " --mpi=pmix");
+        Assert.assertNull(MpiWorld.refusal(Map.of()));
+        for (String name : new String[] {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"}) {
+            Assert.assertNull(MpiWorld.refusal(Map.of("SLURM_PROCID", "0", name, "1")));
+        }
+    }
 }

@@ -1,0 +1,120 @@
+package io.djltp.examples.train;
+
+import io.djltp.examples.ForkedTp;
+
+import org.testng.Assert;
+import org.testng.SkipException;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Stream;
+
+/** {@code tp train} as torchrun starts it: the real one where there is one, and one played here. */
+public class LaunchersTest {
+
+    private static final String PYTHON = "/usr/bin/python3";
+
+    private Path folder;
+
+    @BeforeClass
+    public void createFolder() throws IOException {
+        folder = Files.createTempDirectory("tp-launchers");
+    }
+
+    @AfterClass
+    public void deleteFolder() throws IOException {
+        try (Stream<Path> files = Files.walk(folder)) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
+                Files.delete(file);
+            }
+        }
+    }
+
+    /**
+     * The agent holds the port and sets the variables, as that of torchrun does without options.
+     */
+    @Test(timeOut = 240_000)
+    public void theAgentListensAtMasterPort() throws Exception {
+        List<ForkedTp> processes = new ArrayList<>();
+        try (ServerSocket agent = new ServerSocket(0, 50, InetAddress.getLoopbackAddress())) {
+            for (int i = 0; i < 2; i++) {
+                Map<String, String> variables = new HashMap<>();
+                variables.put("RANK", "" + i);
+                variables.put("LOCAL_RANK", "" + i);
+                variables.put("WORLD_SIZE", "2");
+                variables.put("LOCAL_WORLD_SIZE", "2");
+                variables.put("GROUP_WORLD_SIZE", "1");
+                variables.put("MASTER_ADDR", "127.0.0.1");
+                variables.put("MASTER_PORT", "" + agent.getLocalPort());
+                variables.put("TORCHELASTIC_RUN_ID", "none");
+                variables.put("TORCHELASTIC_RESTART_COUNT", "0");
+                variables.put("TORCHELASTIC_USE_AGENT_STORE", "True");
+                processes.add(ForkedTp.start(variables, arguments("agent")));
+            }
+            for (ForkedTp process : processes) {
+                ForkedTp.Result result = process.await();
+                Assert.assertEquals(result.status(), 0, result.toString());
+            }
+        } finally {
+            for (ForkedTp process : processes) {
+                process.close();
+            }
+        }
+    }
+
+    @DataProvider
+    public Object[][] rendezvous() {
+        return new Object[][] {
+            {"static", List.of("--master_port", "{port}")},
+            {"standalone", List.of("--standalone")},
+            {"c10d", List.of("--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:{port}")},
+        };
+    }
+
+    @Test(dataProvider = "rendezvous", timeOut = 240_000)
+    public void realTorchrun(String name, List<String> options) throws Exception {
+        skipWithoutTorchrun();
+        List<String> command = new ArrayList<>();
+        command.addAll(List.of(PYTHON, "-m", "torch.distributed.run", "--no_python"));
+        command.addAll(List.of("-r", "1", "-t", "1", "--nproc_per_node", "2"));
+        for (String option : options) {
+            command.add(option.replace("{port}", "" + ForkedTp.freePort()));
+        }
+        try (ForkedTp torchrun = ForkedTp.launched(command, arguments(name))) {
+            ForkedTp.Result result = torchrun.await();
+            Assert.assertEquals(result.status(), 0, result.toString());
+            Assert.assertTrue(result.out().contains("The model is saved"), result.toString());
+        }
+    }
+
+    private static void skipWithoutTorchrun() throws Exception {
+        String remedy = "There is no torchrun: apt-get install python3-torch (650 MB)";
+        if (!Files.isExecutable(Path.of(PYTHON))) {
+            throw new SkipException(remedy);
+        }
+        ProcessBuilder search = new ProcessBuilder(PYTHON, "-c", "import torch.distributed.run");
+        search.redirectErrorStream(true).redirectOutput(ProcessBuilder.Redirect.DISCARD);
+        if (search.start().waitFor() != 0) {
+            throw new SkipException(remedy);
+        }
+    }
+
+    private List<String> arguments(String name) {
+        List<String> arguments = new ArrayList<>(List.of("train", "--tp", "2", "--steps", "2"));
+        arguments.addAll(List.of("--dim", "8", "--batch", "32", "--seed", "7", "--timeout", "60"));
+        arguments.addAll(List.of("--out", folder.resolve(name).toString()));
+        return arguments;
+    }
+}
