@@ -12,6 +12,7 @@ import ai.djl.util.Preconditions;
 import io.djltp.bridge.RegionMappings;
 import io.djltp.mesh.ParallelContext;
 import io.djltp.mesh.ParallelMode;
+import io.djltp.sharding.HeldParameters;
 import io.djltp.sharding.RankParameterStore;
 import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.WeightSource;
@@ -70,6 +71,9 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
             PairList<String, Object> params) {
         NDArray input = inputs.singletonOrThrow();
         ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        if (context == null) {
+            HeldParameters.checkWhole(weight(), getClass().getSimpleName());
+        }
         NDArray weight = parameterStore.getValue(weight(), input.getDevice(), training);
         NDArray bias = parameterStore.getValue(bias(), input.getDevice(), training);
         boolean alone = context == null || context.getTensorGroup().getSize() == 1;
@@ -174,6 +178,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
     @Override
     public void saveParameters(DataOutputStream os) throws IOException {
         if (weightSource == null) {
+            HeldParameters.checkWhole(weight(), "What is saved of " + getClass().getSimpleName());
             super.saveParameters(os);
             return;
         }

@@ -26,6 +26,8 @@ import io.djltp.sharding.RankParameterStore;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.io.IOException;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Predicate;
@@ -54,8 +56,9 @@ import java.util.function.Predicate;
  * io.djltp.loss.VocabParallelAccuracy}. Optimizers are those that DJL supports on PyTorch: SGD with
  * and without momentum, Adam, AdamW. Parameters that were frozen stay frozen.
  *
- * <p>While the trainer is open, the model's parameters that are cut hold no values, but {@code
- * model.save} gathers them; {@link #close()} puts the trained weights into the model.
+ * <p>While the trainer is open, the model's parameters that are cut hold no values, and a predictor
+ * of the model throws; {@link #save} and {@code model.save} gather them, and {@link #close()} puts
+ * the trained weights into the model.
  */
 public class ParallelTrainer extends Trainer {
 
@@ -67,7 +70,11 @@ public class ParallelTrainer extends Trainer {
     private final ParallelForward forwardPass;
     private final RankPool ranks;
     private final ParallelParameters parameters;
+    private final DriftCheck driftCheck;
+    private final RunningBuffers buffers;
+    private final Model savedModel;
     private final List<ParallelOutput> pending = new ArrayList<>();
+    private RemoteShards remoteShards; // where other processes hold parts of the model
     private long steps;
     private boolean initialized;
     private boolean hasGradients;
@@ -79,6 +86,7 @@ public class ParallelTrainer extends Trainer {
      * @param model the model to train; its block describes the whole network
      * @param trainingConfig DJL's training configuration; its devices are not used
      * @param parallelConfig the ranks
+     * @throws IllegalStateException if another open {@code ParallelTrainer} trains the model
      */
     public ParallelTrainer(
             Model model, TrainingConfig trainingConfig, ParallelConfig parallelConfig) {
@@ -88,6 +96,10 @@ public class ParallelTrainer extends Trainer {
         ranks = new RankPool(parallelConfig);
         parameters =
                 new ParallelParameters(model.getBlock(), model.getNDManager(), getManager(), ranks);
+        parameters.setSaving(this::beforeSave);
+        driftCheck = new DriftCheck(ranks, parameters);
+        buffers = new RunningBuffers(ranks, parameters);
+        savedModel = AtomicSave.savedBy(model, this::save);
         updates = new RankUpdate(parameters, optimizer);
         for (int i = 0; i < ranks.size(); i++) {
             ranks.getContext(i).setRowSparse(updates.isRowSparse());
@@ -105,6 +117,7 @@ public class ParallelTrainer extends Trainer {
             throw new IllegalStateException(
                     "You must set a block for the model before creating a new trainer");
         }
+        ParallelParameters.checkFree(model.getBlock());
         for (Pair<Initializer, Predicate<Parameter>> pair : config.getInitializers()) {
             if (pair.getKey() != null && pair.getValue() != null) {
                 model.getBlock().setInitializer(pair.getKey(), pair.getValue());
@@ -136,6 +149,15 @@ public class ParallelTrainer extends Trainer {
                     "MIXED mode needs a layer where the data-parallel body ends and the"
                             + " tensor-parallel head begins: build it with"
                             + " optBatchShardedInput(true)");
+        }
+        if (ranks.isDistributed() && !initialized && !parameters.getCut().isEmpty()) {
+            remoteShards =
+                    new RemoteShards(
+                            parallelConfig.getJob(),
+                            parallelConfig.getTimeout(),
+                            parameters,
+                            driftCheck);
+            parameters.setRemoteShards(remoteShards);
         }
         initialized = true;
     }
@@ -174,8 +196,13 @@ public class ParallelTrainer extends Trainer {
             initialize(data.getShapes());
         }
         BatchPart.check(parallelConfig.getMode(), data, ranks.getWorldSize());
-        if (training && isDriftCheckDue(steps + 1)) {
-            new DriftCheck(ranks, parameters).runOnBatch(steps + 1, data, labels);
+        if (training && parallelConfig.isDriftCheckDue(steps + 1)) {
+            driftCheck.runOnBatch(steps + 1, data, labels);
+        }
+        if (training) {
+            buffers.change();
+        } else {
+            buffers.equalize();
         }
         NDManager manager = data.head().getManager().newSubManager();
         pending.removeIf(output -> !output.isPending());
@@ -231,6 +258,9 @@ public class ParallelTrainer extends Trainer {
         }
         long begin = System.nanoTime();
         List<Parameter> trained = parameters.getTrained();
+        if (remoteShards != null) {
+            remoteShards.getService().beginStep();
+        }
         ranks.run(
                 context -> {
                     updates.run(context, trained);
@@ -240,15 +270,66 @@ public class ParallelTrainer extends Trainer {
         pending.clear();
         hasGradients = false;
         steps++;
-        if (isDriftCheckDue(steps)) {
-            new DriftCheck(ranks, parameters).run(steps);
+        if (remoteShards != null) {
+            remoteShards.getService().endStep(steps);
+        }
+        buffers.equalizeAfterStep(Long.bitCount(steps) == 1);
+        if (parallelConfig.isDriftCheckDue(steps)) {
+            driftCheck.run(steps);
         }
         addMetric("step", begin);
     }
 
-    private boolean isDriftCheckDue(long step) {
-        int interval = parallelConfig.getDriftCheckSteps();
-        return interval > 0 && step % interval == 0;
+    /**
+     * Returns the model. Its {@code save} is {@link #save}, which listeners such as {@code
+     * SaveModelTrainingListener} call.
+     *
+     * @return the model
+     */
+    @Override
+    public Model getModel() {
+        return savedModel == null ? super.getModel() : savedModel;
+    }
+
+    /**
+     * Saves the model as it is after the last step, in DJL's format. A file that is there is
+     * replaced when the new one is complete, and left alone if it cannot be completed. The file is
+     * written by the process of rank 0 alone; the others may call this too, or not, and do not wait
+     * for it.
+     *
+     * @param folder the folder
+     * @param name the name of the model, or {@code null} for its own
+     * @throws IOException if the file cannot be written
+     * @throws IllegalStateException in a job of several processes, if it is called between a
+     *     forward pass and its step, or another process does not send its part
+     */
+    public void save(Path folder, String name) throws IOException {
+        if (parallelConfig.getJob() != null && parallelConfig.getJob().getProcess() != 0) {
+            return;
+        }
+        if (!closed && initialized) {
+            beforeSave();
+        }
+        AtomicSave.save(super.getModel(), folder, name);
+    }
+
+    /** What is saved must be the weights after one step, and the same on all ranks. */
+    private void beforeSave() {
+        if (remoteShards != null
+                && (hasGradients || pending.stream().anyMatch(ParallelOutput::isPending))) {
+            throw new IllegalStateException(
+                    "While ranks of several processes train the model, it can be saved between two"
+                            + " steps only, when all of them have the weights of the same step: save"
+                            + " it after step(), and not between forward(...) and step()");
+        }
+        if (!parallelConfig.isDriftChecked() || !driftCheck.isDue(steps) || ranks.isOver()) {
+            return;
+        }
+        if (remoteShards != null) {
+            driftCheck.check(steps, remoteShards.checksums());
+        } else if (!ranks.isDistributed()) {
+            driftCheck.run(steps);
+        }
     }
 
     /**
@@ -319,20 +400,37 @@ public class ParallelTrainer extends Trainer {
             if (handedBack) {
                 handBackDistributed();
             }
+            // afterwards: weights that have drifted apart are not lost
+            if (parallelConfig.isDriftChecked() && driftCheck.isDue(steps) && !ranks.isOver()) {
+                driftCheck.run(steps);
+            }
         } finally {
+            if (remoteShards != null) {
+                remoteShards.close();
+            }
             end(handedBack);
         }
     }
 
     /** The shards of other processes can be had only while the ranks run. */
     private void handBackDistributed() {
+        if (!getManager().isOpen()) {
+            return; // the model was closed before
+        }
         if (initialized && ranks.isOver()) {
             logger.error(
                     "The job has failed: the shards of other processes are lost, and {} does not"
                             + " hold its weights",
                     getModel().getName());
-        } else if (initialized && getManager().isOpen()) {
+            parameters.lose();
+            return;
+        }
+        try {
+            buffers.equalize();
             parameters.handBack();
+        } catch (RuntimeException e) {
+            parameters.lose();
+            throw e;
         }
     }
 
@@ -341,11 +439,12 @@ public class ParallelTrainer extends Trainer {
         if (!ranks.isStopped()) {
             // a rank is still computing: what it uses must not be freed under it
             logger.error("A rank of {} does not stop; its memory is lost", getModel().getName());
+            parameters.lose();
             return;
         }
         try {
             // before the listeners: one of them may save the model
-            if (!handedBack && initialized && getManager().isOpen()) {
+            if (!handedBack && getManager().isOpen()) {
                 parameters.handBack();
             }
         } finally {
