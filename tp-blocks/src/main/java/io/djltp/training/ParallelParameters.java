@@ -187,6 +187,9 @@ final class ParallelParameters implements WeightSource {
             Device device = contexts.get(i).getDevice();
             boolean own = i == 0 && array.getDevice().equals(device);
             NDArray value = own ? array : copy(array, store.getManager());
+            if (own) {
+                Autograd.zeroGradient(array); // of a trainer before, which a copy does not have
+            }
             store.setValue(parameter, value);
         }
     }
