@@ -21,6 +21,8 @@ import java.util.List;
  */
 public final class ParallelConfig {
 
+    private static final int DOUBLING = -1; // drift checks at steps 1, 2, 4, 8, ...
+
     private final ParallelMode mode;
     private final int ranks;
     private final List<Device> devices;
@@ -95,12 +97,24 @@ public final class ParallelConfig {
     }
 
     /**
-     * Returns after how many steps the replicas of parameters are compared.
+     * Returns whether the replicas of parameters are compared at all.
      *
-     * @return the number of steps, or 0 for never
+     * @return whether they are
      */
-    public int getDriftCheckSteps() {
-        return driftCheckSteps;
+    public boolean isDriftChecked() {
+        return driftCheckSteps != 0;
+    }
+
+    /**
+     * Returns whether the replicas of parameters are compared after a step.
+     *
+     * @param step the number of the step, from 1
+     * @return whether they are
+     */
+    public boolean isDriftCheckDue(long step) {
+        return driftCheckSteps == DOUBLING
+                ? Long.bitCount(step) == 1
+                : driftCheckSteps > 0 && step % driftCheckSteps == 0;
     }
 
     /**
@@ -158,7 +172,7 @@ public final class ParallelConfig {
         private Duration timeout = LocalCommunicator.DEFAULT_TIMEOUT;
         private Job job;
         private Backend backend = Backend.AUTO;
-        private int driftCheckSteps;
+        private int driftCheckSteps = DOUBLING;
         private boolean randomCheck = true;
 
         private Builder() {}
@@ -260,11 +274,12 @@ public final class ParallelConfig {
         }
 
         /**
-         * Compares the replicas of parameters on all ranks every so many steps, by a checksum: if
-         * they have drifted apart, the job ends with an error that names the parameter. Compares
-         * the batches of the processes too. Default: 0, never.
+         * Sets when the replicas of parameters are compared on all ranks, by a checksum: if they
+         * have drifted apart, the job ends with an error that names the parameter. The batches of
+         * the processes are compared too. Default: after steps 1, 2, 4, 8, and so on, before the
+         * model is saved, and when the trainer is closed.
          *
-         * @param steps the number of steps, or 0
+         * @param steps to compare every so many steps, before a save and at the end; or 0 for never
          * @return this builder
          */
         public Builder optDriftCheck(int steps) {

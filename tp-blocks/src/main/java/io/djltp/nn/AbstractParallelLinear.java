@@ -14,6 +14,7 @@ import io.djltp.bridge.RegionMappings;
 import io.djltp.mesh.ForwardPass;
 import io.djltp.mesh.ParallelContext;
 import io.djltp.mesh.Region;
+import io.djltp.sharding.HeldParameters;
 import io.djltp.sharding.RankParameterStore;
 import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.WeightSource;
@@ -81,6 +82,9 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
             PairList<String, Object> params) {
         NDArray input = inputs.singletonOrThrow();
         ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        if (context == null) {
+            HeldParameters.checkWhole(weight(), getClass().getSimpleName());
+        }
         NDArray weight = parameterStore.getValue(weight(), input.getDevice(), training);
         NDArray bias = parameterStore.getValue(bias(), input.getDevice(), training);
         boolean alone = context == null || context.getTensorGroup().getSize() == 1;
@@ -180,6 +184,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
     @Override
     public void saveParameters(DataOutputStream os) throws IOException {
         if (weightSource == null) {
+            HeldParameters.checkWhole(weight(), "What is saved of " + getClass().getSimpleName());
             super.saveParameters(os);
             return;
         }

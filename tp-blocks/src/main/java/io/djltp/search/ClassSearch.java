@@ -11,6 +11,7 @@ import io.djltp.bridge.Margin;
 import io.djltp.bridge.TopClasses;
 import io.djltp.collective.ShardRange;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.sharding.HeldParameters;
 
 /**
  * Finds the best classes of a linear layer with many of them, such as the last layer of a trained
@@ -76,7 +77,7 @@ public final class ClassSearch implements AutoCloseable {
      * @param layer the layer
      * @return the search
      * @throws IllegalArgumentException if the block is no linear layer
-     * @throws IllegalStateException if it has no weight yet
+     * @throws IllegalStateException if it has no weight yet, or is being trained by ranks
      */
     public static ClassSearch of(Block layer) {
         if (!(layer instanceof Linear)) {
@@ -84,6 +85,7 @@ public final class ClassSearch implements AutoCloseable {
                     "A search needs a Linear layer, not a " + layer.getClass().getSimpleName());
         }
         ParameterList parameters = layer.getDirectParameters();
+        HeldParameters.checkWhole(parameters.get("weight"), "A search");
         Parameter bias = parameters.contains("bias") ? parameters.get("bias") : null;
         Margin margin =
                 layer instanceof ColumnParallelLinear

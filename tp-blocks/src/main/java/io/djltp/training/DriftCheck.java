@@ -28,6 +28,7 @@ final class DriftCheck {
 
     private final RankPool ranks;
     private final ParallelParameters parameters;
+    private long checked;
 
     DriftCheck(RankPool ranks, ParallelParameters parameters) {
         this.ranks = ranks;
@@ -35,17 +36,23 @@ final class DriftCheck {
     }
 
     /**
-     * Compares the replicas on all ranks.
+     * Returns whether a step has been made since the replicas were compared.
+     *
+     * @param step the number of steps done
+     * @return whether they may differ
+     */
+    boolean isDue(long step) {
+        return step > checked;
+    }
+
+    /**
+     * Compares the replicas on all ranks. All processes call it.
      *
      * @param step the number of steps done, for the error
      */
     void run(long step) {
-        List<Parameter> replicated = new ArrayList<>();
-        for (Parameter parameter : parameters.getTrained()) {
-            if (parameters.getStrategy(parameter) == null) {
-                replicated.add(parameter);
-            }
-        }
+        checked = step;
+        List<Parameter> replicated = replicated();
         if (ranks.getWorldSize() > 1 && !replicated.isEmpty()) {
             ranks.run(
                     context -> {
@@ -53,6 +60,45 @@ final class DriftCheck {
                         return null;
                     });
         }
+    }
+
+    /**
+     * Compares what other processes have told. If they have drifted apart, the job ends.
+     *
+     * @param step the number of steps done, for the error
+     * @param all the checksums of all ranks
+     */
+    void check(long step, long... all) {
+        checked = step;
+        List<Parameter> replicated = replicated();
+        ranks.run(
+                context -> {
+                    compare(all, replicated, step);
+                    return null;
+                });
+    }
+
+    /** Returns the checksums of the replicas of this process's ranks, from any thread. */
+    long[] localChecksums() {
+        List<Parameter> replicated = replicated();
+        long[] sums = new long[replicated.size() * ranks.size()];
+        for (int rank = 0; rank < ranks.size(); rank++) {
+            for (int i = 0; i < replicated.size(); i++) {
+                sums[rank * replicated.size() + i] =
+                        checksum(ranks.getContext(rank), replicated.get(i));
+            }
+        }
+        return sums;
+    }
+
+    private List<Parameter> replicated() {
+        List<Parameter> replicated = new ArrayList<>();
+        for (Parameter parameter : parameters.getTrained()) {
+            if (parameters.getStrategy(parameter) == null) {
+                replicated.add(parameter);
+            }
+        }
+        return replicated;
     }
 
     /**
@@ -76,7 +122,8 @@ final class DriftCheck {
     }
 
     private void compareBatches(ParallelContext context, long[] own, long step) {
-        long[] all = gather(context, own, "the comparison of batches");
+        NDManager manager = parameters.getStore(context).getManager();
+        long[] all = gather(context, manager, own, "the comparison of batches");
         for (int i = 0; i < all.length; i++) {
             if (all[i] != all[i % own.length]) {
                 throw new CollectiveException(
@@ -95,15 +142,19 @@ final class DriftCheck {
     private void compare(ParallelContext context, List<Parameter> replicated, long step) {
         long[] own = new long[replicated.size()];
         Arrays.setAll(own, i -> checksum(context, replicated.get(i)));
-        long[] all = gather(context, own, "the comparison of replicas");
+        NDManager manager = parameters.getStore(context).getManager();
+        compare(gather(context, manager, own, "the comparison of replicas"), replicated, step);
+    }
+
+    private void compare(long[] all, List<Parameter> replicated, long step) {
         for (int i = 0; i < all.length; i++) {
-            if (all[i] != all[i % own.length]) {
-                Parameter parameter = replicated.get(i % own.length);
+            if (all[i] != all[i % replicated.size()]) {
+                Parameter parameter = replicated.get(i % replicated.size());
                 throw new CollectiveException(
                         "after step "
                                 + step
                                 + " rank "
-                                + i / own.length
+                                + i / replicated.size()
                                 + " has other values of "
                                 + parameters.nameOf(parameter)
                                 + " "
@@ -115,12 +166,11 @@ final class DriftCheck {
     }
 
     /** Returns the numbers of all ranks, in their order. */
-    private long[] gather(ParallelContext context, long[] own, String issuer) {
+    static long[] gather(ParallelContext context, NDManager manager, long[] own, String issuer) {
         Communicator world = context.getWorld();
         world.setIssuer(issuer);
         long[] shares = new long[world.getSize()];
         Arrays.fill(shares, own.length);
-        NDManager manager = parameters.getStore(context).getManager();
         try (NDArray mine = manager.create(own);
                 NDArray gathered =
                         manager.create(new Shape(own.length * shares.length), DataType.INT64)) {

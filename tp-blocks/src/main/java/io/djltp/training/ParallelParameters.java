@@ -11,9 +11,11 @@ import ai.djl.nn.Parameter;
 import ai.djl.training.initializer.Initializer;
 import ai.djl.util.Pair;
 
+import io.djltp.bridge.ArrayContents;
 import io.djltp.bridge.Autograd;
 import io.djltp.mesh.ParallelContext;
 import io.djltp.mesh.RankPool;
+import io.djltp.sharding.HeldParameters;
 import io.djltp.sharding.RankParameterStore;
 import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
@@ -47,6 +49,8 @@ final class ParallelParameters implements WeightSource {
     private final Map<Parameter, ShardingStrategy> sharded = new LinkedHashMap<>();
     private final Map<Parameter, String> names = new IdentityHashMap<>();
     private final List<ShardedBlock> shardedBlocks = new ArrayList<>();
+    private Runnable beforeSave = () -> {};
+    private RemoteShards remoteShards;
 
     ParallelParameters(Block block, NDManager modelManager, NDManager manager, RankPool ranks) {
         this.block = block;
@@ -63,6 +67,10 @@ final class ParallelParameters implements WeightSource {
 
     /** Initializes what is not initialized and hands out the parts. */
     void initialize(DataType dataType, Shape... shapes) {
+        if (names.isEmpty()) {
+            checkFree(block);
+            ParameterUses.check(block, ranks.getWorldSize(), size());
+        }
         Map<Parameter, Initializer> initializers = new IdentityHashMap<>();
         findSharded(block, new boolean[1]);
         try (Autograd.GradMode mode = Autograd.gradMode(false)) {
@@ -87,6 +95,18 @@ final class ParallelParameters implements WeightSource {
             replicate();
         }
         shardedBlocks.forEach(b -> b.setWeightSource(this));
+        names.keySet().forEach(p -> HeldParameters.hold(p, sharded.containsKey(p)));
+    }
+
+    /**
+     * Refuses a model that another trainer is training.
+     *
+     * @throws IllegalStateException if one is
+     */
+    static void checkFree(Block block) {
+        for (Pair<String, Parameter> named : block.getParameters()) {
+            HeldParameters.checkFree(named.getKey(), named.getValue());
+        }
     }
 
     /** Another process may have drawn other numbers, or loaded another file. */
@@ -148,6 +168,9 @@ final class ParallelParameters implements WeightSource {
             Device device = contexts.get(i).getDevice();
             boolean own = i == 0 && array.getDevice().equals(device);
             NDArray value = own ? array : copy(array, store.getManager());
+            if (own) {
+                Autograd.zeroGradient(array); // of a trainer before, which a copy does not have
+            }
             store.setValue(parameter, value);
         }
     }
@@ -196,38 +219,98 @@ final class ParallelParameters implements WeightSource {
         }
     }
 
-    /** Returns one zero in the place of all elements. */
+    /** Returns one element in the place of all, which is NaN, so that no result looks right. */
     NDArray placeholder(Shape shape, DataType dataType) {
         long[] ones = new long[shape.dimension()];
         Arrays.fill(ones, 1);
-        try (NDArray zero = modelManager.zeros(new Shape(ones), dataType)) {
-            return zero.broadcast(shape);
+        try (NDArray one = modelManager.full(new Shape(ones), noWeight(dataType), dataType)) {
+            return one.broadcast(shape);
         }
+    }
+
+    /** Integers have no NaN: the number that is furthest from all others. */
+    private static float noWeight(DataType dataType) {
+        switch (dataType) {
+            case INT8:
+                return Byte.MIN_VALUE;
+            case UINT8:
+                return 255;
+            case INT16:
+                return Short.MIN_VALUE;
+            case INT32:
+                return Integer.MIN_VALUE;
+            case INT64:
+                return Long.MIN_VALUE;
+            default:
+                return dataType.isFloating() ? Float.NaN : 0;
+        }
+    }
+
+    /**
+     * Sets what is done before the first parameter is gathered for saving, and again when steps
+     * were made since.
+     */
+    void setSaving(Runnable check) {
+        beforeSave = check;
+    }
+
+    /** Sets where the shards of other processes come from when one process saves. */
+    void setRemoteShards(RemoteShards remote) {
+        remoteShards = remote;
+    }
+
+    /** Returns the parameters that are cut, in the order of the block tree. */
+    List<Parameter> getCut() {
+        return new ArrayList<>(sharded.keySet());
+    }
+
+    /** Returns a local rank's shard of a parameter. */
+    NDArray getShard(Parameter parameter, int localRank) {
+        return stores.get(localRank).getValue(parameter, null, true);
     }
 
     /** {@inheritDoc} */
     @Override
     public void gather(Parameter parameter) {
-        ShardingStrategy strategy = sharded.get(parameter);
-        if (strategy != null) {
+        beforeSave.run();
+        if (sharded.containsKey(parameter)) {
             try (Autograd.GradMode mode = Autograd.gradMode(false)) {
                 NDArray old = parameter.getArray();
                 NDArray whole = modelManager.create(old.getShape(), old.getDataType());
-                if (ranks.isDistributed()) {
-                    new ShardExchange(ranks)
-                            .gather(
-                                    nameOf(parameter),
-                                    strategy,
-                                    context -> getStore(context).getValue(parameter, null, true),
-                                    whole);
+                if (remoteShards != null) {
+                    remoteShards.gather(parameter, whole);
                 } else {
-                    for (int i = 0; i < stores.size(); i++) {
-                        NDArray shard = stores.get(i).getValue(parameter, null, true);
-                        strategy.gather(shard, whole, tensorRank(i), size());
-                    }
+                    gatherLocal(parameter, whole);
                 }
                 replaceArray(parameter, whole);
             }
+        }
+    }
+
+    private void gatherLocal(Parameter parameter, NDArray whole) {
+        ShardingStrategy strategy = sharded.get(parameter);
+        for (int i = 0; i < stores.size(); i++) {
+            strategy.gather(getShard(parameter, i), whole, tensorRank(i), size());
+        }
+    }
+
+    /** Gathers a parameter for good. All processes do. */
+    private void gatherInAll(Parameter parameter) {
+        ShardingStrategy strategy = sharded.get(parameter);
+        try (Autograd.GradMode mode = Autograd.gradMode(false)) {
+            NDArray old = parameter.getArray();
+            NDArray whole = modelManager.create(old.getShape(), old.getDataType());
+            if (ranks.isDistributed()) {
+                new ShardExchange(ranks)
+                        .gather(
+                                nameOf(parameter),
+                                strategy,
+                                context -> getStore(context).getValue(parameter, null, true),
+                                whole);
+            } else {
+                gatherLocal(parameter, whole);
+            }
+            replaceArray(parameter, whole);
         }
     }
 
@@ -244,12 +327,28 @@ final class ParallelParameters implements WeightSource {
     void handBack() {
         shardedBlocks.forEach(b -> b.setWeightSource(null));
         for (Parameter parameter : sharded.keySet()) {
-            gather(parameter);
-            // one parameter at a time, so that no more than one of them is there twice
-            stores.forEach(store -> store.remove(parameter));
+            // an initialization that failed has not come to all of them
+            if (stores.get(0).contains(parameter) && parameter.isInitialized()) {
+                gatherInAll(parameter);
+                // one parameter at a time, so that no more than one of them is there twice
+                stores.forEach(store -> store.remove(parameter));
+            }
         }
         for (Parameter parameter : block.getParameters().values()) {
             copyBack(parameter);
+        }
+        names.keySet().forEach(HeldParameters::release);
+    }
+
+    /** Ends without the values: those of other processes cannot be had any more. */
+    void lose() {
+        shardedBlocks.forEach(b -> b.setWeightSource(null));
+        for (Parameter parameter : names.keySet()) {
+            if (sharded.containsKey(parameter)) {
+                HeldParameters.lose(parameter);
+            } else {
+                HeldParameters.release(parameter);
+            }
         }
     }
 
@@ -281,26 +380,35 @@ final class ParallelParameters implements WeightSource {
 
     /** Returns the parameters that are trained, in the order of the block tree. */
     List<Parameter> getTrained() {
-        List<Parameter> trained = new ArrayList<>();
+        return select(true);
+    }
+
+    /** Returns the parameters that have no gradient, in the order of the block tree. */
+    List<Parameter> getUntrained() {
+        List<Parameter> untrained = select(false);
+        untrained.removeAll(sharded.keySet());
+        return untrained;
+    }
+
+    private List<Parameter> select(boolean requiresGradient) {
+        List<Parameter> selected = new ArrayList<>();
         Set<Parameter> seen = Collections.newSetFromMap(new IdentityHashMap<>());
         for (Parameter parameter : block.getParameters().values()) {
-            if (parameter.requiresGradient() && seen.add(parameter)) {
-                trained.add(parameter);
+            if (parameter.requiresGradient() == requiresGradient && seen.add(parameter)) {
+                selected.add(parameter);
             }
         }
-        return trained;
+        return selected;
     }
 
     private int tensorRank(int rank) {
         return contexts.get(rank).getTensorGroup().getRank();
     }
 
-    private static void replaceArray(Parameter parameter, NDArray array) {
-        parameter.close();
-        parameter.setShape(null); // a parameter takes an array only when it has no shape
-        parameter.setArray(array);
-        if (parameter.requiresGradient()) {
-            array.setRequiresGradient(true);
-        }
+    /** The array stays the same object: a predictor or a trainer of DJL's may keep it. */
+    private static void replaceArray(Parameter parameter, NDArray contents) {
+        NDArray array = parameter.getArray();
+        ArrayContents.replace(array, contents);
+        array.setRequiresGradient(parameter.requiresGradient());
     }
 }

@@ -29,6 +29,8 @@ import io.djltp.sharding.RankParameterStore;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.io.IOException;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -60,8 +62,9 @@ import java.util.function.Predicate;
  * read for their settings and learning rates, and the trainer begins with state of its own.
  * Parameters that were frozen stay frozen.
  *
- * <p>While the trainer is open, the model's parameters that are cut hold no values, but {@code
- * model.save} gathers them; {@link #close()} puts the trained weights into the model.
+ * <p>While the trainer is open, the model's parameters that are cut hold no values, and a predictor
+ * of the model throws; {@link #save} and {@code model.save} gather them, and {@link #close()} puts
+ * the trained weights into the model.
  */
 public class ParallelTrainer extends Trainer {
 
@@ -75,7 +78,11 @@ public class ParallelTrainer extends Trainer {
     private final RankPool ranks;
     private final ParallelParameters parameters;
     private final RandomnessCheck randomness;
+    private final DriftCheck driftCheck;
+    private final RunningBuffers buffers;
+    private final Model savedModel;
     private final List<ParallelOutput> pending = new ArrayList<>();
+    private RemoteShards remoteShards; // where other processes hold parts of the model
     private long steps;
     private boolean initialized;
     private boolean hasGradients;
@@ -89,6 +96,7 @@ public class ParallelTrainer extends Trainer {
      * @param parallelConfig the ranks
      * @throws UnsupportedOperationException if the optimizer is none of {@code Sgd}, {@code Adam},
      *     {@code AdamW} and {@link io.djltp.optimizer.RowwiseAdagrad}
+     * @throws IllegalStateException if another open {@code ParallelTrainer} trains the model
      */
     public ParallelTrainer(
             Model model, TrainingConfig trainingConfig, ParallelConfig parallelConfig) {
@@ -101,6 +109,10 @@ public class ParallelTrainer extends Trainer {
             parameters =
                     new ParallelParameters(
                             model.getBlock(), model.getNDManager(), getManager(), ranks);
+            parameters.setSaving(this::beforeSave);
+            driftCheck = new DriftCheck(ranks, parameters);
+            buffers = new RunningBuffers(ranks, parameters);
+            savedModel = AtomicSave.savedBy(model, this::save);
             gradientGroups = new GradientGroups(parameters);
             updates = new RankUpdate(parameters, gradientGroups, optimizer, ranks.size());
             for (int i = 0; i < ranks.size(); i++) {
@@ -134,6 +146,7 @@ public class ParallelTrainer extends Trainer {
                             + " DefaultTrainingConfig one, such as Loss.softmaxCrossEntropyLoss()");
         }
         OptimizerSettings.of(config.getOptimizer()); // refused before anything is begun
+        ParallelParameters.checkFree(model.getBlock());
         for (Pair<Initializer, Predicate<Parameter>> pair : config.getInitializers()) {
             if (pair.getKey() != null && pair.getValue() != null) {
                 model.getBlock().setInitializer(pair.getKey(), pair.getValue());
@@ -175,6 +188,15 @@ public class ParallelTrainer extends Trainer {
                             + " tensor-parallel head begins: build it with"
                             + " optBatchShardedInput(true)");
         }
+        if (ranks.isDistributed() && !initialized && !parameters.getCut().isEmpty()) {
+            remoteShards =
+                    new RemoteShards(
+                            parallelConfig.getJob(),
+                            parallelConfig.getTimeout(),
+                            parameters,
+                            driftCheck);
+            parameters.setRemoteShards(remoteShards);
+        }
         initialized = true;
     }
 
@@ -212,8 +234,13 @@ public class ParallelTrainer extends Trainer {
             initialize(data.getShapes());
         }
         BatchPart.check(parallelConfig.getMode(), data, ranks.getWorldSize());
-        if (training && isDriftCheckDue(steps + 1)) {
-            new DriftCheck(ranks, parameters).runOnBatch(steps + 1, data, labels);
+        if (training && parallelConfig.isDriftCheckDue(steps + 1)) {
+            driftCheck.runOnBatch(steps + 1, data, labels);
+        }
+        if (training) {
+            buffers.change();
+        } else {
+            buffers.equalize();
         }
         NDManager manager = data.head().getManager().newSubManager();
         pending.removeIf(output -> !output.isPending());
@@ -274,6 +301,9 @@ public class ParallelTrainer extends Trainer {
         long begin = System.nanoTime();
         Map<Parameter, LearningRates.Update> trained =
                 learningRates.next(parameters.getTrained(), parameters::nameOf);
+        if (remoteShards != null) {
+            remoteShards.getService().beginStep();
+        }
         ranks.run(
                 context -> {
                     updates.run(context, trained);
@@ -284,15 +314,66 @@ public class ParallelTrainer extends Trainer {
         gradientGroups.clear();
         hasGradients = false;
         steps++;
-        if (isDriftCheckDue(steps)) {
-            new DriftCheck(ranks, parameters).run(steps);
+        if (remoteShards != null) {
+            remoteShards.getService().endStep(steps);
+        }
+        buffers.equalizeAfterStep(Long.bitCount(steps) == 1);
+        if (parallelConfig.isDriftCheckDue(steps)) {
+            driftCheck.run(steps);
         }
         addMetric("step", begin);
     }
 
-    private boolean isDriftCheckDue(long step) {
-        int interval = parallelConfig.getDriftCheckSteps();
-        return interval > 0 && step % interval == 0;
+    /**
+     * Returns the model. Its {@code save} is {@link #save}, which listeners such as {@code
+     * SaveModelTrainingListener} call.
+     *
+     * @return the model
+     */
+    @Override
+    public Model getModel() {
+        return savedModel == null ? super.getModel() : savedModel;
+    }
+
+    /**
+     * Saves the model as it is after the last step, in DJL's format. A file that is there is
+     * replaced when the new one is complete, and left alone if it cannot be completed. The file is
+     * written by the process of rank 0 alone; the others may call this too, or not, and do not wait
+     * for it.
+     *
+     * @param folder the folder
+     * @param name the name of the model, or {@code null} for its own
+     * @throws IOException if the file cannot be written
+     * @throws IllegalStateException in a job of several processes, if it is called between a
+     *     forward pass and its step, or another process does not send its part
+     */
+    public void save(Path folder, String name) throws IOException {
+        if (parallelConfig.getJob() != null && parallelConfig.getJob().getProcess() != 0) {
+            return;
+        }
+        if (!closed && initialized) {
+            beforeSave();
+        }
+        AtomicSave.save(super.getModel(), folder, name);
+    }
+
+    /** What is saved must be the weights after one step, and the same on all ranks. */
+    private void beforeSave() {
+        if (remoteShards != null
+                && (hasGradients || pending.stream().anyMatch(ParallelOutput::isPending))) {
+            throw new IllegalStateException(
+                    "While ranks of several processes train the model, it can be saved between two"
+                            + " steps only, when all of them have the weights of the same step: save"
+                            + " it after step(), and not between forward(...) and step()");
+        }
+        if (!parallelConfig.isDriftChecked() || !driftCheck.isDue(steps) || ranks.isOver()) {
+            return;
+        }
+        if (remoteShards != null) {
+            driftCheck.check(steps, remoteShards.checksums());
+        } else if (!ranks.isDistributed()) {
+            driftCheck.run(steps);
+        }
     }
 
     /**
@@ -374,20 +455,37 @@ public class ParallelTrainer extends Trainer {
             if (handedBack) {
                 handBackDistributed();
             }
+            // afterwards: weights that have drifted apart are not lost
+            if (parallelConfig.isDriftChecked() && driftCheck.isDue(steps) && !ranks.isOver()) {
+                driftCheck.run(steps);
+            }
         } finally {
+            if (remoteShards != null) {
+                remoteShards.close();
+            }
             end(handedBack);
         }
     }
 
     /** The shards of other processes can be had only while the ranks run. */
     private void handBackDistributed() {
+        if (!getManager().isOpen()) {
+            return; // the model was closed before
+        }
         if (initialized && ranks.isOver()) {
             logger.error(
                     "The job has failed: the shards of other processes are lost, and {} does not"
                             + " hold its weights",
                     getModel().getName());
-        } else if (initialized && getManager().isOpen()) {
+            parameters.lose();
+            return;
+        }
+        try {
+            buffers.equalize();
             parameters.handBack();
+        } catch (RuntimeException e) {
+            parameters.lose();
+            throw e;
         }
     }
 
@@ -396,11 +494,12 @@ public class ParallelTrainer extends Trainer {
         if (!ranks.isStopped()) {
             // a rank is still computing: what it uses must not be freed under it
             logger.error("A rank of {} does not stop; its memory is lost", getModel().getName());
+            parameters.lose();
             return;
         }
         try {
             // before the listeners: one of them may save the model
-            if (!handedBack && initialized && getManager().isOpen()) {
+            if (!handedBack && getManager().isOpen()) {
                 parameters.handBack();
             }
         } finally {

@@ -195,6 +195,7 @@ public class OwnLoopTest {
                 (trainer, manager, numbers) -> {
                     ParallelTrainer parallel = (ParallelTrainer) trainer;
                     freeze(trainer, 0, true);
+                    steps(trainer, manager, numbers, 2); // the third compares no replicas
                     TrainingRun.backward(trainer, data(manager, 0), labels(manager, 0));
                     var before = parallel.getCollectiveCounts();
                     trainer.step();

@@ -1,0 +1,205 @@
+package io.djltp.training;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.inference.Predictor;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.nn.norm.BatchNorm;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.Trainer;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+import ai.djl.translate.NoopTranslator;
+
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterMethod;
+import org.testng.annotations.BeforeMethod;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.stream.Stream;
+
+/** The statistics of rank 0 are those of all: what is evaluated is what is saved. */
+public class BatchNormTest {
+
+    private static final int ROWS = 13;
+    private static final int FEATURES = 6;
+    private static final int CLASSES = 7;
+
+    // fp32: the parts of the batch are multiplied in another order than the whole
+    private static final double TOLERANCE = 1e-6;
+
+    private Path folder;
+
+    @BeforeMethod
+    public void createFolder() throws IOException {
+        folder = Files.createTempDirectory("batch-norm");
+    }
+
+    @AfterMethod
+    public void deleteFolder() throws IOException {
+        try (Stream<Path> files = Files.list(folder)) {
+            for (Path file : files.toList()) {
+                Files.delete(file);
+            }
+        }
+        Files.delete(folder);
+    }
+
+    @DataProvider
+    public Object[][] kinds() {
+        return TrainerKind.parallel(1, 2, 3);
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void whatIsEvaluatedIsWhatIsSaved(TrainerKind kind) throws Exception {
+        try (Model model = model();
+                NDManager manager = NDManager.newBaseManager()) {
+            NDList data = new NDList(TrainingRun.random(manager, 99, ROWS, FEATURES));
+            float[] open;
+            float[] passed;
+            try (Trainer trainer = open(kind, model)) {
+                trainer.evaluate(data); // before the first step
+                for (int i = 0; i < 3; i++) {
+                    step(trainer, manager, i);
+                    trainer.evaluate(data); // which changes nothing
+                }
+                step(trainer, manager, 4);
+                open = values(trainer.evaluate(data));
+                model.save(folder, "open");
+                // statistics of a pass without a step count too
+                trainer.forward(data);
+                passed = values(trainer.evaluate(data));
+            }
+            model.save(folder, "closed");
+            ArrayAssert.assertClose(open, predict("open", data), TOLERANCE, "saved while open");
+            ArrayAssert.assertClose(passed, predict("closed", data), TOLERANCE, "closed");
+            Assert.assertNotEquals(passed, open);
+        }
+    }
+
+    /** Whether there are evaluations in between makes no difference to the training. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void evaluatingChangesNothing(TrainerKind kind) {
+        float[][] statistics = new float[2][];
+        for (int run = 0; run < 2; run++) {
+            try (Model model = model();
+                    NDManager manager = NDManager.newBaseManager()) {
+                try (Trainer trainer = open(kind, model)) {
+                    for (int i = 0; i < 4; i++) {
+                        step(trainer, manager, i);
+                        if (run == 1) {
+                            NDArray data = TrainingRun.random(manager, 50 + i, ROWS, FEATURES);
+                            trainer.evaluate(new NDList(data));
+                        }
+                    }
+                }
+                statistics[run] = statistics(model);
+            }
+        }
+        ArrayAssert.assertBitEqual(statistics[1], statistics[0], kind.toString());
+    }
+
+    /** In TENSOR mode all ranks see the whole batch, as DJL's trainer does. */
+    @Test(timeOut = 60_000)
+    public void tensorModeIsDjl() {
+        float[][] statistics = new float[2][];
+        for (int run = 0; run < 2; run++) {
+            TrainerKind kind =
+                    run == 0
+                            ? TrainerKind.PLAIN
+                            : new TrainerKind(io.djltp.mesh.ParallelMode.TENSOR, 3);
+            try (Model model = model();
+                    NDManager manager = NDManager.newBaseManager()) {
+                try (Trainer trainer = open(kind, model)) {
+                    for (int i = 0; i < 4; i++) {
+                        step(trainer, manager, i);
+                    }
+                }
+                statistics[run] = statistics(model);
+            }
+        }
+        ArrayAssert.assertClose(statistics[1], statistics[0], 5e-6, "statistics");
+    }
+
+    private static float[] statistics(Model model) {
+        for (var named : model.getBlock().getParameters()) {
+            if (named.getValue().getType() == Parameter.Type.RUNNING_MEAN) {
+                return named.getValue().getArray().toFloatArray();
+            }
+        }
+        throw new AssertionError("no batch normalization");
+    }
+
+    private static void step(Trainer trainer, NDManager manager, int seed) {
+        TrainingRun.backward(
+                trainer,
+                TrainingRun.random(manager, seed, ROWS, FEATURES),
+                TrainingRun.labels(manager, seed, ROWS, CLASSES));
+        trainer.step();
+    }
+
+    private static Block block() {
+        return new SequentialBlock()
+                .add(Linear.builder().setUnits(8).build())
+                .add(BatchNorm.builder().build())
+                .add(
+                        ColumnParallelLinear.builder()
+                                .setUnits(CLASSES)
+                                .optBatchShardedInput(true)
+                                .optGatherOutput(true)
+                                .build());
+    }
+
+    private static Model model() {
+        Engine.getInstance().setRandomSeed(2);
+        Model model = Model.newInstance("net", Device.cpu());
+        model.setBlock(block());
+        return model;
+    }
+
+    private static Trainer open(TrainerKind kind, Model model) {
+        Trainer trainer =
+                kind.open(
+                        model,
+                        new DefaultTrainingConfig(Loss.softmaxCrossEntropyLoss())
+                                .optOptimizer(
+                                        Optimizer.sgd()
+                                                .setLearningRateTracker(Tracker.fixed(0.1f))
+                                                .build())
+                                .optDevices(new Device[] {Device.cpu()}));
+        trainer.initialize(new Shape(ROWS, FEATURES));
+        return trainer;
+    }
+
+    private float[] predict(String name, NDList data) throws Exception {
+        try (Model model = Model.newInstance("net", Device.cpu())) {
+            model.setBlock(block());
+            model.load(folder, name);
+            try (Predictor<NDList, NDList> predictor = model.newPredictor(new NoopTranslator())) {
+                return values(predictor.predict(data));
+            }
+        }
+    }
+
+    private static float[] values(NDList output) {
+        return output.singletonOrThrow().toFloatArray();
+    }
+}

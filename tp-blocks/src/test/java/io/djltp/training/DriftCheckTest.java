@@ -1,0 +1,237 @@
+package io.djltp.training;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Parameter;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.DefaultTrainingConfig;
+
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.mesh.ParallelConfig;
+import io.djltp.mesh.ParallelMode;
+import io.djltp.mesh.RankFailedException;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterMethod;
+import org.testng.annotations.BeforeMethod;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.stream.Stream;
+
+/** Replicas that drift apart are found without being asked for. */
+public class DriftCheckTest {
+
+    private static final int ROWS = 6;
+    private static final int FEATURES = 5;
+    private static final int CLASSES = 9;
+
+    private Path folder;
+
+    @BeforeMethod
+    public void createFolder() throws IOException {
+        folder = Files.createTempDirectory("drift");
+    }
+
+    @AfterMethod
+    public void deleteFolder() throws IOException {
+        try (Stream<Path> files = Files.list(folder)) {
+            for (Path file : files.toList()) {
+                Files.delete(file);
+            }
+        }
+        Files.delete(folder);
+    }
+
+    @DataProvider
+    public Object[][] modes() {
+        return new Object[][] {{ParallelMode.TENSOR}, {ParallelMode.MIXED}, {ParallelMode.DATA}};
+    }
+
+    @Test(dataProvider = "modes", timeOut = 60_000)
+    public void theStepsOfTheCheck(ParallelMode mode) {
+        for (int step = 1; step <= 9; step++) {
+            int drifting = step;
+            long found = step == 3 ? 4 : step > 4 && step <= 8 ? 8 : step;
+            try (Model model = model();
+                    ParallelTrainer trainer = open(model, config(mode).build())) {
+                for (int i = 1; i < found; i++) {
+                    step(trainer, i == drifting);
+                }
+                if (step == 9) {
+                    continue; // the next is the 16th
+                }
+                boolean last = drifting == found;
+                RankFailedException e =
+                        Assert.expectThrows(RankFailedException.class, () -> step(trainer, last));
+                assertMessage(e, "after step " + found);
+            }
+        }
+    }
+
+    private static void assertMessage(RankFailedException e, String step) {
+        Assert.assertTrue(e.getMessage().contains(step + " rank 1 has other"), e.getMessage());
+        Assert.assertTrue(e.getMessage().contains("weight (5, 5)"), e.getMessage());
+    }
+
+    /** The model has the weights of rank 0 in spite of it. */
+    @Test(dataProvider = "modes", timeOut = 60_000)
+    public void whenTheTrainerIsClosed(ParallelMode mode) {
+        try (Model model = model()) {
+            ParallelTrainer trainer = open(model, config(mode).build());
+            step(trainer, false);
+            step(trainer, false);
+            step(trainer, true);
+            assertMessage(
+                    Assert.expectThrows(RankFailedException.class, trainer::close), "after step 3");
+            for (float[] weights : TrainingRun.weights(model.getBlock())) {
+                for (float weight : weights) {
+                    Assert.assertTrue(Float.isFinite(weight));
+                }
+            }
+            trainer.close(); // which does nothing more
+        }
+    }
+
+    /** And the file from before stays. */
+    @Test(timeOut = 60_000)
+    public void beforeASave() throws IOException {
+        try (Model model = model();
+                ParallelTrainer trainer = open(model, config(ParallelMode.TENSOR).build())) {
+            model.setProperty("Epoch", "0");
+            step(trainer, false);
+            step(trainer, false);
+            trainer.save(folder, "net");
+            byte[] saved = Files.readAllBytes(folder.resolve("net-0000.params"));
+            step(trainer, true);
+            assertMessage(
+                    Assert.expectThrows(
+                            RankFailedException.class, () -> trainer.save(folder, "net")),
+                    "after step 3");
+            Assert.assertEquals(Files.readAllBytes(folder.resolve("net-0000.params")), saved);
+            try (Stream<Path> files = Files.list(folder)) {
+                Assert.assertEquals(files.count(), 1);
+            }
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void beforeAPlainSave() {
+        try (Model model = model();
+                ParallelTrainer trainer = open(model, config(ParallelMode.MIXED).build())) {
+            step(trainer, false);
+            step(trainer, false);
+            step(trainer, true);
+            assertMessage(
+                    Assert.expectThrows(RankFailedException.class, () -> model.save(folder, "net")),
+                    "after step 3");
+        }
+    }
+
+    @Test(dataProvider = "modes", timeOut = 60_000)
+    public void switchedOff(ParallelMode mode) throws IOException {
+        try (Model model = model();
+                ParallelTrainer trainer = open(model, config(mode).optDriftCheck(0).build())) {
+            for (int i = 0; i < 5; i++) {
+                step(trainer, i == 0);
+            }
+            model.save(folder, "net");
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void everySoManySteps() {
+        try (Model model = model();
+                ParallelTrainer trainer =
+                        open(model, config(ParallelMode.TENSOR).optDriftCheck(3).build())) {
+            step(trainer, true);
+            step(trainer, false);
+            assertMessage(
+                    Assert.expectThrows(RankFailedException.class, () -> step(trainer, false)),
+                    "after step 3");
+        }
+    }
+
+    /** A file that takes the place of another is numbered as DJL numbers it. */
+    @Test(timeOut = 60_000)
+    public void savedFilesAreNumberedAsByDjl() throws Exception {
+        try (Model model = model();
+                ParallelTrainer trainer = open(model, config(ParallelMode.TENSOR).build())) {
+            step(trainer, false);
+            model.save(folder, "net");
+            trainer.save(folder, "net");
+            trainer.getModel().save(folder, "net");
+            byte[] first = Files.readAllBytes(folder.resolve("net-0000.params"));
+            for (int i = 1; i <= 2; i++) {
+                byte[] next = Files.readAllBytes(folder.resolve("net-000" + i + ".params"));
+                Assert.assertEquals(next, first);
+            }
+            trainer.save(folder, null);
+            Assert.assertTrue(Files.exists(folder.resolve("model-0000.params")));
+        }
+    }
+
+    private static Model model() {
+        Engine.getInstance().setRandomSeed(4);
+        Model model = Model.newInstance("model", Device.cpu());
+        model.setBlock(
+                new SequentialBlock()
+                        .add(Linear.builder().setUnits(FEATURES).build())
+                        .add(
+                                ColumnParallelLinear.builder()
+                                        .setUnits(CLASSES)
+                                        .optBatchShardedInput(true)
+                                        .build()));
+        return model;
+    }
+
+    private static ParallelConfig.Builder config(ParallelMode mode) {
+        return ParallelConfig.builder().setMode(mode).setRanks(2);
+    }
+
+    private static ParallelTrainer open(Model model, ParallelConfig ranks) {
+        ParallelTrainer trainer =
+                new ParallelTrainer(
+                        model,
+                        new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                                .optDevices(new Device[] {Device.cpu()}),
+                        ranks);
+        trainer.initialize(new Shape(ROWS, FEATURES));
+        return trainer;
+    }
+
+    private static void step(ParallelTrainer trainer, boolean drifting) {
+        if (drifting) {
+            Parameter weight = trainer.getModel().getBlock().getParameters().valueAt(0);
+            NDArray replica = trainer.getParameterStore(1).getValue(weight, null, true);
+            boolean[] done = new boolean[1];
+            trainer.getRanks()
+                    .run(
+                            context -> {
+                                if (context.getRank() == 1) {
+                                    replica.get("0, 0:1").stopGradient().addi(1e-3f);
+                                    done[0] = true;
+                                }
+                                return null;
+                            });
+            Assert.assertTrue(done[0]);
+        }
+        try (NDManager manager = NDManager.newBaseManager()) {
+            TrainingRun.backward(
+                    trainer,
+                    TrainingRun.random(manager, 4, ROWS, FEATURES),
+                    TrainingRun.labels(manager, 4, ROWS, CLASSES));
+            trainer.step();
+        }
+    }
+}

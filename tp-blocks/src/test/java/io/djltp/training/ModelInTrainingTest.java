@@ -1,0 +1,291 @@
+package io.djltp.training;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.inference.Predictor;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.ParameterStore;
+import ai.djl.training.Trainer;
+import ai.djl.training.loss.Loss;
+import ai.djl.translate.NoopTranslator;
+import ai.djl.translate.TranslateException;
+
+import io.djltp.bridge.TopClasses;
+import io.djltp.mesh.ParallelMode;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.search.ClassSearch;
+import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Ranks;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterMethod;
+import org.testng.annotations.BeforeMethod;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+
+/**
+ * While ranks hold the parts of a model, whoever takes it for a whole one gets an error, and never
+ * numbers; when the trainer is closed everything works again.
+ */
+public class ModelInTrainingTest {
+
+    private static final int ROWS = 6;
+    private static final int FEATURES = 5;
+    private static final int CLASSES = 9;
+
+    private Model model;
+    private ColumnParallelLinear head;
+    private NDManager manager;
+
+    @BeforeMethod
+    public void createModel() {
+        Engine.getInstance().setRandomSeed(5);
+        model = Model.newInstance("net", Device.cpu());
+        head =
+                ColumnParallelLinear.builder()
+                        .setUnits(CLASSES)
+                        .optBatchShardedInput(true)
+                        .optGatherOutput(true)
+                        .build();
+        model.setBlock(
+                new SequentialBlock().add(Linear.builder().setUnits(FEATURES).build()).add(head));
+        manager = NDManager.newBaseManager();
+    }
+
+    @AfterMethod
+    public void closeModel() {
+        manager.close();
+        model.close();
+    }
+
+    /** Modes in which something is cut. */
+    @DataProvider
+    public Object[][] kinds() {
+        return new Object[][] {
+            {new TrainerKind(ParallelMode.TENSOR, 2)}, {new TrainerKind(ParallelMode.MIXED, 3)}
+        };
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void aPredictor(TrainerKind kind) throws Exception {
+        NDList data = data();
+        try (Predictor<NDList, NDList> unused = predictor();
+                Predictor<NDList, NDList> used = predictor()) {
+            model.getBlock()
+                    .initialize(model.getNDManager(), model.getDataType(), data.getShapes());
+            float[] start = values(used.predict(data));
+            Predictor<NDList, NDList> meanwhile;
+            try (Trainer trainer = open(kind)) {
+                ArrayAssert.assertClose(values(trainer.evaluate(data)), start, 1e-6, "before");
+                step(trainer);
+                meanwhile = predictor();
+                assertRefused(unused, data);
+                assertRefused(used, data);
+                assertRefused(meanwhile, data);
+                step(trainer); // which goes on
+            }
+            float[] trained = values(unused.predict(data));
+            Assert.assertNotEquals(trained, start);
+            ArrayAssert.assertBitEqual(values(used.predict(data)), trained, "used before");
+            ArrayAssert.assertBitEqual(values(meanwhile.predict(data)), trained, "made meanwhile");
+            meanwhile.close();
+        }
+    }
+
+    private static void assertRefused(Predictor<NDList, NDList> predictor, NDList data) {
+        assertMessage(
+                Assert.expectThrows(TranslateException.class, () -> predictor.predict(data))
+                        .getCause());
+    }
+
+    private static void assertMessage(Throwable e) {
+        Assert.assertEquals(e.getClass(), IllegalStateException.class);
+        for (String part :
+                new String[] {
+                    "weight (9, 5)", "trained by a ParallelTrainer", "evaluate", "close", "save"
+                }) {
+            Assert.assertTrue(e.getMessage().contains(part), part + " in: " + e.getMessage());
+        }
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void aSecondTrainer(TrainerKind kind) {
+        try (Trainer trainer = open(kind)) {
+            step(trainer);
+            for (ParallelMode mode : ParallelMode.values()) {
+                IllegalStateException e =
+                        Assert.expectThrows(
+                                IllegalStateException.class,
+                                () -> new ParallelTrainer(model, config(), Ranks.config(mode, 2)));
+                Assert.assertTrue(
+                        e.getMessage().contains("another ParallelTrainer")
+                                && e.getMessage().contains("close that trainer"),
+                        e.getMessage());
+            }
+            trainer.initialize(new Shape(ROWS, FEATURES)); // the same one may
+            try (Trainer other =
+                    model.newTrainer(
+                            new DefaultTrainingConfig(Loss.softmaxCrossEntropyLoss())
+                                    .optDevices(new Device[] {Device.cpu()}))) {
+                other.initialize(new Shape(ROWS, FEATURES));
+                assertMessage(
+                        Assert.expectThrows(
+                                IllegalStateException.class, () -> other.forward(data())));
+            }
+        }
+        try (Trainer trainer = open(kind)) {
+            step(trainer);
+        }
+        try (Trainer plain = TrainerKind.PLAIN.open(model, config())) {
+            plain.initialize(new Shape(ROWS, FEATURES));
+            step(plain);
+        }
+    }
+
+    /** One that was opened before, and refused what it was given. */
+    @Test(timeOut = 60_000)
+    public void aTrainerOpenedBeforeTheOtherWasInitialized() {
+        try (Trainer first =
+                        new ParallelTrainer(model, config(), Ranks.config(ParallelMode.TENSOR, 2));
+                Trainer second =
+                        new ParallelTrainer(
+                                model, config(), Ranks.config(ParallelMode.TENSOR, 3))) {
+            first.initialize(new Shape(ROWS, FEATURES));
+            Assert.expectThrows(
+                    IllegalStateException.class,
+                    () -> second.initialize(new Shape(ROWS, FEATURES)));
+            step(first);
+        }
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void aSearchAndABlock(TrainerKind kind) {
+        NDArray features = TrainingRun.random(manager, 1, ROWS, FEATURES);
+        ParameterStore store = new ParameterStore(manager, false);
+        try (Trainer trainer = open(kind)) {
+            step(trainer);
+            assertMessage(
+                    Assert.expectThrows(IllegalStateException.class, () -> ClassSearch.of(head)));
+            assertMessage(
+                    Assert.expectThrows(
+                            IllegalStateException.class,
+                            () -> head.forward(store, new NDList(features), false)));
+        }
+        float[] logits = values(head.forward(store, new NDList(features), false));
+        try (ClassSearch search = ClassSearch.of(head);
+                TopClasses best = search.topK(features, 1)) {
+            float largest = Float.NEGATIVE_INFINITY;
+            for (int i = 0; i < CLASSES; i++) {
+                largest = Math.max(largest, logits[i]);
+            }
+            Assert.assertEquals(best.logits().toFloatArray()[0], largest, 1e-6f);
+        }
+    }
+
+    /** Nobody can throw there: the second line of defence. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void theArrayItselfIsNaN(TrainerKind kind) {
+        try (Trainer trainer = open(kind)) {
+            step(trainer);
+            Parameter weight = head.getDirectParameters().get("weight");
+            Assert.assertEquals(weight.getArray().getShape(), new Shape(CLASSES, FEATURES));
+            Assert.assertTrue(weight.getArray().isNaN().all().getBoolean());
+            Assert.assertTrue(weight.getArray().sum().isNaN().getBoolean());
+        }
+        Assert.assertFalse(
+                head.getDirectParameters().get("weight").getArray().isNaN().any().getBoolean());
+    }
+
+    /** A trainer that cannot be initialized leaves the model as it was. */
+    @Test(timeOut = 60_000)
+    public void aTrainerThatRefusesTheModel() {
+        Block wide = ColumnParallelLinear.builder().setUnits(8).build();
+        Block narrow = ColumnParallelLinear.builder().setUnits(3).build();
+        model.setBlock(new SequentialBlock().add(wide).add(narrow));
+        model.getBlock()
+                .initialize(model.getNDManager(), model.getDataType(), new Shape(ROWS, FEATURES));
+        float[] before = wide.getParameters().valueAt(0).getArray().toFloatArray();
+        for (TrainerKind kind :
+                new TrainerKind[] {
+                    new TrainerKind(ParallelMode.TENSOR, 4), new TrainerKind(ParallelMode.MIXED, 2)
+                }) {
+            try (Trainer trainer = kind.open(model, config())) {
+                Assert.expectThrows(
+                        IllegalArgumentException.class,
+                        () -> trainer.initialize(new Shape(ROWS, FEATURES)));
+            }
+            ArrayAssert.assertBitEqual(
+                    wide.getParameters().valueAt(0).getArray().toFloatArray(), before, "" + kind);
+        }
+    }
+
+    /** A loaded weight lies in a buffer of Java's, which nobody may go on reading or writing. */
+    @Test(timeOut = 60_000)
+    public void aLoadedModel() throws Exception {
+        model.getBlock()
+                .initialize(model.getNDManager(), model.getDataType(), new Shape(ROWS, FEATURES));
+        Path folder = Files.createTempDirectory("in-training");
+        try {
+            model.save(folder, "net");
+            model.load(folder, "net");
+            NDList data = data();
+            try (Predictor<NDList, NDList> predictor = predictor()) {
+                float[] start = values(predictor.predict(data));
+                try (Trainer trainer = open(new TrainerKind(ParallelMode.TENSOR, 2))) {
+                    ArrayAssert.assertClose(values(trainer.evaluate(data)), start, 1e-6, "before");
+                    System.gc();
+                    step(trainer);
+                }
+                Assert.assertNotEquals(values(predictor.predict(data)), start);
+            }
+        } finally {
+            Files.delete(folder.resolve("net-0000.params"));
+            Files.delete(folder);
+        }
+    }
+
+    private Predictor<NDList, NDList> predictor() {
+        return model.newPredictor(new NoopTranslator());
+    }
+
+    private Trainer open(TrainerKind kind) {
+        Trainer trainer = kind.open(model, config());
+        trainer.initialize(new Shape(ROWS, FEATURES));
+        return trainer;
+    }
+
+    private static DefaultTrainingConfig config() {
+        return new DefaultTrainingConfig(Loss.softmaxCrossEntropyLoss())
+                .optDevices(new Device[] {Device.cpu()});
+    }
+
+    private NDList data() {
+        return new NDList(TrainingRun.random(manager, 3, ROWS, FEATURES));
+    }
+
+    private void step(Trainer trainer) {
+        TrainingRun.backward(
+                trainer,
+                TrainingRun.random(manager, 4, ROWS, FEATURES),
+                TrainingRun.labels(manager, 4, ROWS, CLASSES));
+        trainer.step();
+    }
+
+    private static float[] values(NDList output) {
+        return output.singletonOrThrow().toFloatArray();
+    }
+}

@@ -1,0 +1,205 @@
+package io.djltp.training;
+
+import ai.djl.Device;
+import ai.djl.Model;
+
+import io.djltp.mesh.ParallelMode;
+import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterMethod;
+import org.testng.annotations.BeforeMethod;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+
+/**
+ * A model that is trained by two processes is saved by the first or by both, and each file is that
+ * of one process with all ranks.
+ */
+public class SavingInProcessesTest {
+
+    private static final int PROCESSES = 2;
+    private static final int SECONDS = 60;
+    private static final double TOLERANCE = 2e-6;
+
+    private Path folder;
+
+    @BeforeMethod
+    public void createFolder() throws IOException {
+        folder = Files.createTempDirectory("saving");
+        Files.createDirectories(folder.resolve("many").resolve("other"));
+        Files.createDirectories(folder.resolve("one"));
+    }
+
+    @AfterMethod
+    public void deleteFolder() throws IOException {
+        try (Stream<Path> files = Files.walk(folder)) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).collect(Collectors.toList())) {
+                Files.delete(file);
+            }
+        }
+    }
+
+    @DataProvider
+    public Object[][] modes() {
+        return new Object[][] {{ParallelMode.TENSOR}, {ParallelMode.MIXED}, {ParallelMode.DATA}};
+    }
+
+    @Test(dataProvider = "modes", timeOut = 120_000)
+    public void theFirstProcessOrAllSave(ParallelMode mode) throws Exception {
+        Path many = folder.resolve("many");
+        List<List<String>> reports = run(mode, many, false);
+        for (List<String> report : reports) {
+            Assert.assertTrue(report.contains("done"), reports.toString());
+            Assert.assertFalse(report.contains("another model"), reports.toString());
+        }
+        SavingProcess.trainAlone(mode, folder.resolve("one"));
+        List<String> names = new ArrayList<>();
+        for (String name :
+                new String[] {"first-plain", "first", "all", "all-plain", "same-file", "closed"}) {
+            names.add(name + "-0000.params");
+        }
+        names.add("listener-0001.params"); // after the first epoch, and at the end
+        for (String file : names) {
+            Path expected = folder.resolve("one").resolve(file);
+            assertSame(many.resolve(file), expected);
+        }
+        for (String file : List.of("all-plain-0000.params", "closed-0000.params")) {
+            Path expected = folder.resolve("one").resolve(file);
+            Path other = many.resolve("other").resolve(file);
+            assertSame(other, expected);
+        }
+        names.add("other");
+        if (mode == ParallelMode.DATA) {
+            names.add("within-0000.params"); // every process has the whole model at any time
+        }
+        Assert.assertEquals(files(many), names.stream().sorted().collect(Collectors.toList()));
+        Assert.assertEquals(
+                reports.get(0).stream().anyMatch(line -> line.contains("save it after step()")),
+                mode != ParallelMode.DATA,
+                reports.toString());
+        // evaluated by all ranks with what is in the file
+        Assert.assertEquals(loss(reports.get(0)), loss(reports.get(1)));
+    }
+
+    /** Sums of ranks may be in another order; what is not a number must be the same. */
+    private static void assertSame(Path file, Path expected) throws Exception {
+        try (Model actualModel = load(file);
+                Model expectedModel = load(expected)) {
+            List<float[]> values = TrainingRun.weights(expectedModel.getBlock());
+            List<float[]> actual = TrainingRun.weights(actualModel.getBlock());
+            for (int i = 0; i < values.size(); i++) {
+                ArrayAssert.assertClose(
+                        actual.get(i), values.get(i), TOLERANCE, file + ", parameter " + i);
+            }
+        }
+    }
+
+    private static Model load(Path file) throws Exception {
+        Model model = Model.newInstance("net", Device.cpu());
+        model.setBlock(SavingProcess.network());
+        String name = file.getFileName().toString();
+        model.load(file.getParent(), name.substring(0, name.indexOf("-000")));
+        return model;
+    }
+
+    private static String loss(List<String> report) {
+        return report.stream().filter(line -> line.startsWith("loss ")).findFirst().orElseThrow();
+    }
+
+    private static List<String> files(Path folder) throws IOException {
+        try (Stream<Path> files = Files.list(folder)) {
+            return files.map(file -> file.getFileName().toString())
+                    .sorted()
+                    .collect(Collectors.toList());
+        }
+    }
+
+    @Test(timeOut = 90_000)
+    public void aProcessHasDied() throws Exception {
+        Path many = folder.resolve("many");
+        Files.writeString(many.resolve("old-0000.params"), "an old file");
+        List<String> report = run(ParallelMode.TENSOR, many, true).get(0);
+        Assert.assertTrue(report.get(0).matches("after \\d{1,4} ms: .*process 1.*"), "" + report);
+        Assert.assertEquals(Files.readString(many.resolve("old-0000.params")), "an old file");
+        Assert.assertTrue(
+                report.stream()
+                        .anyMatch(line -> line.startsWith("lost: ") && line.contains("model.load")),
+                "" + report);
+        Assert.assertEquals(
+                files(many).stream().filter(name -> name.startsWith(".saving")).count(), 0);
+    }
+
+    /** Returns what the processes report. */
+    private static List<List<String>> run(ParallelMode mode, Path folder, boolean oneDies)
+            throws IOException, InterruptedException {
+        int port;
+        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            port = socket.getLocalPort();
+        }
+        List<Process> processes = new ArrayList<>();
+        List<Path> outputs = new ArrayList<>();
+        try {
+            for (int i = 0; i < PROCESSES; i++) {
+                outputs.add(Files.createTempFile("saving", ".txt"));
+                processes.add(start(i, port, outputs.get(i), mode, folder, oneDies));
+            }
+            List<List<String>> reports = new ArrayList<>();
+            for (int i = 0; i < PROCESSES; i++) {
+                boolean ended = processes.get(i).waitFor(SECONDS, TimeUnit.SECONDS);
+                String text = Files.readString(outputs.get(i), StandardCharsets.UTF_8);
+                Assert.assertTrue(ended, "process " + i + " hangs: " + text);
+                List<String> report = new ArrayList<>();
+                text.lines()
+                        .filter(line -> line.startsWith("REPORT "))
+                        .forEach(line -> report.add(line.substring("REPORT ".length())));
+                Assert.assertEquals(processes.get(i).exitValue(), oneDies && i == 1 ? 3 : 0, text);
+                reports.add(report);
+            }
+            return reports;
+        } finally {
+            processes.forEach(Process::destroyForcibly);
+            for (Path output : outputs) {
+                Files.delete(output);
+            }
+        }
+    }
+
+    private static Process start(
+            int process, int port, Path output, ParallelMode mode, Path folder, boolean oneDies)
+            throws IOException {
+        List<String> command = new ArrayList<>();
+        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+        command.addAll(List.of("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
+        command.addAll(List.of("-Dai.djl.offline=true", "-DdisableProgressBar=true"));
+        command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
+        command.addAll(List.of("-cp", System.getProperty("java.class.path")));
+        command.add(SavingProcess.class.getName());
+        command.addAll(List.of(mode.name(), folder.toString(), "" + oneDies));
+        ProcessBuilder builder = new ProcessBuilder(command);
+        builder.environment()
+                .putAll(
+                        Map.of(
+                                "RANK", "" + process,
+                                "WORLD_SIZE", "" + PROCESSES,
+                                "MASTER_ADDR", "127.0.0.1",
+                                "MASTER_PORT", "" + port,
+                                "OMP_NUM_THREADS", "1"));
+        return builder.redirectErrorStream(true).redirectOutput(output.toFile()).start();
+    }
+}

@@ -1,0 +1,223 @@
+package io.djltp.training;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Activation;
+import ai.djl.nn.Block;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.nn.norm.BatchNorm;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.GradientCollector;
+import ai.djl.training.listener.SaveModelTrainingListener;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+
+import io.djltp.backend.Launcher;
+import io.djltp.job.Job;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.mesh.ParallelConfig;
+import io.djltp.mesh.ParallelMode;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.TrainingRun;
+
+import java.io.IOException;
+import java.nio.file.Path;
+import java.time.Duration;
+
+/** One process of a job that saves its model while it is trained. */
+public final class SavingProcess {
+
+    static final int RANKS = 4;
+    static final int BATCH = 8;
+    static final int FEATURES = 5;
+    static final int CLASSES = 10;
+
+    /** The steps after which it is saved, in one way after another. */
+    static final int STEPS = 6;
+
+    private final Path folder;
+    private final Job job; // or null
+
+    private SavingProcess(Path folder, Job job) {
+        this.folder = folder;
+        this.job = job;
+    }
+
+    /**
+     * Trains and saves.
+     *
+     * @param args the mode, the folder, and whether process 1 dies
+     * @throws Exception if something fails that should not
+     */
+    public static void main(String[] args) throws Exception {
+        ParallelMode mode = ParallelMode.valueOf(args[0]);
+        try (Job job = Launcher.join(System.getenv(), RANKS, Duration.ofSeconds(30))) {
+            SavingProcess process = new SavingProcess(Path.of(args[1]), job);
+            if (Boolean.parseBoolean(args[2])) {
+                process.trainUntilOneDies(mode);
+            } else {
+                process.train(mode);
+            }
+        }
+        System.exit(0);
+    }
+
+    /** The same in one process. */
+    static void trainAlone(ParallelMode mode, Path folder) throws Exception {
+        new SavingProcess(folder, null).train(mode);
+    }
+
+    private boolean isProcess(int number) {
+        return job == null ? number == 0 : job.getProcess() == number;
+    }
+
+    private void train(ParallelMode mode) throws Exception {
+        try (Model model = model()) {
+            SaveModelTrainingListener listener =
+                    new SaveModelTrainingListener(folder.toString(), "listener");
+            DefaultTrainingConfig config = config();
+            if (mode == ParallelMode.TENSOR || isProcess(0)) { // on all of them, or on the first
+                config.addTrainingListeners(listener);
+            }
+            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks(mode))) {
+                trainer.initialize(new Shape(BATCH, FEATURES));
+                step(trainer, 1, null);
+                if (isProcess(0)) {
+                    model.save(folder, "first-plain");
+                }
+                sleep(1); // process 0 is the first to come here, and the others have to catch up
+                step(trainer, 2, null);
+                if (isProcess(0)) {
+                    trainer.save(folder, "first");
+                }
+                step(trainer, 3, null);
+                sleep(0); // the others go on
+                trainer.save(folder, "all");
+                step(trainer, 4, null);
+                model.save(isProcess(0) ? folder : folder.resolve("other"), "all-plain");
+                step(trainer, 5, null);
+                model.save(folder, "same-file"); // all write it at once
+                step(trainer, 6, isProcess(0) ? trainer : null);
+                if (isProcess(0)) {
+                    trainer.notifyListeners(each -> each.onEpoch(trainer));
+                    if (!trainer.getModel().equals(model)) {
+                        System.out.println("REPORT another model");
+                    }
+                }
+                evaluate(trainer);
+            }
+            model.setProperty("Epoch", "0"); // which the listener has set
+            model.save(isProcess(0) ? folder : folder.resolve("other"), "closed");
+        }
+        System.out.println("REPORT done");
+    }
+
+    private void sleep(int process) throws InterruptedException {
+        if (job != null && isProcess(process)) {
+            Thread.sleep(400);
+        }
+    }
+
+    /** The one that is left has a file from before. */
+    private void trainUntilOneDies(ParallelMode mode) throws Exception {
+        try (Model model = model()) {
+            try (ParallelTrainer trainer = new ParallelTrainer(model, config(), ranks(mode))) {
+                trainer.initialize(new Shape(BATCH, FEATURES));
+                step(trainer, 1, null);
+                if (isProcess(1)) {
+                    Runtime.getRuntime().halt(3);
+                }
+                Thread.sleep(100);
+                long begin = System.nanoTime();
+                try {
+                    trainer.save(folder, "old");
+                    System.out.println("REPORT saved without process 1");
+                } catch (IllegalStateException | io.djltp.job.JobFailedException e) {
+                    long millis = (System.nanoTime() - begin) / 1_000_000;
+                    System.out.println("REPORT after " + millis + " ms: " + e);
+                }
+            } catch (RuntimeException e) {
+                System.out.println("REPORT close: " + e);
+            }
+            try {
+                model.save(folder, "lost");
+                System.out.println("REPORT saved what was lost");
+            } catch (IllegalStateException e) {
+                System.out.println("REPORT lost: " + e.getMessage());
+            }
+        }
+    }
+
+    private Model model() {
+        Model model = Model.newInstance("net", Device.cpu(), "PyTorch");
+        model.setBlock(network());
+        model.setProperty("Epoch", "0"); // else DJL numbers the files by what is there
+        Engine.getInstance().setRandomSeed(3);
+        return model;
+    }
+
+    static Block network() {
+        return new SequentialBlock()
+                .add(Linear.builder().setUnits(6).build())
+                .add(BatchNorm.builder().build())
+                .add(Activation::relu)
+                .add(
+                        ColumnParallelLinear.builder()
+                                .setUnits(CLASSES)
+                                .optBatchShardedInput(true)
+                                .build());
+    }
+
+    private static DefaultTrainingConfig config() {
+        return new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                .optOptimizer(Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.1f)).build())
+                .optDevices(new Device[] {Device.cpu()});
+    }
+
+    private ParallelConfig ranks(ParallelMode mode) {
+        return ParallelConfig.builder()
+                .setMode(mode)
+                .setRanks(RANKS)
+                .optJob(job)
+                .optTimeout(Duration.ofSeconds(30))
+                .optThreadsPerRank(1)
+                .build();
+    }
+
+    /** Makes a step; a trainer to be saved within it gets an error. */
+    private void step(ParallelTrainer trainer, int seed, ParallelTrainer within)
+            throws IOException {
+        try (NDManager manager = trainer.getManager().newSubManager()) {
+            NDList data = new NDList(TrainingRun.random(manager, seed, BATCH, FEATURES));
+            NDList labels = new NDList(TrainingRun.labels(manager, seed, BATCH, CLASSES));
+            try (GradientCollector collector = trainer.newGradientCollector()) {
+                NDList output = trainer.forward(data, labels);
+                collector.backward(trainer.getLoss().evaluate(labels, output));
+            }
+            if (within != null && job != null) {
+                try {
+                    within.save(folder, "within");
+                } catch (IllegalStateException e) {
+                    System.out.println("REPORT within: " + e.getMessage());
+                }
+            }
+            trainer.step();
+        }
+    }
+
+    private static void evaluate(ParallelTrainer trainer) {
+        try (NDManager manager = trainer.getManager().newSubManager()) {
+            NDArray data = TrainingRun.random(manager, 99, BATCH, FEATURES);
+            NDList labels = new NDList(TrainingRun.labels(manager, 99, BATCH, CLASSES));
+            NDList output = trainer.evaluate(new NDList(data));
+            float loss = trainer.getLoss().evaluate(labels, output).getFloat();
+            System.out.println("REPORT loss " + loss);
+        }
+    }
+}

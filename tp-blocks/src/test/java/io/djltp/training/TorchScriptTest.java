@@ -1,0 +1,173 @@
+package io.djltp.training;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.Trainer;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Ranks;
+import io.djltp.testing.TorchScript;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+
+/** A body from a file of TorchScript under a head that is cut. */
+public class TorchScriptTest {
+
+    private static final int ROWS = 7;
+    private static final int FEATURES = 5;
+    private static final int HIDDEN = 6;
+    private static final int CLASSES = 9;
+    private static final double TOLERANCE = 5e-6;
+
+    private Path folder;
+
+    @BeforeClass
+    public void saveBody() throws Exception {
+        folder = Files.createTempDirectory("torch-script");
+        try (NDManager manager = NDManager.newBaseManager()) {
+            TorchScript.saveTanhLayer(
+                    folder.resolve("body.pt"),
+                    TrainingRun.random(manager, 1, HIDDEN, FEATURES),
+                    TrainingRun.random(manager, 2, HIDDEN));
+        }
+    }
+
+    @AfterClass
+    public void deleteBody() throws Exception {
+        Files.delete(folder.resolve("body.pt"));
+        Files.delete(folder);
+    }
+
+    @DataProvider
+    public Object[][] oneRank() {
+        return TrainerKind.parallel(1);
+    }
+
+    @DataProvider
+    public Object[][] severalRanks() {
+        return TrainerKind.parallel(2, 3);
+    }
+
+    @Test(dataProvider = "oneRank", timeOut = 60_000)
+    public void aBodyIsTrainedByOneRank(TrainerKind kind) throws Exception {
+        List<float[]> expected = train(TrainerKind.PLAIN, true);
+        List<float[]> actual = train(kind, true);
+        assertSame(actual, expected);
+        Assert.assertNotEquals(expected.get(1), train(kind, false).get(1), "not trained");
+    }
+
+    @Test(dataProvider = "severalRanks", timeOut = 60_000)
+    public void aFrozenBody(TrainerKind kind) throws Exception {
+        assertSame(train(kind, false), train(TrainerKind.PLAIN, false));
+    }
+
+    private static void assertSame(List<float[]> actual, List<float[]> expected) {
+        Assert.assertEquals(actual.size(), expected.size());
+        for (int i = 0; i < actual.size(); i++) {
+            ArrayAssert.assertClose(actual.get(i), expected.get(i), TOLERANCE, "parameter " + i);
+        }
+    }
+
+    @Test(dataProvider = "severalRanks", timeOut = 60_000)
+    public void aBodyIsNotTrainedBySeveralRanks(TrainerKind kind) throws Exception {
+        try (Model body = load(true);
+                Model model = Model.newInstance("net", Device.cpu())) {
+            model.setBlock(network(kind, body.getBlock()));
+            try (Trainer trainer =
+                    new ParallelTrainer(
+                            model,
+                            new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss()),
+                            Ranks.config(kind.mode(), kind.ranks()))) {
+                UnsupportedOperationException e =
+                        Assert.expectThrows(
+                                UnsupportedOperationException.class,
+                                () -> trainer.initialize(new Shape(ROWS, FEATURES)));
+                for (String part :
+                        new String[] {
+                            "01PtSymbolBlock", "(6, 5)", kind.ranks() + " ranks", "trainParam"
+                        }) {
+                    Assert.assertTrue(
+                            e.getMessage().contains(part), part + " in: " + e.getMessage());
+                }
+            }
+        }
+    }
+
+    private Model load(boolean train) throws Exception {
+        Model body = Model.newInstance("body", Device.cpu());
+        body.load(folder, "body", Map.of("trainParam", "" + train));
+        return body;
+    }
+
+    private static Block network(TrainerKind kind, Block body) {
+        return new SequentialBlock()
+                .add(body)
+                .add(
+                        kind.equals(TrainerKind.PLAIN)
+                                ? Linear.builder().setUnits(CLASSES).build()
+                                : ColumnParallelLinear.builder()
+                                        .setUnits(CLASSES)
+                                        .optBatchShardedInput(true)
+                                        .build());
+    }
+
+    /** Returns the losses and the weights. */
+    private List<float[]> train(TrainerKind kind, boolean trainBody) throws Exception {
+        try (Model body = load(trainBody);
+                Model model = Model.newInstance("net", Device.cpu());
+                NDManager manager = NDManager.newBaseManager()) {
+            Block network = network(kind, body.getBlock());
+            model.setBlock(network);
+            Loss loss =
+                    kind.equals(TrainerKind.PLAIN)
+                            ? Loss.softmaxCrossEntropyLoss()
+                            : new VocabParallelCrossEntropyLoss();
+            DefaultTrainingConfig config =
+                    new DefaultTrainingConfig(loss)
+                            .optOptimizer(
+                                    Optimizer.sgd()
+                                            .setLearningRateTracker(Tracker.fixed(0.3f))
+                                            .build())
+                            .optDevices(new Device[] {Device.cpu()});
+            manager.getEngine().setRandomSeed(6);
+            float[] losses = new float[4];
+            try (Trainer trainer = kind.open(model, config)) {
+                trainer.initialize(new Shape(ROWS, FEATURES));
+                for (int i = 0; i < losses.length; i++) {
+                    NDArray data = TrainingRun.random(manager, i, ROWS, FEATURES);
+                    NDArray labels = TrainingRun.labels(manager, i, ROWS, CLASSES);
+                    losses[i] = TrainingRun.backward(trainer, data, labels);
+                    trainer.step();
+                }
+            }
+            List<float[]> result = new ArrayList<>();
+            result.add(losses);
+            result.addAll(TrainingRun.weights(network));
+            return result;
+        }
+    }
+}
