@@ -23,6 +23,9 @@ public final class BenchCommand implements Runnable {
 
     @Spec private CommandSpec spec;
 
+    /** Creates the command. */
+    public BenchCommand() {}
+
     /** {@inheritDoc} */
     @Override
     public void run() {

@@ -58,6 +58,9 @@ public final class TrainCommand implements Callable<Integer> {
     private boolean first = true; // whether this is the process of rank 0
     private final TrainReport report = new TrainReport();
 
+    /** Creates the command; its options are set by the command line. */
+    public TrainCommand() {}
+
     /** {@inheritDoc} */
     @Override
     public Integer call() throws IOException, TranslateException {
