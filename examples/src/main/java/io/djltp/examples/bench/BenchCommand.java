@@ -29,6 +29,7 @@ public final class BenchCommand implements Runnable {
     /** {@inheritDoc} */
     @Override
     public void run() {
+        spec.commandLine().usage(spec.commandLine().getErr());
         throw new ParameterException(
                 spec.commandLine(), "Choose what to measure: head, layer, collective or step");
     }

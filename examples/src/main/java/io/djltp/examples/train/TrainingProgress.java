@@ -15,7 +15,6 @@ import io.djltp.training.ParallelTrainer;
 
 import me.tongfei.progressbar.ProgressBar;
 import me.tongfei.progressbar.ProgressBarBuilder;
-import me.tongfei.progressbar.ProgressBarStyle;
 
 import java.util.List;
 import java.util.Locale;
@@ -26,6 +25,10 @@ import java.util.Locale;
  */
 final class TrainingProgress extends TrainingListenerAdapter implements AutoCloseable {
 
+    /** Whether errors are shown on a terminal; the script says so. */
+    private static final String TERMINAL = "io.djltp.terminal";
+
+    private static final long LINE_INTERVAL = 10_000_000_000L;
     private static final long EVALUATION_INTERVAL = 20_000_000_000L;
     private static final int BEST = 5;
 
@@ -35,7 +38,9 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
     private final LemmaDataset heldOut;
     private final List<Float> losses;
     private final boolean shown;
-    private ProgressBar bar; // from begin on, where it is shown
+    private ProgressBar bar; // from begin on, where it is shown and there is a terminal
+    private volatile ProgressLine line = new ProgressLine(0, "", "", "", "");
+    private long nextLine; // where there is no terminal
     private long start;
     private long nextEvaluation;
     private long evaluating; // time that was not training
@@ -66,22 +71,20 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
         this.shown = shown;
     }
 
-    private static ProgressBar newBar() {
+    private ProgressBar newBar() {
         return new ProgressBarBuilder()
-                .setTaskName("train")
                 .setInitialMax(100)
-                .setStyle(ProgressBarStyle.ASCII)
                 .setUpdateIntervalMillis(500)
-                .hideEta()
-                .setMaxRenderedLength(118)
+                .setRenderer((state, columns) -> line.render(columns))
                 .build();
     }
 
     /** Starts the clock. */
     void begin() {
-        bar = shown ? newBar() : null;
+        bar = shown && Boolean.getBoolean(TERMINAL) ? newBar() : null;
         start = System.nanoTime();
         nextEvaluation = start + EVALUATION_INTERVAL;
+        nextLine = start + LINE_INTERVAL;
     }
 
     /** Returns whether a limit was reached at the last step. */
@@ -116,22 +119,30 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
         if (decision >= 2) {
             evaluate(trainer);
         }
-        if (bar != null) {
+        if (shown) {
             show();
         }
     }
 
     private void show() {
         double done = Math.max((double) losses.size() / maxSteps, seconds() / maxSeconds);
-        bar.stepTo((long) (100 * Math.min(1, done)));
-        bar.setExtraMessage(
-                String.format(
-                        Locale.ROOT,
-                        " step %d, loss %.3f, %.0f words/s%s",
-                        losses.size(),
-                        shownLoss,
-                        losses.size() * batchSize / seconds(),
-                        accuracy));
+        line =
+                new ProgressLine(
+                        done,
+                        format("step %d", losses.size()),
+                        format("loss %.3f", shownLoss),
+                        format("%.0f words/s", losses.size() * batchSize / seconds()),
+                        accuracy);
+        if (bar != null) {
+            bar.stepTo((long) (100 * Math.min(1, done)));
+        } else if (over || System.nanoTime() > nextLine) {
+            System.err.println(line);
+            nextLine = System.nanoTime() + LINE_INTERVAL;
+        }
+    }
+
+    private static String format(String format, Object... values) {
+        return String.format(Locale.ROOT, format, values);
     }
 
     /** Evaluates one batch of held-out words, without gathering the logits of the ranks. */
@@ -146,12 +157,9 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
                 long[] labels = batch.getLabels().head().toLongArray();
                 long[] found = best.classes().toLongArray();
                 accuracy =
-                        String.format(
-                                Locale.ROOT,
-                                ", held out %.2f top-1 %.2f top-%d",
-                                share(labels, found, k, 1),
-                                share(labels, found, k, k),
-                                k);
+                        format(
+                                "held out %.2f top-1 %.2f top-%d",
+                                share(labels, found, k, 1), share(labels, found, k, k), k);
             }
         }
         evaluating += System.nanoTime() - begin;
