@@ -13,9 +13,6 @@ import io.djltp.examples.lemma.LemmaDataset;
 import io.djltp.loss.VocabParallelTopK;
 import io.djltp.training.ParallelTrainer;
 
-import me.tongfei.progressbar.ProgressBar;
-import me.tongfei.progressbar.ProgressBarBuilder;
-
 import java.util.List;
 import java.util.Locale;
 
@@ -25,10 +22,10 @@ import java.util.Locale;
  */
 final class TrainingProgress extends TrainingListenerAdapter implements AutoCloseable {
 
-    /** Whether errors are shown on a terminal; the script says so. */
-    private static final String TERMINAL = "io.djltp.terminal";
+    /** The width of the terminal that shows errors, or 0 for none; the script says so. */
+    private static final int COLUMNS = Integer.getInteger("io.djltp.columns", 0);
 
-    private static final long LINE_INTERVAL = 10_000_000_000L;
+    private static final long LINE_INTERVAL = COLUMNS > 0 ? 500_000_000L : 10_000_000_000L;
     private static final long EVALUATION_INTERVAL = 20_000_000_000L;
     private static final int BEST = 5;
 
@@ -38,9 +35,7 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
     private final LemmaDataset heldOut;
     private final List<Float> losses;
     private final boolean shown;
-    private ProgressBar bar; // from begin on, where it is shown and there is a terminal
-    private volatile ProgressLine line = new ProgressLine(0, "", "", "", "");
-    private long nextLine; // where there is no terminal
+    private long nextLine;
     private long start;
     private long nextEvaluation;
     private long evaluating; // time that was not training
@@ -71,20 +66,11 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
         this.shown = shown;
     }
 
-    private ProgressBar newBar() {
-        return new ProgressBarBuilder()
-                .setInitialMax(100)
-                .setUpdateIntervalMillis(500)
-                .setRenderer((state, columns) -> line.render(columns))
-                .build();
-    }
-
     /** Starts the clock. */
     void begin() {
-        bar = shown && Boolean.getBoolean(TERMINAL) ? newBar() : null;
         start = System.nanoTime();
         nextEvaluation = start + EVALUATION_INTERVAL;
-        nextLine = start + LINE_INTERVAL;
+        nextLine = start; // at once
     }
 
     /** Returns whether a limit was reached at the last step. */
@@ -126,19 +112,25 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
 
     private void show() {
         double done = Math.max((double) losses.size() / maxSteps, seconds() / maxSeconds);
-        line =
+        if (!over && System.nanoTime() < nextLine) {
+            return;
+        }
+        ProgressLine line =
                 new ProgressLine(
                         done,
                         format("step %d", losses.size()),
                         format("loss %.3f", shownLoss),
                         format("%.0f words/s", losses.size() * batchSize / seconds()),
                         accuracy);
-        if (bar != null) {
-            bar.stepTo((long) (100 * Math.min(1, done)));
-        } else if (over || System.nanoTime() > nextLine) {
+        if (COLUMNS > 0) {
+            // over the line before; in the last column some terminals go to the next line
+            int width = COLUMNS - 1;
+            System.err.printf("\r%-" + width + "s", line.render(width));
+            System.err.flush();
+        } else {
             System.err.println(line);
-            nextLine = System.nanoTime() + LINE_INTERVAL;
         }
+        nextLine = System.nanoTime() + LINE_INTERVAL;
     }
 
     private static String format(String format, Object... values) {
@@ -180,8 +172,8 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
     /** {@inheritDoc} */
     @Override
     public void close() {
-        if (bar != null) {
-            bar.close();
+        if (shown && COLUMNS > 0) {
+            System.err.println();
         }
     }
 }
