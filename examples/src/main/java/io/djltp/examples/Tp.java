@@ -56,13 +56,26 @@ public final class Tp implements Runnable {
         return new CommandLine(new Tp())
                 .setCaseInsensitiveEnumValuesAllowed(true)
                 .setExecutionExceptionHandler(Tp::report)
+                .setParameterExceptionHandler(Tp::refuse)
                 .execute(args);
     }
 
     /** {@inheritDoc} */
     @Override
     public void run() {
+        spec.commandLine().usage(spec.commandLine().getErr());
         throw new ParameterException(spec.commandLine(), "Choose a command");
+    }
+
+    /**
+     * Prints one line for a wrong option, and where the right ones are: the usage would hide it.
+     */
+    private static int refuse(ParameterException e, String[] args) {
+        CommandLine command = e.getCommandLine();
+        command.getErr().println("tp: " + e.getMessage());
+        CommandLine.UnmatchedArgumentException.printSuggestions(e, command.getErr());
+        command.getErr().printf("Try: ./%s --help%n", command.getCommandSpec().qualifiedName());
+        return command.getCommandSpec().exitCodeOnInvalidInput();
     }
 
     private static boolean isEndOfJob(Exception e) {

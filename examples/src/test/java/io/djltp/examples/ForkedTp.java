@@ -140,7 +140,7 @@ public final class ForkedTp implements AutoCloseable {
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
         // several JVMs start on few cores
         command.addAll(List.of("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
-        command.add("-Dai.djl.offline=true");
+        command.addAll(List.of("--enable-native-access=ALL-UNNAMED", "-Dai.djl.offline=true"));
         command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
         command.add("-Dorg.slf4j.simpleLogger.log.ai.djl.util.cuda.CudaUtils=error");
         command.addAll(List.of("-cp", System.getProperty("java.class.path"), Tp.class.getName()));
@@ -165,6 +165,22 @@ public final class ForkedTp implements AutoCloseable {
             throw new AssertionError("the process hangs: " + result);
         }
         return result;
+    }
+
+    /**
+     * Waits until the process has printed something, and ends it as Ctrl-C does.
+     *
+     * @param text what it prints
+     * @return how it ended
+     * @throws IOException if what it printed cannot be read
+     * @throws InterruptedException if the time of the test is over
+     */
+    public Result stopAfter(String text) throws IOException, InterruptedException {
+        while (process.isAlive() && !Files.readString(out).contains(text)) {
+            Thread.sleep(50);
+        }
+        process.destroy(); // SIGTERM: for Java the same as SIGINT
+        return await();
     }
 
     /** Ends what still runs. */

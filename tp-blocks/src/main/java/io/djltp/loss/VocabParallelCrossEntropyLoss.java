@@ -17,7 +17,7 @@ import io.djltp.mesh.ParallelContext;
 
 /**
  * Softmax cross entropy of logits that are cut over the ranks by class: the mean over the rows of
- * \(-\log \mathrm{softmax}(z)_{label}\), with no rank ever seeing the logits of another.
+ * {@code -log(softmax(logits)[label])}, with no rank ever seeing the logits of another.
  *
  * <ul>
  *   <li>labels: [x1, ..., xn], class numbers over all ranks, the same on all ranks

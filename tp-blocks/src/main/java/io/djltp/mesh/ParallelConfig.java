@@ -26,6 +26,7 @@ public final class ParallelConfig {
     private final ParallelMode mode;
     private final int ranks;
     private final List<Device> devices;
+    private final boolean devicesGiven;
     private final int threadsPerRank;
     private final Duration timeout;
     private final Job job;
@@ -41,6 +42,7 @@ public final class ParallelConfig {
                 builder.devices == null
                         ? Collections.nCopies(builder.localRanks(), Device.cpu())
                         : List.copyOf(builder.devices);
+        devicesGiven = builder.devices != null;
         threadsPerRank =
                 builder.threadsPerRank > 0
                         ? builder.threadsPerRank
@@ -49,6 +51,37 @@ public final class ParallelConfig {
         backend = builder.backend;
         driftCheckSteps = builder.driftCheckSteps;
         randomCheck = builder.randomCheck;
+    }
+
+    private ParallelConfig(ParallelConfig other, List<Device> devices) {
+        this.devices = devices;
+        devicesGiven = true;
+        mode = other.mode;
+        ranks = other.ranks;
+        job = other.job;
+        threadsPerRank = other.threadsPerRank;
+        timeout = other.timeout;
+        backend = other.backend;
+        driftCheckSteps = other.driftCheckSteps;
+        randomCheck = other.randomCheck;
+    }
+
+    /**
+     * Returns this configuration on the devices of a {@link ai.djl.training.TrainingConfig}, as the
+     * trainer does it: on those GPUs, one for each rank, if {@link Builder#optDevices} has not said
+     * otherwise.
+     *
+     * @param training the devices of the training configuration: by DJL's default all GPUs of the
+     *     machine, or the CPU where there are none
+     * @return the configuration, with the device of each rank
+     * @throws IllegalArgumentException if there are fewer GPUs than ranks that need one
+     */
+    public ParallelConfig onDevices(Device... training) {
+        if (devicesGiven) {
+            RankDevices.logDifference(devices, training);
+            return this;
+        }
+        return new ParallelConfig(this, RankDevices.choose(training, job, getLocalRanks()));
     }
 
     /**
@@ -129,7 +162,8 @@ public final class ParallelConfig {
     /**
      * Returns the device of each rank of this process.
      *
-     * @return the devices, in the order of the ranks
+     * @return the devices, in the order of the ranks; the CPU for all where none were given, which
+     *     a trainer may change, see {@link #onDevices}
      */
     public List<Device> getDevices() {
         return devices;
@@ -204,7 +238,8 @@ public final class ParallelConfig {
         }
 
         /**
-         * Sets the device of each rank of this process. Default: the CPU for all.
+         * Sets the device of each rank of this process. Default: the GPUs of the training
+         * configuration, one for each rank, or the CPU for all if it has none.
          *
          * @param devices one device for each rank; several ranks may share a CPU, but not a GPU
          * @return this builder

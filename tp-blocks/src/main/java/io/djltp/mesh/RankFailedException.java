@@ -7,7 +7,10 @@ public class RankFailedException extends RuntimeException {
 
     private static final long serialVersionUID = 1L;
 
+    /** The rank that failed first, or -1. */
     private final int rank;
+
+    /** Whether that was in another process. */
     private final boolean remote;
 
     /**

@@ -17,8 +17,8 @@ import java.util.concurrent.ConcurrentHashMap;
  * squared gradients. A large embedding or head has hardly more state than under SGD, and rows that
  * are rarely met still learn fast.
  *
- * <p>A row moves by \(-\eta g / (\sqrt{s} + \epsilon)\). Of a parameter with one axis every element
- * is a row, as in ordinary Adagrad. Works under DJL's own trainer too.
+ * <p>A row moves by {@code -rate * gradient / (sqrt(sum) + epsilon)}. Of a parameter with one axis
+ * every element is a row, as in ordinary Adagrad. Works under DJL's own trainer too.
  */
 public final class RowwiseAdagrad extends Optimizer {
 

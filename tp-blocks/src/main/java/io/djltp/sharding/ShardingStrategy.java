@@ -24,6 +24,9 @@ public abstract class ShardingStrategy {
 
     private static final ShardingStrategy REPLICATE = new Replicate();
 
+    /** Creates a strategy. */
+    protected ShardingStrategy() {}
+
     /**
      * Returns the strategy that cuts axis 0.
      *

@@ -92,14 +92,22 @@ public class ParallelTrainer extends Trainer {
      * Creates a trainer and starts its ranks.
      *
      * @param model the model to train; its block describes the whole network
-     * @param trainingConfig DJL's training configuration; its devices are not used
+     * @param trainingConfig DJL's training configuration; its GPUs are those of the ranks if {@code
+     *     parallelConfig} names no devices, see {@link ParallelConfig.Builder#optDevices}
      * @param parallelConfig the ranks
      * @throws UnsupportedOperationException if the optimizer is none of {@code Sgd}, {@code Adam},
      *     {@code AdamW} and {@link io.djltp.optimizer.RowwiseAdagrad}
      * @throws IllegalStateException if another open {@code ParallelTrainer} trains the model
+     * @throws IllegalArgumentException if there are too few GPUs for the ranks
      */
     public ParallelTrainer(
             Model model, TrainingConfig trainingConfig, ParallelConfig parallelConfig) {
+        this(parallelConfig.onDevices(trainingConfig.getDevices()), model, trainingConfig);
+    }
+
+    @SuppressWarnings("this-escape") // of a subclass, only getManager() is called: that is DJL's
+    private ParallelTrainer(
+            ParallelConfig parallelConfig, Model model, TrainingConfig trainingConfig) {
         super(checked(model, trainingConfig), wrap(trainingConfig, parallelConfig));
         this.parallelConfig = parallelConfig;
         OptimizerSettings optimizer = OptimizerSettings.of(trainingConfig.getOptimizer());

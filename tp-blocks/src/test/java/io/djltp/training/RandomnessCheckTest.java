@@ -169,6 +169,7 @@ public class RandomnessCheckTest {
                             .setMode(ParallelMode.TENSOR)
                             .setRanks(2)
                             .optRandomCheck(false)
+                            .optDriftCheck(0) // which would see what comes of it
                             .build();
             Assert.assertFalse(config.isRandomCheck());
             try (Model model = Model.newInstance("net")) {

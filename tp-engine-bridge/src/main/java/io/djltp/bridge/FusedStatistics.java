@@ -169,7 +169,7 @@ final class FusedStatistics {
     /**
      * Returns what the gradient of each label's logit has beside its part of the softmax, in
      * float32, [labels]. Where the logit has a margin, the whole gradient is multiplied with the
-     * slope \(\varphi'\): the part of the softmax too, which the passes add once as for any class.
+     * slope: the part of the softmax too, which the passes add once as for any class.
      *
      * @param factor what exponentials above the largest logit are multiplied with, [rows]
      */

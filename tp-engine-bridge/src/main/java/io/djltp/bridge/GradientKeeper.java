@@ -21,6 +21,9 @@ public final class GradientKeeper implements AutoCloseable {
     private final List<KnownGradient> kept = new ArrayList<>();
     private long lastNode;
 
+    /** Creates a keeper that holds nothing yet. */
+    public GradientKeeper() {}
+
     /**
      * Makes a scalar function of an array known to autograd by its value and its gradient.
      *

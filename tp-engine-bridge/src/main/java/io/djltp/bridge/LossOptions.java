@@ -1,11 +1,11 @@
 package io.djltp.bridge;
 
 /**
- * What a softmax cross entropy computes beside the mean of \(-\log \mathrm{softmax}(z)_{label}\).
+ * What a softmax cross entropy computes beside the mean of {@code -log(softmax(logits)[label])}.
  *
  * @param ignoreIndex the label of rows that do not count
- * @param labelSmoothing the part \(\alpha\) of a row's weight that all classes share, the label's
- *     included, as in PyTorch: from 0, none, to 1
+ * @param labelSmoothing the part of a row's weight that all classes share, the label's included, as
+ *     in PyTorch: from 0, none, to 1
  * @param zLoss what the square of the log-sum-exp of the logits is multiplied with before it is
  *     added to the loss of a row; 0 adds nothing
  */

@@ -5,27 +5,27 @@ package io.djltp.bridge;
  * those to the other classes, in a softmax over cosines.
  *
  * <p>Features and rows of the weight count by their direction only. The logit of a class at the
- * angle \(\theta\) is \(s \cos\theta\), and in training that of the label \(s (\cos(m_1 \theta +
- * m_2) - m_3)\). Beyond \(m_1 \theta + m_2 = \pi\) that formula would reward larger angles; there
- * the cosine is continued downwards as in SphereFace, to \((-1)^k \cos(m_1 \theta + m_2) - 2k\)
- * with \(k = \lfloor (m_1 \theta + m_2) / \pi \rfloor\), which is continuous and falls everywhere.
- * (ArcFace's own code has the plain formula in some versions, and in others \(\cos\theta - m \sin
- * m\), which jumps.)
+ * angle theta is {@code scale * cos(theta)}, and in training that of the label {@code scale *
+ * (cos(m1 * theta + m2) - m3)}. Where {@code m1 * theta + m2} is larger than pi, that formula would
+ * reward larger angles; there the cosine is continued downwards as in SphereFace, to {@code (-1)^k
+ * * cos(m1 * theta + m2) - 2 * k} with {@code k = floor((m1 * theta + m2) / pi)}, which is
+ * continuous and falls everywhere. (ArcFace's own code has the plain formula in some versions, and
+ * in others {@code cos(theta) - m * sin(m)}, which jumps.)
  *
  * <p>ArcFace: Deng et al., 2019, <a href="https://arxiv.org/abs/1801.07698">arXiv:1801.07698</a>.
  * CosFace: Wang et al., 2018, <a href="https://arxiv.org/abs/1801.09414">arXiv:1801.09414</a>.
  * SphereFace: Liu et al., 2017, <a href="https://arxiv.org/abs/1704.08063">arXiv:1704.08063</a>.
  *
- * @param scale the factor \(s\) of the cosines, above 0
+ * @param scale the factor of the cosines, above 0
  * @param m1 the factor of the angle, 1 or more; 1 has no effect
- * @param m2 what is added to the angle, in radians, from 0 to below \(\pi\)
+ * @param m2 what is added to the angle, in radians, from 0 to below pi
  * @param m3 what is subtracted from the cosine, 0 or more
  */
 public record Margin(float scale, float m1, float m2, float m3) {
 
     /**
      * The least sine that is divided by. The derivative of an angle by its cosine is infinite at 0
-     * and \(\pi\); so close to them it is taken smaller than it is.
+     * and pi; so close to them it is taken smaller than it is.
      */
     private static final double LEAST_SINE = 1e-3;
 
@@ -34,7 +34,7 @@ public record Margin(float scale, float m1, float m2, float m3) {
      *
      * @param scale above 0
      * @param m1 1 or more
-     * @param m2 from 0 to below \(\pi\)
+     * @param m2 from 0 to below pi
      * @param m3 0 or more
      * @throws IllegalArgumentException if a value is out of its range
      */
@@ -53,7 +53,7 @@ public record Margin(float scale, float m1, float m2, float m3) {
     }
 
     /**
-     * Returns the additive angular margin of ArcFace: \(\cos(\theta + m)\).
+     * Returns the additive angular margin of ArcFace: {@code cos(theta + m)}.
      *
      * @param scale the factor of the cosines, 64 in the paper
      * @param m the margin in radians, 0.5 in the paper
@@ -64,7 +64,7 @@ public record Margin(float scale, float m1, float m2, float m3) {
     }
 
     /**
-     * Returns the additive cosine margin of CosFace: \(\cos\theta - m\).
+     * Returns the additive cosine margin of CosFace: {@code cos(theta) - m}.
      *
      * @param scale the factor of the cosines, 64 in the paper
      * @param m the margin, 0.35 in the paper
@@ -75,7 +75,7 @@ public record Margin(float scale, float m1, float m2, float m3) {
     }
 
     /**
-     * Returns all three margins in one: \(\cos(m_1 \theta + m_2) - m_3\).
+     * Returns all three margins in one: {@code cos(m1 * theta + m2) - m3}.
      *
      * @param scale the factor of the cosines
      * @param m1 the factor of the angle

@@ -15,8 +15,8 @@ import java.util.function.DoubleUnaryOperator;
  * They are computed before the pass over the weights, in float64, and take the place of the cosines
  * that the pass computes.
  *
- * <p>In the pass the features are \(s x / |x|\) and the rows of the weight \(w / |w|\), so that
- * their products are the logits of all other classes.
+ * <p>In the pass the features are {@code scale * x / |x|} and the rows of the weight {@code w /
+ * |w|}, so that their products are the logits of all other classes.
  */
 @SuppressWarnings("try") // a scope is used by being open
 final class MarginLabels {

@@ -5,7 +5,10 @@ public class JobFailedException extends RuntimeException {
 
     private static final long serialVersionUID = 1L;
 
+    /** The process that failed first, or -1. */
     private final int process;
+
+    /** The rank that failed first, or -1. */
     private final int rank;
 
     /**

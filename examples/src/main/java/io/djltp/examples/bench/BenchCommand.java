@@ -23,9 +23,13 @@ public final class BenchCommand implements Runnable {
 
     @Spec private CommandSpec spec;
 
+    /** Creates the command. */
+    public BenchCommand() {}
+
     /** {@inheritDoc} */
     @Override
     public void run() {
+        spec.commandLine().usage(spec.commandLine().getErr());
         throw new ParameterException(
                 spec.commandLine(), "Choose what to measure: head, layer, collective or step");
     }

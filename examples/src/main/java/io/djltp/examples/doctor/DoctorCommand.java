@@ -59,6 +59,9 @@ public final class DoctorCommand implements Callable<Integer> {
 
     private PrintStream out = System.out;
 
+    /** Creates the command; its options are set by the command line. */
+    public DoctorCommand() {}
+
     /** {@inheritDoc} */
     @Override
     public Integer call() throws IOException {

@@ -38,6 +38,9 @@ public final class LemmaCommand implements Callable<Integer> {
 
     private final PrintStream out = System.out;
 
+    /** Creates the command; its options are set by the command line. */
+    public LemmaCommand() {}
+
     /** {@inheritDoc} */
     @Override
     public Integer call() throws IOException, MalformedModelException, TranslateException {

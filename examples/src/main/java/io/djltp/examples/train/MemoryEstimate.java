@@ -6,6 +6,7 @@ import io.djltp.examples.OptimizerName;
 import io.djltp.examples.SystemMemory;
 import io.djltp.mesh.ParallelMode;
 
+import java.io.PrintStream;
 import java.util.LinkedHashMap;
 import java.util.Locale;
 import java.util.Map;
@@ -79,12 +80,23 @@ final class MemoryEstimate {
                         });
     }
 
-    String describe() {
+    private String describe() {
         StringBuilder text = new StringBuilder();
         parts.forEach(
                 (name, bytes) ->
                         text.append(text.length() == 0 ? "" : ", ")
                                 .append(String.format(Locale.ROOT, "%s %.1f", name, bytes / GIB)));
         return text.toString();
+    }
+
+    /** Prints a table of what takes memory. */
+    void print(PrintStream out) {
+        out.println("Memory that this will take, estimated:");
+        parts.forEach((name, bytes) -> printRow(out, name, bytes));
+        printRow(out, "together", total());
+    }
+
+    private static void printRow(PrintStream out, String name, long bytes) {
+        out.printf(Locale.ROOT, "  %-29s %6.2f GiB%n", name, bytes / GIB);
     }
 }

@@ -1,8 +1,10 @@
 package io.djltp.examples.train;
 
 import ai.djl.Device;
+import ai.djl.engine.Engine;
 
 import io.djltp.backend.Backend;
+import io.djltp.backend.Connector;
 import io.djltp.backend.Launcher;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
@@ -32,6 +34,7 @@ final class TrainOptions {
         GPU
     }
 
+    private static final String DEFAULT_OUT = "out/lemma"; // where tp lemma looks, too
     private static final double DEFAULT_MINUTES = 3;
     private static final int DEFAULT_RANKS = 2;
     private static final int MOST_EPOCHS = 1000; // another limit comes first
@@ -107,11 +110,10 @@ final class TrainOptions {
 
     @Option(
             names = "--drift-check",
-            defaultValue = "0",
             description =
-                    "Compare the replicas of parameters every so many steps; 0 for never"
-                            + " (${DEFAULT-VALUE}).")
-    int driftCheckSteps;
+                    "Compare the replicas of parameters every so many steps; 0 for never (after"
+                            + " steps 1, 2, 4, 8, ... and at the end).")
+    Integer driftCheckSteps;
 
     @Option(names = "--lr", description = "Learning rate (depends on the optimizer).")
     Float learningRate;
@@ -142,7 +144,7 @@ final class TrainOptions {
 
     @Option(
             names = "--out",
-            defaultValue = "out/lemma",
+            defaultValue = DEFAULT_OUT,
             description = "Folder for the trained model (${DEFAULT-VALUE}).")
     Path out;
 
@@ -164,7 +166,7 @@ final class TrainOptions {
         ranks = tp != null ? tp : processes > 1 ? processes : DEFAULT_RANKS;
         positive("--tp", ranks);
         positive("--timeout", timeoutSeconds);
-        if (driftCheckSteps < 0) {
+        if (driftCheckSteps != null && driftCheckSteps < 0) {
             throw new BadInputException("--drift-check must be 0 or more, not " + driftCheckSteps);
         }
         if (ranks % processes != 0) {
@@ -190,7 +192,7 @@ final class TrainOptions {
                             + " is smaller than the "
                             + ranks
                             + " ranks that share it in "
-                            + mode.name().toLowerCase(Locale.ROOT)
+                            + lowerCase(mode)
                             + " mode: use --batch "
                             + ranks
                             + " or more, or fewer ranks (--tp)");
@@ -207,7 +209,7 @@ final class TrainOptions {
         if (replicated && head != HeadKind.FULL) {
             throw new BadInputException(
                     "--head "
-                            + head.name().toLowerCase(Locale.ROOT)
+                            + lowerCase(head)
                             + " needs a head that is cut over the ranks: use --mode mixed or"
                             + " tensor, or --head full");
         }
@@ -220,8 +222,7 @@ final class TrainOptions {
         }
         if (head != HeadKind.SAMPLED) {
             throw new BadInputException(
-                    "--sample-share is for --head sampled, not for --head "
-                            + head.name().toLowerCase(Locale.ROOT));
+                    "--sample-share is for --head sampled, not for --head " + lowerCase(head));
         }
     }
 
@@ -257,6 +258,58 @@ final class TrainOptions {
         }
         int first = Launcher.localProcess(System.getenv()) * local;
         return IntStream.range(first, first + local).mapToObj(Device::gpu).toList();
+    }
+
+    /**
+     * Refuses devices that are not here and backends that cannot be used, on all processes alike.
+     */
+    void checkDevices(Job job) {
+        List<Device> devices = devices(job);
+        String obstacle = missingGpus(devices);
+        if (obstacle == null) {
+            Backend chosen = Connector.choose(backend, devices, job);
+            obstacle =
+                    Connector.whyNot(chosen, devices, job)
+                            .map(why -> "--backend " + lowerCase(chosen) + ": " + why)
+                            .orElse(null);
+        }
+        if (job != null) {
+            job.check("The choice of devices", obstacle);
+        } else if (obstacle != null) {
+            throw new BadInputException(obstacle);
+        }
+    }
+
+    private String missingGpus(List<Device> devices) {
+        if (device == DeviceName.CPU) {
+            return null;
+        }
+        int found = Engine.getInstance().getGpuCount();
+        int needed = 1 + devices.stream().mapToInt(Device::getDeviceId).max().orElse(-1);
+        if (needed <= found) {
+            return null;
+        }
+        return "--device gpu takes one GPU for each rank, "
+                + needed
+                + " here, and PyTorch finds "
+                + found
+                + ": use "
+                + (found > 0 ? "--tp " + found + ", or " : "")
+                + "--device cpu; docs/gpu.md says what GPUs need";
+    }
+
+    /** Returns what to type to use the trained model. */
+    String lemmaCommand() {
+        String folder = out.toString();
+        if (out.equals(Path.of(DEFAULT_OUT))) {
+            return "./tp lemma WORD...";
+        }
+        String quote = folder.contains(" ") ? "\"" : "";
+        return "./tp lemma --model " + quote + folder + quote + " WORD...";
+    }
+
+    private static String lowerCase(Enum<?> value) {
+        return value.name().toLowerCase(Locale.ROOT);
     }
 
     Duration timeout() {

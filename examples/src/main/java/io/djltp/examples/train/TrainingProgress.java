@@ -13,10 +13,6 @@ import io.djltp.examples.lemma.LemmaDataset;
 import io.djltp.loss.VocabParallelTopK;
 import io.djltp.training.ParallelTrainer;
 
-import me.tongfei.progressbar.ProgressBar;
-import me.tongfei.progressbar.ProgressBarBuilder;
-import me.tongfei.progressbar.ProgressBarStyle;
-
 import java.util.List;
 import java.util.Locale;
 
@@ -26,6 +22,10 @@ import java.util.Locale;
  */
 final class TrainingProgress extends TrainingListenerAdapter implements AutoCloseable {
 
+    /** The width of the terminal that shows errors, or 0 for none; the script says so. */
+    private static final int COLUMNS = Integer.getInteger("io.djltp.columns", 0);
+
+    private static final long LINE_INTERVAL = COLUMNS > 0 ? 500_000_000L : 10_000_000_000L;
     private static final long EVALUATION_INTERVAL = 20_000_000_000L;
     private static final int BEST = 5;
 
@@ -35,7 +35,7 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
     private final LemmaDataset heldOut;
     private final List<Float> losses;
     private final boolean shown;
-    private ProgressBar bar; // from begin on, where it is shown
+    private long nextLine;
     private long start;
     private long nextEvaluation;
     private long evaluating; // time that was not training
@@ -66,22 +66,11 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
         this.shown = shown;
     }
 
-    private static ProgressBar newBar() {
-        return new ProgressBarBuilder()
-                .setTaskName("train")
-                .setInitialMax(100)
-                .setStyle(ProgressBarStyle.ASCII)
-                .setUpdateIntervalMillis(500)
-                .hideEta()
-                .setMaxRenderedLength(118)
-                .build();
-    }
-
     /** Starts the clock. */
     void begin() {
-        bar = shown ? newBar() : null;
         start = System.nanoTime();
         nextEvaluation = start + EVALUATION_INTERVAL;
+        nextLine = start; // at once
     }
 
     /** Returns whether a limit was reached at the last step. */
@@ -116,22 +105,36 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
         if (decision >= 2) {
             evaluate(trainer);
         }
-        if (bar != null) {
+        if (shown) {
             show();
         }
     }
 
     private void show() {
         double done = Math.max((double) losses.size() / maxSteps, seconds() / maxSeconds);
-        bar.stepTo((long) (100 * Math.min(1, done)));
-        bar.setExtraMessage(
-                String.format(
-                        Locale.ROOT,
-                        " step %d, loss %.3f, %.0f words/s%s",
-                        losses.size(),
-                        shownLoss,
-                        losses.size() * batchSize / seconds(),
-                        accuracy));
+        if (!over && System.nanoTime() < nextLine) {
+            return;
+        }
+        ProgressLine line =
+                new ProgressLine(
+                        done,
+                        format("step %d", losses.size()),
+                        format("loss %.3f", shownLoss),
+                        format("%.0f words/s", losses.size() * batchSize / seconds()),
+                        accuracy);
+        if (COLUMNS > 0) {
+            // over the line before; in the last column some terminals go to the next line
+            int width = COLUMNS - 1;
+            System.err.printf("\r%-" + width + "s", line.render(width));
+            System.err.flush();
+        } else {
+            System.err.println(line);
+        }
+        nextLine = System.nanoTime() + LINE_INTERVAL;
+    }
+
+    private static String format(String format, Object... values) {
+        return String.format(Locale.ROOT, format, values);
     }
 
     /** Evaluates one batch of held-out words, without gathering the logits of the ranks. */
@@ -146,12 +149,9 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
                 long[] labels = batch.getLabels().head().toLongArray();
                 long[] found = best.classes().toLongArray();
                 accuracy =
-                        String.format(
-                                Locale.ROOT,
-                                ", held out %.2f top-1 %.2f top-%d",
-                                share(labels, found, k, 1),
-                                share(labels, found, k, k),
-                                k);
+                        format(
+                                "held out %.2f top-1 %.2f top-%d",
+                                share(labels, found, k, 1), share(labels, found, k, k), k);
             }
         }
         evaluating += System.nanoTime() - begin;
@@ -172,8 +172,8 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
     /** {@inheritDoc} */
     @Override
     public void close() {
-        if (bar != null) {
-            bar.close();
+        if (shown && COLUMNS > 0) {
+            System.err.println();
         }
     }
 }

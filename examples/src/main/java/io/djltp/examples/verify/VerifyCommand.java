@@ -47,6 +47,9 @@ public final class VerifyCommand implements Callable<Integer> {
 
     private final PrintStream out = System.out;
 
+    /** Creates the command; its options are set by the command line. */
+    public VerifyCommand() {}
+
     /** {@inheritDoc} */
     @Override
     public Integer call() throws IOException {

@@ -54,12 +54,45 @@ public class TrainBadInputTest {
             Assert.assertEquals(run.status(), 2, run.output());
             Assert.assertTrue(run.output().contains(message), run.output());
             Assert.assertFalse(run.output().contains("\tat "), run.output());
+            Assert.assertFalse(run.output().contains("Usage:"), run.output());
             try (var files = Files.list(out)) {
                 Assert.assertEquals(files.count(), 0, "something was left behind");
             }
         } finally {
             Files.delete(out);
         }
+    }
+
+    @DataProvider
+    public Object[][] devices() {
+        return new Object[][] {
+            {"--device gpu takes one GPU for each rank", "--device", "gpu"},
+            {"--backend mpi: the backend mpi", "--backend", "mpi"},
+        };
+    }
+
+    @Test(dataProvider = "devices", timeOut = 60_000)
+    public void testDevicesAreCheckedBeforeAnythingIsRead(
+            String message, String option, String value) throws IOException {
+        Path out = Files.createTempDirectory("out");
+        try {
+            TpRun run = TpRun.of("train", "--out", out.toString(), option, value);
+            Assert.assertEquals(run.status(), 2, run.output());
+            Assert.assertTrue(run.output().contains("tp: " + message), run.output());
+            Assert.assertFalse(run.output().contains("Reading"), run.output());
+        } finally {
+            Files.delete(out);
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void testWrongOptionIsOneLineAndWhereToLook() {
+        TpRun run = TpRun.of("train", "--hepl");
+        Assert.assertEquals(run.status(), 2, run.output());
+        Assert.assertTrue(run.output().startsWith("tp: Unknown option"), run.output());
+        Assert.assertTrue(run.output().contains("--help"), run.output());
+        Assert.assertTrue(run.output().trim().endsWith("./tp train --help"), run.output());
+        Assert.assertTrue(run.output().lines().count() <= 4, run.output());
     }
 
     @Test(timeOut = 60_000)

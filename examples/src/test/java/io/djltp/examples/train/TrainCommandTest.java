@@ -97,6 +97,10 @@ public class TrainCommandTest {
         Assert.assertTrue(json.get("seconds").getAsDouble() > 0);
         Assert.assertTrue(json.get("peak_rss_bytes").getAsLong() > 100_000_000);
 
+        Assert.assertTrue(
+                run.output().contains("Try: ./tp lemma --model " + out + " WORD..."), run.output());
+        Assert.assertFalse(run.output().contains("tp: stopped"), run.output());
+
         TpRun lemma = TpRun.of("lemma", "--model", out.toString(), "ging", "Häusern");
         Assert.assertEquals(lemma.status(), 0, lemma.output());
         Assert.assertEquals(lemma.output().lines().count(), 2 * 6, lemma.output());
@@ -114,6 +118,22 @@ public class TrainCommandTest {
             ForkedTp.Result result = lemma.await();
             Assert.assertEquals(result.status(), 0, result.toString());
             Assert.assertEquals(result.out().lines().count(), 6, result.toString());
+        }
+    }
+
+    @Test(timeOut = 120_000)
+    public void testStoppedRunSaysThatNothingIsSaved() throws IOException, InterruptedException {
+        Path out = folder.resolve("stopped");
+        List<String> arguments =
+                List.of("train", "--steps", "1000000", "--dim", "8", "--out", out.toString());
+        try (ForkedTp train = ForkedTp.start(Map.of(), arguments)) {
+            ForkedTp.Result result = train.stopAfter("Training ");
+            Assert.assertTrue(
+                    Pattern.compile("tp: stopped after \\d+ steps, before anything was saved")
+                            .matcher(result.err())
+                            .find(),
+                    result.toString());
+            Assert.assertFalse(result.out().contains("The model is saved"), result.toString());
         }
     }
 

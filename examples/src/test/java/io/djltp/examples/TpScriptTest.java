@@ -1,0 +1,84 @@
+package io.djltp.examples;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterMethod;
+import org.testng.annotations.BeforeMethod;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Comparator;
+import java.util.List;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+
+/** The {@code tp} script, with a program in place of Java that prints what it is called with. */
+public class TpScriptTest {
+
+    private Path folder;
+    private Path project;
+
+    @BeforeMethod
+    public void createProject() throws IOException {
+        ForkedTp.skipWithout("bash", "apt-get install bash");
+        folder = Files.createTempDirectory("tp-script").toRealPath();
+        project = Files.createDirectories(folder.resolve("the project"));
+        Path script = Path.of(System.getProperty("basedir", "."), "..", "tp");
+        Files.copy(script, project.resolve("tp"));
+        Files.writeString(project.resolve("pom.xml"), "");
+        for (String module : List.of("examples", "tp-blocks")) {
+            Path sources = Files.createDirectories(project.resolve(module).resolve("src/main"));
+            Files.writeString(sources.getParent().getParent().resolve("pom.xml"), "");
+        }
+        Path target = Files.createDirectories(project.resolve("examples/target"));
+        Files.writeString(target.resolve("dependencies.txt"), "a.jar");
+        Path java = Files.createDirectories(folder.resolve("bin")).resolve("java");
+        Files.writeString(java, "#!/bin/sh\nprintf '%s\\n' \"$@\"\n");
+        for (Path program : List.of(java, project.resolve("tp"))) {
+            Assert.assertTrue(program.toFile().setExecutable(true));
+        }
+    }
+
+    @AfterMethod(alwaysRun = true)
+    public void deleteProject() throws IOException {
+        try (Stream<Path> files = Files.walk(folder)) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).collect(Collectors.toList())) {
+                Files.delete(file);
+            }
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void testStartsFromItsFolder() throws IOException, InterruptedException {
+        assertStarts(project.resolve("tp"));
+    }
+
+    @Test(timeOut = 60_000)
+    public void testStartsByALink() throws IOException, InterruptedException {
+        Path elsewhere = Files.createDirectories(folder.resolve("elsewhere"));
+        Path link =
+                Files.createSymbolicLink(
+                        elsewhere.resolve("tp"), Path.of("..", "the project", "tp"));
+        assertStarts(link);
+        assertStarts(Files.createSymbolicLink(folder.resolve("link to a link"), link));
+    }
+
+    private void assertStarts(Path script) throws IOException, InterruptedException {
+        ProcessBuilder builder = new ProcessBuilder(script.toString(), "train", "--out", "a b");
+        builder.environment().put("JAVA_HOME", folder.toString());
+        builder.environment().remove("TP_JAVA_OPTS");
+        Process process =
+                builder.redirectErrorStream(true).directory(Path.of("/").toFile()).start();
+        String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+        Assert.assertEquals(process.waitFor(), 0, output);
+        List<String> words = output.lines().toList();
+        String classes = project.resolve("examples/target/classes").toString();
+        Assert.assertEquals(words.get(words.indexOf("-cp") + 1), classes + ":a.jar", output);
+        Assert.assertTrue(words.contains("--enable-native-access=ALL-UNNAMED"), output);
+        Assert.assertEquals(
+                words.subList(words.size() - 4, words.size()),
+                List.of("io.djltp.examples.Tp", "train", "--out", "a b"));
+    }
+}
