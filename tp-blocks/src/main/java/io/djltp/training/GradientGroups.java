@@ -55,8 +55,7 @@ final class GradientGroups {
         boolean data = context.getMode() == ParallelMode.DATA;
         Communicator group = data ? context.getDataGroup() : context.getTensorGroup();
         boolean summed =
-                parameters.getStrategy(parameter) == null
-                        && (data || partial.getOrDefault(parameter, false));
+                parameters.getStrategy(parameter) == null && partial.getOrDefault(parameter, data);
         return summed && group.getSize() > 1 ? group : null;
     }
 
