@@ -312,6 +312,14 @@ public final class ForwardPass {
      * @return an exception with the cause and the remedy, or the same if it is not about slices
      */
     public RuntimeException explain(RuntimeException e) {
+        if (String.valueOf(e.getMessage()).contains("has been released already")) {
+            return new IllegalArgumentException(
+                    "A block or a loss uses an array that is closed. A parallel trainer replaces"
+                            + " the model's arrays of parameters that are cut: ask the parameter"
+                            + " store, parameterStore.getValue(parameter, device, training). A"
+                            + " penalty on weights is the optimizer's: optWeightDecays(...)",
+                    e);
+        }
         boolean ours =
                 e.getStackTrace().length > 0
                         && e.getStackTrace()[0].getClassName().startsWith("io.djltp.");

@@ -16,6 +16,8 @@ import static io.djltp.testing.Blocks.tanh;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.norm.BatchNorm;
@@ -249,6 +251,35 @@ public class NetworksRefusedTest {
                                             .addLoss(new Penalty(() -> net[0], penalized)),
                             Network.regression(ROWS, FEATURES, 3));
             network.assertRefused(kind, false, "arameter", "Linear_weight", "optWeightDecays");
+        }
+    }
+
+    /** The loss was made of the model's arrays, as DJL's examples do it. */
+    @Test(timeOut = 60_000)
+    public void aPenaltyOnArraysThatTheTrainerReplaces() {
+        Block[] net = new Block[1];
+        try (NDManager manager = NDManager.newBaseManager()) {
+            Network network =
+                    Network.of(
+                            cut -> {
+                                net[0] = sequence(linear(6), first(cut, 8), tanh(), row(cut, 3));
+                                net[0].initialize(
+                                        manager, DataType.FLOAT32, new Shape(ROWS, FEATURES));
+                                return net[0];
+                            },
+                            () ->
+                                    new SimpleCompositeLoss()
+                                            .addLoss(new HalfSquareLoss())
+                                            .addLoss(
+                                                    new L2WeightDecay(
+                                                            new NDList(
+                                                                    net[0].getParameters()
+                                                                            .valueAt(2)
+                                                                            .getArray()))),
+                            Network.regression(ROWS, FEATURES, 3));
+            network.assertRefused(TENSOR, "optWeightDecays");
+            network.assertRefused(MIXED, "optWeightDecays");
+            network.assertRefused(DATA, false, "optWeightDecays");
         }
     }
 
