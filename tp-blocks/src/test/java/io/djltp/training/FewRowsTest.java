@@ -12,6 +12,7 @@ import static io.djltp.testing.Blocks.tanh;
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
+import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
@@ -28,6 +29,7 @@ import ai.djl.training.tracker.Tracker;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.mesh.ParallelMode;
+import io.djltp.nn.EmbeddingBag;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
@@ -133,6 +135,44 @@ public class FewRowsTest {
             try (Trainer trainer = kind.open(model, config)) {
                 trainer.initialize(new Shape(5, FEATURES));
                 EasyTrain.fit(trainer, 2, data, data);
+            }
+            return TrainingRun.weights(block);
+        }
+    }
+
+    /** The table is updated by the rows that the batch has used. */
+    @Test(timeOut = 60_000)
+    public void aTableUnderRowwiseAdagrad() {
+        List<float[]> expected = trainTable(new TrainerKind(ParallelMode.TENSOR, 1));
+        for (TrainerKind kind : kinds()) {
+            List<float[]> actual = trainTable(kind);
+            for (int i = 0; i < expected.size(); i++) {
+                ArrayAssert.assertClose(actual.get(i), expected.get(i), 1e-5, kind + ": " + i);
+            }
+        }
+    }
+
+    private static List<float[]> trainTable(TrainerKind kind) {
+        Engine.getInstance().setRandomSeed(3);
+        try (Model model = Model.newInstance("net");
+                NDManager manager = NDManager.newBaseManager()) {
+            Block block = sequence(new EmbeddingBag(20, 4), linear(6), tanh(), fused(CLASSES));
+            model.setBlock(block);
+            DefaultTrainingConfig config =
+                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                            .optOptimizer(
+                                    RowwiseAdagrad.builder()
+                                            .optLearningRateTracker(Tracker.fixed(0.1f))
+                                            .build())
+                            .optDevices(new Device[] {Device.cpu()});
+            try (Trainer trainer = kind.open(model, config)) {
+                trainer.initialize(new Shape(6, 3));
+                for (int step = 0; step < ROWS.length; step++) {
+                    NDArray ids = TrainingRun.labels(manager, step, ROWS[step] * 3, 20);
+                    NDArray labels = TrainingRun.labels(manager, 9 + step, ROWS[step], CLASSES);
+                    TrainingRun.backward(trainer, ids.reshape(-1, 3), labels);
+                    trainer.step();
+                }
             }
             return TrainingRun.weights(block);
         }
