@@ -84,17 +84,23 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
     @Override
     public NDArray evaluate(NDList labels, NDList predictions) {
         NDArray logits = predictions.singletonOrThrow();
-        boolean backward = TensorView.of(logits).requiresGradient();
         ParallelContext context = ParallelContext.current();
+        boolean known = TensorView.of(logits).requiresGradient();
+        boolean backward = known && (context == null || context.getPass().isTraining());
+        if (known && !backward) {
+            context.getPass().getTrace().takeValues(logits); // to be checked, not differentiated
+        }
         FusedHead head = FusedHead.of(context, logits);
         if (head != null) {
             context.getTensorGroup().setIssuer(getClass().getSimpleName());
             NDArray ids = labels.singletonOrThrow();
             if (!backward) {
-                return head.lossOnly(logits, ids, options);
+                try (Autograd.GradMode mode = Autograd.gradMode(false)) {
+                    return head.lossOnly(logits, ids, options);
+                }
             }
             NDArray value = head.evaluate(logits, ids, options, context.getGradientKeeper());
-            context.getPass().takeSlices(context.getGradientKeeper().getLastNode());
+            context.getPass().getTrace().takeSlices(context.getGradientKeeper().getLastNode());
             return value;
         }
         if (backward && context == null) {
@@ -179,7 +185,7 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
         try (Autograd.GradMode mode = Autograd.gradMode(true)) {
             NDArray scalar = context.getGradientKeeper().scalar(logits, value, gradient);
             if (shard.size() > 1) {
-                context.getPass().takeSlices(context.getGradientKeeper().getLastNode());
+                context.getPass().getTrace().takeSlices(context.getGradientKeeper().getLastNode());
             }
             return scalar;
         }

@@ -1,19 +1,18 @@
 package io.djltp.mesh;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
-import ai.djl.nn.Parameter;
 
 import io.djltp.bridge.Autograd;
-import io.djltp.bridge.AutogradGraph;
 import io.djltp.bridge.RandomDraws;
-import io.djltp.bridge.TensorView;
 
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 
 /**
  * What a rank knows of the forward pass that it computes: how the arrays lie over the ranks, and
@@ -38,23 +37,12 @@ public final class ForwardPass {
     private final Map<NDArray, ShardedLayout> layouts = new IdentityHashMap<>();
     private final Map<NDManager, Place> places = new IdentityHashMap<>();
     private final Map<Region, NDManager> managers = new HashMap<>();
-    private final Map<Long, Region> boundaries = new HashMap<>();
-    private final Map<Long, Slice> slices = new HashMap<>();
-    private final Map<Long, Parameter> leaves = new HashMap<>();
-    private final List<FusedHead> heads = new ArrayList<>();
     private final List<String> cutLayers = new ArrayList<>();
-    private long structure = 17;
+    private final PassTrace trace = new PassTrace();
+    private boolean training = true; // unless a trainer says that it evaluates
+    private boolean watched;
 
     private record Place(Region region, ShardedLayout layout) {}
-
-    /**
-     * An array that holds a rank's slice of the features.
-     *
-     * @param layer the layer that has computed it, for errors
-     * @param shape the shape of the slice
-     * @param head if not {@code null}, it is not the slice but the features of this head
-     */
-    public record Slice(String layer, long[] shape, FusedHead head) {}
 
     /**
      * Begins a pass.
@@ -120,6 +108,45 @@ public final class ForwardPass {
     }
 
     /**
+     * Sets what the pass is for.
+     *
+     * @param train whether a backward pass may follow
+     * @param watch whether the pass has to be in the graph completely, for its analysis: what
+     *     depends on nothing that is trained, and what is evaluated, is not otherwise
+     */
+    public void setPurpose(boolean train, boolean watch) {
+        training = train;
+        watched = watch;
+    }
+
+    /**
+     * Returns whether a backward pass may follow.
+     *
+     * @return whether the pass is trained on
+     */
+    public boolean isTraining() {
+        return training;
+    }
+
+    /**
+     * Returns whether slices are in the graph though nothing below them is trained.
+     *
+     * @return whether the pass is completely in the graph
+     */
+    public boolean isWatched() {
+        return watched;
+    }
+
+    /**
+     * Returns what the analysis of the pass needs.
+     *
+     * @return the trace
+     */
+    public PassTrace getTrace() {
+        return trace;
+    }
+
+    /**
      * Returns the region of an array.
      *
      * @param array the array
@@ -134,19 +161,26 @@ public final class ForwardPass {
         if (place != null) {
             return place.region;
         }
+        Set<Region> above = trace.regionsOf(array);
+        if (above.contains(Region.SHARDED)) {
+            return Region.SHARDED;
+        }
         if (mode == ParallelMode.TENSOR || !cut) {
             return Region.WHOLE;
         }
-        return mode == ParallelMode.DATA ? Region.BATCH_CUT : regionByRows(array);
+        boolean gathered = managers.containsKey(Region.WHOLE);
+        return gathered && mode == ParallelMode.MIXED
+                ? regionByRows(array, above)
+                : Region.BATCH_CUT;
     }
 
     /** Of an array whose operation had a parameter as its first operand. */
-    private Region regionByRows(NDArray array) {
+    private Region regionByRows(NDArray array, Set<Region> above) {
         long first = array.getShape().dimension() == 0 ? -1 : array.getShape().get(0);
-        if (first == Math.max(1, rows)) {
-            return Region.BATCH_CUT;
-        } else if (first == globalRows) {
-            return Region.WHOLE;
+        Region region = first == Math.max(1, rows) ? Region.BATCH_CUT : Region.WHOLE;
+        boolean fits = region == Region.BATCH_CUT || first == globalRows;
+        if (fits && (above.isEmpty() || above.equals(Set.of(region)))) {
+            return region;
         }
         throw new IllegalStateException(
                 "It cannot be known whether "
@@ -176,6 +210,23 @@ public final class ForwardPass {
     }
 
     /**
+     * Makes a rank's rows of the batch a part of the graph.
+     *
+     * @param input the rows
+     * @return the same, as copies where they were changed
+     */
+    public NDList watchRows(NDList input) {
+        NDList watchedRows = new NDList(input.size());
+        for (NDArray array : input) {
+            NDArray own = Autograd.tracked(array);
+            own.setName(array.getName());
+            trace.boundary(own, Region.BATCH_CUT, Region.BATCH_CUT);
+            watchedRows.add(own);
+        }
+        return watchedRows;
+    }
+
+    /**
      * Takes an array that a layer has computed into another region.
      *
      * @param array the array
@@ -184,11 +235,36 @@ public final class ForwardPass {
      * @return the array
      */
     public NDArray enter(NDArray array, Region region, Region below) {
-        note(array, below);
+        trace.boundary(array, region, below);
         guard(region);
         attach(array, managerOf(region));
-        structure = 31 * structure + region.ordinal() * 3L + below.ordinal() + 1;
         return array;
+    }
+
+    /**
+     * Takes the rows of all ranks that a layer has gathered for itself into the region of the
+     * whole.
+     *
+     * @param array the rows
+     * @param partial whether the layer's gradient of them is a summand on each rank
+     * @return the array
+     */
+    public NDArray enterGathered(NDArray array, boolean partial) {
+        Region above = partial ? Region.SHARDED : Region.WHOLE;
+        trace.boundary(array, above, Region.BATCH_CUT);
+        attach(array, managerOf(Region.WHOLE));
+        return array;
+    }
+
+    /**
+     * Notes from which region an array was computed, without a change of its own.
+     *
+     * @param array the array
+     * @param region the region that it is in
+     * @param below the region of what it was computed from
+     */
+    public void leave(NDArray array, Region region, Region below) {
+        trace.boundary(array, region, below);
     }
 
     /**
@@ -198,53 +274,23 @@ public final class ForwardPass {
      * @param layout how the whole is cut
      * @param below the region of what it was computed from
      * @param layer the layer, for errors
+     * @return the array
      */
-    public void enterSlice(NDArray array, ShardedLayout layout, Region below, String layer) {
-        long node = note(array, below);
-        if (node != 0) {
-            slices.put(node, new Slice(layer, array.getShape().getShape(), layout.head()));
+    public NDArray enterSlice(NDArray array, ShardedLayout layout, Region below, String layer) {
+        NDArray slice = watched ? Autograd.tracked(array) : array;
+        trace.boundary(slice, Region.SHARDED, below);
+        trace.slice(slice, layout.head(), "The output of " + layer);
+        if (layout.head() != null) {
+            trace.addHead(layout.head());
         }
         if (manager != null && layout.head() == null) {
             NDManager scope = manager.newSubManager();
             places.put(scope, new Place(Region.SHARDED, layout));
-            attach(array, scope);
+            attach(slice, scope);
         }
-        if (layout.head() != null) {
-            heads.add(layout.head());
-        }
-        layouts.put(array, layout);
-        cutLayers.add(layer + " (here " + array.getShape() + " of " + layout.total() + ")");
-        structure = 31 * structure + 7;
-    }
-
-    /**
-     * Notes from which region an array was computed, without a change of its own.
-     *
-     * @param array the array
-     * @param below the region of what it was computed from
-     */
-    public void leave(NDArray array, Region below) {
-        note(array, below);
-    }
-
-    /**
-     * Notes that a loss has taken the slices of all ranks.
-     *
-     * @param node the node of the graph that stands for it
-     */
-    public void takeSlices(long node) {
-        boundaries.put(node, Region.SHARDED);
-    }
-
-    private long note(NDArray array, Region below) {
-        if (!Autograd.isRecording() || !TensorView.of(array).requiresGradient()) {
-            return 0;
-        }
-        long node = AutogradGraph.nodeOf(array);
-        if (node != 0) {
-            boundaries.put(node, below);
-        }
-        return node;
+        layouts.put(slice, layout);
+        cutLayers.add(layer + " (here " + slice.getShape() + " of " + layout.total() + ")");
+        return slice;
     }
 
     private void guard(Region region) {
@@ -280,88 +326,40 @@ public final class ForwardPass {
      * @return an exception with the cause and the remedy, or the same if it is not about slices
      */
     public RuntimeException explain(RuntimeException e) {
+        if (String.valueOf(e.getMessage()).contains("has been released already")) {
+            return new IllegalArgumentException(
+                    "A block or a loss uses an array that is closed. A parallel trainer replaces"
+                            + " the model's arrays of parameters that are cut: ask the parameter"
+                            + " store, parameterStore.getValue(parameter, device, training). A"
+                            + " penalty on weights is the optimizer's: optWeightDecays(...)",
+                    e);
+        }
         boolean ours =
                 e.getStackTrace().length > 0
                         && e.getStackTrace()[0].getClassName().startsWith("io.djltp.");
-        if (ours || cutLayers.isEmpty()) {
+        boolean gathered = cut && managers.containsKey(Region.WHOLE);
+        if (ours || cutLayers.isEmpty() && !gathered) {
             return e;
         }
-        return new IllegalArgumentException(
-                e.getMessage()
-                        + ". The outputs of these layers are cut over the ranks, and each rank has"
-                        + " a slice of the last axis: "
-                        + String.join(", ", cutLayers)
-                        + ". A block or a loss that needs the whole of it, or a number of heads"
-                        + " that the ranks do not divide, cannot take a slice: build the layer with"
-                        + " optGatherOutput(true), or let elementwise operations and a"
-                        + " RowParallelLinear follow",
-                e);
-    }
-
-    /**
-     * Notes that a leaf of the graph stands for a parameter.
-     *
-     * @param leaf an array that requires a gradient
-     * @param parameter the parameter that its gradient is made use of for
-     */
-    public void addLeaf(NDArray leaf, Parameter parameter) {
-        leaves.put(AutogradGraph.nodeOfLeaf(leaf), parameter);
-    }
-
-    /**
-     * Notes that a block has asked for a parameter.
-     *
-     * @param parameter the parameter
-     */
-    public void use(Parameter parameter) {
-        int trained = parameter.requiresGradient() ? 1 : 0; // what is frozen is not in the graph
-        structure = 31 * structure + 2L * System.identityHashCode(parameter) + trained;
-    }
-
-    /**
-     * Returns what two passes have in common that have asked for the same parameters and changed
-     * regions alike, in the same order: where it is equal, the pass need not be analysed again.
-     *
-     * @return a hash of the pass
-     */
-    public long getStructure() {
-        return structure;
-    }
-
-    /**
-     * Returns the region below each node at which the region changes.
-     *
-     * @return the regions by the address of the node
-     */
-    public Map<Long, Region> getBoundaries() {
-        return boundaries;
-    }
-
-    /**
-     * Returns the slices.
-     *
-     * @return the slices by the address of their node
-     */
-    public Map<Long, Slice> getSlices() {
-        return slices;
-    }
-
-    /**
-     * Returns the leaves that stand for a parameter.
-     *
-     * @return the parameters by the address of the node
-     */
-    public Map<Long, Parameter> getLeaves() {
-        return leaves;
-    }
-
-    /**
-     * Returns the heads that have left their output to the loss.
-     *
-     * @return the heads
-     */
-    public List<FusedHead> getHeads() {
-        return heads;
+        StringBuilder text = new StringBuilder(String.valueOf(e.getMessage()));
+        if (!cutLayers.isEmpty()) {
+            text.append(
+                    ". The outputs of these layers are cut over the ranks, and each rank has a");
+            text.append(" slice of the last axis: ").append(String.join(", ", cutLayers));
+            text.append(
+                    ". A block or a loss that needs the whole of it, or a number of heads that");
+            text.append(" the ranks do not divide, cannot take a slice: build the layer with");
+            text.append(" optGatherOutput(true), or let elementwise operations and a");
+            text.append(" RowParallelLinear follow");
+        }
+        if (gathered) {
+            text.append(". This rank has ").append(rows).append(" of the ").append(globalRows);
+            text.append(" rows of the batch before a layer with optBatchShardedInput(true), and");
+            text.append(
+                    " all of them after it: what branches off before it can be joined after it");
+            text.append(" only behind a RowParallelLinear with optBatchShardedOutput(true)");
+        }
+        return new IllegalArgumentException(text.toString(), e);
     }
 
     /**

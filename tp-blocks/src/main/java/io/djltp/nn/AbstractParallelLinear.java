@@ -14,6 +14,7 @@ import io.djltp.bridge.RegionMappings;
 import io.djltp.mesh.ForwardPass;
 import io.djltp.mesh.ParallelContext;
 import io.djltp.mesh.Region;
+import io.djltp.mesh.ShardedLayout;
 import io.djltp.sharding.HeldParameters;
 import io.djltp.sharding.RankParameterStore;
 import io.djltp.sharding.ShardedBlock;
@@ -210,7 +211,15 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
                             + " over all ranks needs an input whose last axis has length "
                             + features
                             + " on this rank, but the input is "
-                            + shape);
+                            + shape
+                            + (takesSlice()
+                                    ? ". It takes the slice of the features that a"
+                                            + " ColumnParallelLinear leaves on each rank: what"
+                                            + " comes between has to keep the slice, or heads that"
+                                            + " the ranks divide. Else build the first with"
+                                            + " optGatherOutput(true), and this layer with"
+                                            + " optInputIsParallel(false)"
+                                    : ""));
         }
     }
 
@@ -225,7 +234,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
         boolean overlaps = !fused && mappings.canOverlap(rows, weight);
         boolean partial = hasPartialInputGradient() && !overlaps;
         NDArray whole = mappings.gatherFromSequenceRegion(rows, pass.getGlobalRows(), partial);
-        return pass.enter(whole, Region.WHOLE, Region.BATCH_CUT);
+        return pass.enterGathered(whole, partial);
     }
 
     /**
@@ -233,6 +242,17 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
      */
     private boolean checkRegion(ForwardPass pass, NDArray input) {
         Region region = pass.regionOf(input);
+        ShardedLayout layout = pass.layoutOf(input);
+        if (layout != null && layout.head() != null) {
+            throw new IllegalArgumentException(
+                    getClass().getSimpleName()
+                            + " with a weight of "
+                            + weight().getShape()
+                            + " follows a layer with the weight "
+                            + layout.head().getWeight().getShape()
+                            + " and optFusedLoss(true), whose logits are never computed: build that"
+                            + " layer without optFusedLoss");
+        }
         if (region == Region.SHARDED && !takesSlice()) {
             throw new IllegalArgumentException(
                     getClass().getSimpleName()

@@ -127,11 +127,10 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         long units = weight().getShape().get(0);
         ForwardPass pass = context.getPass();
         if (gatherOutput) {
-            pass.leave(y, below);
+            pass.leave(y, Region.SHARDED, below);
             return pass.enter(mappings.gatherFromRegion(y, units), Region.WHOLE, Region.SHARDED);
         }
-        pass.enterSlice(y, new ShardedLayout(units), below, describe());
-        return y;
+        return pass.enterSlice(y, new ShardedLayout(units), below, describe());
     }
 
     /** The gradient of a gathered input is reduced where it is scattered. */
@@ -140,7 +139,7 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
             return input;
         }
         NDArray x = context.getMappings(this).copyToRegion(input, true);
-        context.getPass().leave(x, Region.WHOLE);
+        context.getPass().leave(x, Region.SHARDED, Region.WHOLE);
         return x;
     }
 
@@ -174,11 +173,12 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
             NDArray bias,
             boolean training) {
         NDArray x = input;
-        if (!training) {
+        if (!training && !context.getPass().isWatched()) {
             x = Autograd.detach(input, input.getManager()); // an array of its own
         } else if (!TensorView.of(input).requiresGradient()) {
             x = Autograd.detach(input, input.getManager());
             x.setRequiresGradient(true); // for the loss to be differentiated at all
+            x = x.reshape(x.getShape());
         } else if (!gathered && context.getTensorGroup().getSize() > 1) {
             x = context.getMappings(this).copyToRegion(input, true);
         } else {
@@ -187,8 +187,9 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         FusedHead head = context.getFusedHead(weight(), () -> newHead(context));
         head.setValues(weight, bias);
         ShardedLayout layout = new ShardedLayout(weight().getShape().get(0), head);
-        context.getPass().enterSlice(x, layout, Region.WHOLE, describe());
-        return x;
+        // the gradient of a gathered input is reduced where it is scattered
+        Region below = gathered ? Region.SHARDED : Region.WHOLE;
+        return context.getPass().enterSlice(x, layout, below, describe());
     }
 
     /**

@@ -95,7 +95,7 @@ public final class EmbeddingBag extends AbstractBlock {
         // not of the pass: the gradient is wanted when it is over
         NDArray sums = EmbeddingBags.sum(values, index, values);
         sums.setRequiresGradient(true);
-        context.getPass().addLeaf(sums, table);
+        context.getPass().getTrace().addLeaf(sums, table);
         context.getRowSparseTable(table).add(new RowSparseTable.Bags(rows, width, sums));
         NDArray output = sums.reshape(sums.getShape());
         output.attach(ids.getManager()); // what is computed from it goes with the pass

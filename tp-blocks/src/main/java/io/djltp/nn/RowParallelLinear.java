@@ -111,7 +111,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
         NDArray x = input;
         if (!inputIsParallel) {
             x = mappings.scatterToRegion(input);
-            pass.leave(x, Region.WHOLE);
+            pass.leave(x, Region.SHARDED, Region.WHOLE);
         }
         NDArray y = linear(x, weight).singletonOrThrow(); // [.., in/p] @ [in/p, units]
         if (batchShardedOutput && context.getMode() == ParallelMode.MIXED) {

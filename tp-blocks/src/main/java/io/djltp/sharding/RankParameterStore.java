@@ -76,7 +76,7 @@ public final class RankParameterStore extends ParameterStore {
                             + parameter.getName()
                             + ": call trainer.initialize(...) after the block is complete");
         }
-        context.getPass().use(parameter);
+        context.getPass().getTrace().use(parameter);
         if (value.hasGradient() != parameter.requiresGradient()) {
             value.setRequiresGradient(parameter.requiresGradient()); // frozen or thawed meanwhile
         }

@@ -61,7 +61,7 @@ final class BatchRows {
         boolean truth = own.getDataType() == DataType.BOOLEAN;
         NDArray numbers = truth ? own.toType(DataType.INT32, false) : own;
         NDArray whole = context.getBatchMappings().gatherRows(numbers, rows);
-        pass.leave(whole, Region.BATCH_CUT);
+        pass.leave(whole, Region.WHOLE, Region.BATCH_CUT);
         whole.attach(scope);
         return truth ? whole.toType(DataType.BOOLEAN, false) : whole;
     }

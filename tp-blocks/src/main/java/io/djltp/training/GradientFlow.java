@@ -1,13 +1,14 @@
 package io.djltp.training;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
 import ai.djl.nn.Parameter;
 
 import io.djltp.bridge.AutogradGraph;
-import io.djltp.mesh.ForwardPass;
+import io.djltp.bridge.TensorView;
 import io.djltp.mesh.FusedHead;
 import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.ParallelMode;
+import io.djltp.mesh.PassTrace;
 import io.djltp.mesh.Region;
 import io.djltp.sharding.RankParameterStore;
 
@@ -17,8 +18,10 @@ import java.util.Arrays;
 import java.util.Deque;
 import java.util.EnumSet;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 
 /**
@@ -34,6 +37,7 @@ final class GradientFlow {
 
     private final ParallelParameters parameters;
     private final List<Map<Long, Map<Parameter, Boolean>>> known = new ArrayList<>(); // by rank
+    private final Set<Integer> watched = new HashSet<>(); // the kinds of passes
 
     GradientFlow(ParallelParameters parameters, int ranks) {
         this.parameters = parameters;
@@ -43,64 +47,107 @@ final class GradientFlow {
     }
 
     /**
+     * Returns what says whether a pass has to be watched: of passes that train the same parameters,
+     * or none, one was looked at completely.
+     *
+     * @param training whether the pass is trained on
+     * @return the kind of the pass
+     */
+    int kindOf(boolean training) {
+        return Objects.hash(training, parameters.getTrained());
+    }
+
+    /** Returns whether no pass of a kind has been watched. */
+    boolean isNew(int kind) {
+        return !watched.contains(kind);
+    }
+
+    /** Notes that a pass was watched, and that nothing was found. */
+    void setWatched(int kind) {
+        watched.add(kind);
+    }
+
+    /**
      * Returns for each parameter that a loss depends on whether the rank's gradient of it is a
      * summand.
      *
      * @param context the rank
      * @param loss the loss
      * @param root the region that the loss was computed in
-     * @return the parameters; empty where gradients are summed whatever was executed
+     * @return the parameters; empty with one rank
      * @throws IllegalArgumentException if the network cannot be computed by ranks
      */
     Map<Parameter, Boolean> find(ParallelContext context, NDArray loss, Region root) {
-        ForwardPass pass = context.getPass();
-        boolean cut = context.getMode() != ParallelMode.DATA && context.getSize() > 1;
-        if (!cut && pass.getHeads().isEmpty() && pass.getLeaves().isEmpty()) {
+        PassTrace trace = context.getPass().getTrace();
+        boolean alone = context.getSize() == 1;
+        if (alone && trace.getHeads().isEmpty() && trace.getLeaves().isEmpty()) {
             return Map.of();
         }
         Map<Long, Map<Parameter, Boolean>> before = known.get(context.getLocalIndex());
-        long key = 31 * pass.getStructure() + root.ordinal();
+        long key = 31 * trace.getStructure(loss) + root.ordinal();
         Map<Parameter, Boolean> found = before.get(key);
         if (found == null) {
-            found = analyse(context, AutogradGraph.of(loss), root);
+            found = analyse(context, loss, root);
             before.put(key, found);
         }
         return found;
     }
 
-    private Map<Parameter, Boolean> analyse(
-            ParallelContext context, AutogradGraph graph, Region root) {
-        ForwardPass pass = context.getPass();
-        Map<Long, Set<Region>> regions = regions(graph, pass, root);
-        new SliceFlow(graph, pass).check();
+    private Map<Parameter, Boolean> analyse(ParallelContext context, NDArray loss, Region root) {
+        PassTrace trace = context.getPass().getTrace();
+        Map<Long, Set<Region>> regions = check(trace, new NDList(loss), List.of(root));
         Map<Parameter, Boolean> partial = new HashMap<>();
-        leaves(context)
-                .forEach(
-                        (address, parameter) -> {
-                            Set<Region> used = regions.get(address);
-                            if (used != null) {
-                                partial.put(parameter, isPartial(parameter, used));
-                            }
-                        });
-        checkOneUse(pass, partial.keySet());
-        pass.getLeaves()
-                .forEach(
-                        (address, parameter) -> {
-                            Set<Region> used = regions.get(address);
-                            if (used != null) {
-                                partial.put(parameter, isPartial(parameter, used));
-                            }
-                        });
         checkForeignLeaves(context, regions.keySet());
+        addUses(leaves(context), regions, partial);
+        checkOneUse(trace, partial.keySet());
+        addUses(trace.getLeaves(), regions, partial);
         return partial;
     }
 
-    private static Map<Long, Set<Region>> regions(
-            AutogradGraph graph, ForwardPass pass, Region root) {
+    private void addUses(
+            Map<Long, Parameter> leaves,
+            Map<Long, Set<Region>> regions,
+            Map<Parameter, Boolean> partial) {
+        leaves.forEach(
+                (address, parameter) -> {
+                    Set<Region> used = regions.get(address);
+                    if (used != null) {
+                        partial.put(parameter, isPartial(parameter, used));
+                    }
+                });
+    }
+
+    /**
+     * Checks that the outputs of a network, or its loss, can be computed by ranks.
+     *
+     * @param context the rank
+     * @param results what was computed
+     * @param roots the region of each
+     * @throws IllegalArgumentException if they cannot
+     */
+    void check(ParallelContext context, NDList results, List<Region> roots) {
+        PassTrace trace = context.getPass().getTrace();
+        NDList all = new NDList(results);
+        List<Region> regions = new ArrayList<>(roots);
+        for (NDArray taken : trace.getTaken()) {
+            all.add(taken);
+            regions.add(Region.SHARDED);
+        }
+        trace.getTaken().clear();
+        check(trace, all, regions);
+    }
+
+    private static Map<Long, Set<Region>> check(
+            PassTrace trace, NDList results, List<Region> roots) {
+        AutogradGraph graph = AutogradGraph.of(results);
         Map<Long, Set<Region>> regions = new HashMap<>();
         Deque<Map.Entry<Long, Region>> open = new ArrayDeque<>();
-        if (graph.root() != 0) {
-            open.add(Map.entry(graph.root(), root));
+        for (int i = 0; i < roots.size(); i++) {
+            if (TensorView.of(results.get(i)).requiresGradient()) {
+                long node = AutogradGraph.nodeOf(results.get(i));
+                long leaf = node == 0 ? AutogradGraph.nodeOfLeaf(results.get(i)) : node;
+                open.add(Map.entry(leaf, roots.get(i)));
+            }
         }
         while (!open.isEmpty()) {
             Map.Entry<Long, Region> at = open.poll();
@@ -110,17 +157,25 @@ final class GradientFlow {
                     .add(region)) {
                 continue;
             }
-            ForwardPass.Slice slice = pass.getSlices().get(address);
+            PassTrace.Boundary boundary = trace.getBoundaries().get(address);
+            PassTrace.Slice slice = trace.getSlices().get(address);
             if (slice != null && region != Region.SHARDED) {
                 throw leaked(slice);
             }
-            Region below = pass.getBoundaries().getOrDefault(address, region);
-            graph.get(address).inputs().forEach(input -> open.add(Map.entry(input, below)));
+            if (boundary != null && region != boundary.above()) {
+                throw mixed(graph.get(address), region);
+            }
+            Region below = boundary == null ? region : boundary.below();
+            AutogradGraph.Node node = graph.get(address);
+            if (node != null) {
+                node.inputs().forEach(input -> open.add(Map.entry(input, below)));
+            }
         }
+        new SliceFlow(graph, trace).check();
         return regions;
     }
 
-    private static IllegalArgumentException leaked(ForwardPass.Slice slice) {
+    private static IllegalArgumentException leaked(PassTrace.Slice slice) {
         String remedy =
                 slice.head() == null
                         ? "cut over the ranks, each has a slice "
@@ -132,7 +187,20 @@ final class GradientFlow {
                         : "never computed, for it has optFusedLoss(true), and something else than"
                                 + " VocabParallelCrossEntropyLoss uses it. Build the layer without"
                                 + " optFusedLoss";
-        return new IllegalArgumentException("The output of " + slice.layer() + " is " + remedy);
+        return new IllegalArgumentException(slice.name() + " is " + remedy);
+    }
+
+    private static IllegalArgumentException mixed(AutogradGraph.Node node, Region region) {
+        return new IllegalArgumentException(
+                "An array "
+                        + (node == null ? "" : Arrays.toString(node.shape()) + " ")
+                        + "is put together with another one that lies otherwise over the ranks: "
+                        + (region == Region.BATCH_CUT
+                                ? "the other one has the rows of a rank only"
+                                : "one of the two has the rows, or the features, of a rank only")
+                        + ". What branches off before a layer with optBatchShardedInput(true) can"
+                        + " be joined only before it, or after a RowParallelLinear with"
+                        + " optBatchShardedOutput(true); TENSOR mode has no such limit");
     }
 
     private boolean isPartial(Parameter parameter, Set<Region> used) {
@@ -146,15 +214,18 @@ final class GradientFlow {
                             + " is used where all ranks compute the same, and where each computes"
                             + " its part (its rows or its slice of the features): of the first use"
                             + " a rank has the whole gradient, of the second a summand. Give the"
-                            + " two uses a block each");
+                            + " two uses a block each. If one of the uses is a penalty in the loss,"
+                            + " let the optimizer do it: optWeightDecays(...). If a branch of the"
+                            + " body is joined behind a layer with optBatchShardedInput(true), join"
+                            + " it before the layer");
         }
         return !whole;
     }
 
     /** A head with its loss in one, or a table updated by rows, has no gradient for another use. */
-    private void checkOneUse(ForwardPass pass, Set<Parameter> differentiated) {
-        List<Parameter> own = new ArrayList<>(pass.getLeaves().values());
-        for (FusedHead head : pass.getHeads()) {
+    private void checkOneUse(PassTrace trace, Set<Parameter> differentiated) {
+        List<Parameter> own = new ArrayList<>(trace.getLeaves().values());
+        for (FusedHead head : trace.getHeads()) {
             own.add(head.getWeight());
             own.add(head.getBias());
         }
@@ -186,26 +257,35 @@ final class GradientFlow {
         return leaves;
     }
 
-    /** A block that does not ask its parameter store works on the values of rank 0. */
+    /**
+     * A block that does not ask its parameter store works on the values of rank 0, and of a
+     * parameter that is cut on a stand-in.
+     */
     private void checkForeignLeaves(ParallelContext context, Set<Long> reached) {
-        if (context.getLocalIndex() == 0) {
-            return;
+        Map<Long, Parameter> foreign = new HashMap<>();
+        if (context.getLocalIndex() > 0) {
+            foreign.putAll(leaves(parameters.getStores().get(0)));
         }
-        leaves(parameters.getStores().get(0))
-                .forEach(
-                        (address, parameter) -> {
-                            if (reached.contains(address)) {
-                                throw new IllegalArgumentException(
-                                        "A block or a loss uses the array of parameter "
-                                                + parameters.nameOf(parameter)
-                                                + " "
-                                                + parameter.getShape()
-                                                + " itself, which is that of rank 0: ask the"
-                                                + " parameter store,"
-                                                + " parameterStore.getValue(parameter, device,"
-                                                + " training). A penalty on weights is the"
-                                                + " optimizer's: optWeightDecays(...)");
-                            }
-                        });
+        for (Parameter parameter : parameters.getTrained()) {
+            if (parameters.getStrategy(parameter) != null
+                    && TensorView.of(parameter.getArray()).requiresGradient()) {
+                foreign.put(AutogradGraph.nodeOfLeaf(parameter.getArray()), parameter);
+            }
+        }
+        foreign.forEach(
+                (address, parameter) -> {
+                    if (reached.contains(address)) {
+                        throw new IllegalArgumentException(
+                                "A block or a loss uses the array of parameter "
+                                        + parameters.nameOf(parameter)
+                                        + " "
+                                        + parameter.getShape()
+                                        + " itself, which is not that of each rank: ask the"
+                                        + " parameter store,"
+                                        + " parameterStore.getValue(parameter, device,"
+                                        + " training). A penalty on weights is the optimizer's:"
+                                        + " optWeightDecays(...)");
+                    }
+                });
     }
 }

@@ -58,7 +58,7 @@ final class GradientGroups {
         boolean elsewhere = context.getMode() == ParallelMode.MIXED;
         boolean summed =
                 parameters.getStrategy(parameter) == null
-                        && (data || partial.getOrDefault(parameter, elsewhere));
+                        && partial.getOrDefault(parameter, data || elsewhere);
         return summed && group.getSize() > 1 ? group : null;
     }
 

@@ -6,6 +6,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.loss.AbstractCompositeLoss;
 import ai.djl.training.loss.HingeLoss;
+import ai.djl.training.loss.IndexLoss;
 import ai.djl.training.loss.L1Loss;
 import ai.djl.training.loss.L2Loss;
 import ai.djl.training.loss.Loss;
@@ -18,6 +19,7 @@ import io.djltp.loss.ShardedLoss;
 import io.djltp.mesh.ParallelContext;
 import io.djltp.mesh.Region;
 
+import java.util.List;
 import java.util.Set;
 
 /**
@@ -47,6 +49,11 @@ final class LossOnRanks {
         this.flow = flow;
     }
 
+    /** Returns what looks at the graphs of losses, and of outputs. */
+    GradientFlow getFlow() {
+        return flow;
+    }
+
     /**
      * Computes the loss and leaves it in the rank's output, with what it counts for and with the
      * loss of the whole batch, which is the same on all ranks.
@@ -56,23 +63,29 @@ final class LossOnRanks {
      * @param labels the labels of the whole batch
      */
     void evaluate(ParallelContext context, RankOutput part, NDList labels) {
+        try (Autograd.GradMode mode = Autograd.gradMode(part.getPass().isTraining())) {
+            evaluateInMode(context, part, labels);
+        }
+    }
+
+    private void evaluateInMode(ParallelContext context, RankOutput part, NDList labels) {
         NDManager scope = part.newScope();
         if (isComputedOfParts(context, part, labels)) {
             checkLabels(part, labels);
             long rows = part.getPass().getGlobalRows();
             NDList own = BatchPart.of(labels, context, rows, scope);
-            part.loss = compute(part, own, part.arrays);
+            part.loss = compute(context, part, own, part.arrays);
             part.loss.attach(part.manager);
             part.reported = average(context, part, own, scope);
             part.reported.attach(part.manager);
         } else {
             NDList all = BatchPart.of(labels, context, 0, scope);
-            part.loss = compute(part, all, BatchRows.gather(context, part, scope));
+            part.loss = compute(context, part, all, BatchRows.gather(context, part, scope));
             part.loss.attach(part.manager);
             part.reported = part.loss;
             part.share = 1;
         }
-        if (Autograd.isRecording()) {
+        if (part.getPass().isTraining()) {
             Region root = part.reported == part.loss ? Region.WHOLE : Region.BATCH_CUT;
             part.uses = flow.find(context, part.loss, root);
         }
@@ -94,10 +107,10 @@ final class LossOnRanks {
                 && BatchPart.canCut(labels, rows);
     }
 
-    private NDArray compute(RankOutput part, NDList labels, NDList predictions) {
-        if (part.isSharded()
-                && !(loss instanceof ShardedLoss)
-                && !(loss instanceof AbstractCompositeLoss)) {
+    private NDArray compute(
+            ParallelContext context, RankOutput part, NDList labels, NDList predictions) {
+        boolean ofSlices = part.isSharded() && !(loss instanceof ShardedLoss);
+        if (ofSlices && !(loss instanceof AbstractCompositeLoss) && !(loss instanceof IndexLoss)) {
             throw new IllegalArgumentException(
                     loss.getName()
                             + " cannot be computed on "
@@ -109,9 +122,32 @@ final class LossOnRanks {
                             + " SimpleCompositeLoss.");
         }
         try {
-            return loss.evaluate(labels, predictions);
+            return ofSlices && !part.getPass().isTraining()
+                    ? computeChecked(context, part, labels, predictions)
+                    : loss.evaluate(labels, predictions);
         } catch (RuntimeException e) {
             throw part.getPass().explain(e);
+        }
+    }
+
+    /**
+     * In training the graph tells what a loss has done with slices. Here there is none: it is made
+     * for the loss alone.
+     */
+    private NDArray computeChecked(
+            ParallelContext context, RankOutput part, NDList labels, NDList predictions) {
+        NDList watched = new NDList(predictions.size());
+        try (Autograd.GradMode mode = Autograd.gradMode(true);
+                NDManager scope = predictions.head().getManager().newSubManager()) {
+            for (int i = 0; i < predictions.size(); i++) {
+                watched.add(
+                        part.getLayout(i) == null
+                                ? predictions.get(i)
+                                : part.watchedSlice(i, predictions.get(i), scope));
+            }
+            NDArray value = loss.evaluate(labels, watched);
+            flow.check(context, new NDList(value), List.of(Region.WHOLE));
+            return Autograd.detach(value, predictions.head().getManager());
         }
     }
 

@@ -45,12 +45,22 @@ final class ParallelForward {
      * @return the output
      */
     ParallelOutput run(NDManager manager, NDList data, NDList labels, boolean training) {
+        GradientFlow flow = lossOnRanks.getFlow();
+        int kind = flow.kindOf(training);
+        boolean watched = ranks.getWorldSize() > 1 && flow.isNew(kind);
         List<RankOutput> parts =
-                ranks.runOrRefuse(context -> forward(context, manager, data, labels, training));
+                ranks.runOrRefuse(
+                        context -> forward(context, manager, data, labels, training, watched));
+        if (watched) {
+            BatchAxis.check(block, data, parts);
+        }
         ParallelOutput output = new ParallelOutput(ranks, manager, lossOnRanks, parts, training);
-        if (labels != null) {
+        if (labels != null && watched) {
+            output.getLoss(labels);
+        } else if (labels != null) {
             output.setLoss(labels);
         }
+        flow.setWatched(kind);
         return output;
     }
 
@@ -59,17 +69,24 @@ final class ParallelForward {
             NDManager manager,
             NDList data,
             NDList labels,
-            boolean training) {
+            boolean training,
+            boolean watched) {
         boolean cut = context.getMode() != ParallelMode.TENSOR && context.getSize() > 1;
         RankOutput part = new RankOutput(manager, context);
         NDManager scope = part.newScope();
         long rows = BatchPart.rowsOf(data);
-        try (Autograd.GradMode recording = Autograd.gradMode(training)) {
+        try (Autograd.GradMode recording = Autograd.gradMode(training || watched)) {
             long own = BatchPart.rows(rows, context, cut).length();
             context.beginForward(rows, own, cut, scope);
+            context.getPass().setPurpose(training, watched);
             NDList input = BatchPart.of(data, context, cut ? rows : 0, scope);
+            if (watched && cut) {
+                input = context.getPass().watchRows(input);
+            }
             part.setArrays(compute(context, input, labels, training, scope), context);
-            if (labels != null) {
+            if (watched) {
+                part.check(context, lossOnRanks.getFlow());
+            } else if (labels != null) {
                 lossOnRanks.evaluate(context, part, labels);
             }
             return part;

@@ -6,6 +6,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.nn.Parameter;
 
+import io.djltp.bridge.Autograd;
 import io.djltp.mesh.ForwardPass;
 import io.djltp.mesh.FusedHead;
 import io.djltp.mesh.ParallelContext;
@@ -55,17 +56,70 @@ final class RankOutput {
             Region region =
                     alone && pass.layoutOf(array) == null ? Region.WHOLE : pass.regionOf(array);
             ShardedLayout layout = region == Region.SHARDED ? pass.layoutOf(array) : null;
+            if (region == Region.SHARDED && layout == null) {
+                throw new IllegalArgumentException(
+                        "Output "
+                                + arrays.size()
+                                + " of the network, here "
+                                + array.getShape()
+                                + ", is computed from a slice of the features, and it cannot be"
+                                + " known how the whole lies over the ranks: an operation had a"
+                                + " parameter as its first operand, or a block has attached the"
+                                + " array to a manager of its own. Let the activation be the"
+                                + " first: x.mul(w), not w.mul(x)");
+            }
             NDArray kept = array;
             if (region == Region.BATCH_CUT && pass.getRows() == 0) {
                 kept = array.get(new NDIndex().addSliceDim(0, 0)); // of a row that does not count
             }
             kept.attach(manager);
+            if (layout != null) {
+                pass.setLayout(kept, layout); // it is no longer known by its manager
+            }
             arrays.add(kept);
             regions.add(region);
             layouts.add(layout);
             updates.add(updates(layout));
         }
-        pass.getHeads().forEach(this::checkIsOutput);
+        pass.getTrace().getHeads().forEach(this::checkIsOutput);
+    }
+
+    /**
+     * Checks a pass that was watched.
+     *
+     * @param context the rank
+     * @param flow what looks at the graph
+     * @throws IllegalArgumentException if the network cannot be computed by ranks
+     */
+    void check(ParallelContext context, GradientFlow flow) {
+        flow.check(context, arrays, regions);
+        for (int i = 0; i < arrays.size() && !pass.isTraining(); i++) {
+            NDArray array = arrays.get(i);
+            NDArray value = Autograd.detach(array, array.getManager());
+            if (layouts.get(i) != null) {
+                pass.setLayout(value, layouts.get(i));
+            }
+            value.setName(array.getName());
+            arrays.set(i, value);
+            array.close(); // and its graph with it
+        }
+    }
+
+    /**
+     * Returns a slice as the start of a graph, in which what was done to it is found.
+     *
+     * @param index the number of the output
+     * @param slice this rank's slice
+     * @param scope the manager of the result
+     * @return a view
+     */
+    NDArray watchedSlice(int index, NDArray slice, NDManager scope) {
+        NDArray leaf = Autograd.detach(slice, scope);
+        leaf.setRequiresGradient(true);
+        NDArray view = leaf.reshape(leaf.getShape()); // of a leaf itself the graph has no node
+        pass.setLayout(view, layouts.get(index));
+        pass.getTrace().slice(view, layouts.get(index).head(), "Output " + index);
+        return view;
     }
 
     /** What a head returns are its features: as the input of anything else they are wrong. */

@@ -2,7 +2,7 @@ package io.djltp.training;
 
 import io.djltp.bridge.AutogradGraph;
 import io.djltp.bridge.AutogradGraph.Node;
-import io.djltp.mesh.ForwardPass;
+import io.djltp.mesh.PassTrace;
 
 import java.util.ArrayDeque;
 import java.util.Arrays;
@@ -60,12 +60,12 @@ final class SliceFlow {
                     "Addbmm");
 
     private final AutogradGraph graph;
-    private final ForwardPass pass;
+    private final PassTrace trace;
     private final Map<Long, Set<Long>> consumers = new HashMap<>();
 
-    SliceFlow(AutogradGraph graph, ForwardPass pass) {
+    SliceFlow(AutogradGraph graph, PassTrace trace) {
         this.graph = graph;
-        this.pass = pass;
+        this.trace = trace;
         for (Node node : graph.nodes()) {
             for (long input : node.inputs()) {
                 consumers.computeIfAbsent(input, key -> new HashSet<>()).add(node.address());
@@ -79,21 +79,21 @@ final class SliceFlow {
      * @throws IllegalArgumentException if an operation does not commute with the cut
      */
     void check() {
-        pass.getSlices()
+        trace.getSlices()
                 .forEach(
                         (address, slice) -> {
-                            if (slice.head() == null && graph.get(address) != null) {
+                            if (slice.head() == null) {
                                 follow(address, slice);
                             }
                         });
     }
 
-    private void follow(long start, ForwardPass.Slice slice) {
+    private void follow(long start, PassTrace.Slice slice) {
         Deque<Long> open = new ArrayDeque<>(List.of(start));
         Set<Long> seen = new HashSet<>(open);
         while (!open.isEmpty()) {
             for (long next : consumers.getOrDefault(open.poll(), Set.of())) {
-                boolean taken = pass.getBoundaries().containsKey(next);
+                boolean taken = trace.getBoundaries().containsKey(next);
                 if (!taken && seen.add(next) && staysLast(graph.get(next), slice)) {
                     open.add(next);
                 }
@@ -102,7 +102,7 @@ final class SliceFlow {
     }
 
     /** Returns whether the last axis of a result is still the slice. */
-    private static boolean staysLast(Node node, ForwardPass.Slice slice) {
+    private static boolean staysLast(Node node, PassTrace.Slice slice) {
         long length = slice.shape()[slice.shape().length - 1];
         String name = node.name().replaceAll("Backward\\d*$", "");
         long[] shape = node.shape();
@@ -130,11 +130,9 @@ final class SliceFlow {
         return product == length;
     }
 
-    private static IllegalArgumentException refusal(
-            Node node, String name, ForwardPass.Slice slice) {
+    private static IllegalArgumentException refusal(Node node, String name, PassTrace.Slice slice) {
         return new IllegalArgumentException(
-                "The output of "
-                        + slice.layer()
+                slice.name()
                         + " is cut over the ranks, each has a slice "
                         + Arrays.toString(slice.shape())
                         + ", and "

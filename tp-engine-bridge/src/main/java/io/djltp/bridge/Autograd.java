@@ -2,6 +2,7 @@ package io.djltp.bridge;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.pytorch.engine.PtNDArray;
 import ai.djl.pytorch.jni.JniUtils;
 
@@ -90,6 +91,23 @@ public final class Autograd {
             Tensor narrow = TensorView.of(array).tensor().to(ScalarType.Float);
             return TensorView.toArray(narrow, array.getManager());
         }
+    }
+
+    /**
+     * Makes an array a part of the graph, though nothing that it was computed from requires a
+     * gradient.
+     *
+     * @param array the array
+     * @return the same array if it is in the graph already, or if it cannot be; else a copy, at
+     *     which the graph ends, and which may be changed in place as the array may
+     */
+    public static NDArray tracked(NDArray array) {
+        if (!array.getDataType().isFloating() || TensorView.of(array).requiresGradient()) {
+            return array;
+        }
+        NDArray one = array.getManager().ones(new Shape(1), array.getDataType());
+        one.setRequiresGradient(true);
+        return array.mul(one);
     }
 
     /**

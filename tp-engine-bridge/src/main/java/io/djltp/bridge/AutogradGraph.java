@@ -26,11 +26,8 @@ import java.util.Map;
 public final class AutogradGraph {
 
     private final Map<Long, Node> nodes = new LinkedHashMap<>();
-    private final long root;
 
-    private AutogradGraph(long root) {
-        this.root = root;
-    }
+    private AutogradGraph() {}
 
     /**
      * An operation of the forward pass.
@@ -43,20 +40,22 @@ public final class AutogradGraph {
     public record Node(long address, String name, long[] shape, List<Long> inputs) {}
 
     /**
-     * Copies the graph of a result.
+     * Copies the graph of results.
      *
-     * @param result the result
-     * @return the graph; empty if the result depends on nothing that requires a gradient
+     * @param results the results
+     * @return the graph; empty if no result depends on something that requires a gradient
      */
-    public static AutogradGraph of(NDArray result) {
+    public static AutogradGraph of(Iterable<NDArray> results) {
+        AutogradGraph graph = new AutogradGraph();
         try (TorchScope scope = TorchScope.open()) {
-            org.bytedeco.pytorch.Node first = TensorView.of(result).tensor().grad_fn();
-            AutogradGraph graph = new AutogradGraph(first == null ? 0 : first.address());
-            if (first != null) {
-                graph.walk(first);
+            for (NDArray result : results) {
+                org.bytedeco.pytorch.Node first = TensorView.of(result).tensor().grad_fn();
+                if (first != null) {
+                    graph.walk(first);
+                }
             }
-            return graph;
         }
+        return graph;
     }
 
     /**
@@ -69,6 +68,20 @@ public final class AutogradGraph {
         try (TorchScope scope = TorchScope.open()) {
             org.bytedeco.pytorch.Node node = TensorView.of(array).tensor().grad_fn();
             return node == null ? 0 : node.address();
+        }
+    }
+
+    /**
+     * Returns the number that libtorch has given to the operation of an array: it counts those that
+     * the thread has recorded.
+     *
+     * @param array the array
+     * @return the number, or 0 if the array is a leaf or needs no gradient
+     */
+    public static long numberOf(NDArray array) {
+        try (TorchScope scope = TorchScope.open()) {
+            org.bytedeco.pytorch.Node node = TensorView.of(array).tensor().grad_fn();
+            return node == null ? 0 : node.sequence_nr();
         }
     }
 
@@ -87,26 +100,17 @@ public final class AutogradGraph {
     }
 
     /**
-     * Returns the node of the result.
-     *
-     * @return the address, or 0 if the graph is empty
-     */
-    public long root() {
-        return root;
-    }
-
-    /**
      * Returns a node.
      *
      * @param address its address
-     * @return the node, or {@code null} if the result does not depend on it
+     * @return the node, or {@code null} if no result depends on it
      */
     public Node get(long address) {
         return nodes.get(address);
     }
 
     /**
-     * Returns all nodes, from the result down.
+     * Returns all nodes, from the results down.
      *
      * @return the nodes
      */

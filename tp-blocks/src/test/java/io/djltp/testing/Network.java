@@ -1,0 +1,279 @@
+package io.djltp.testing;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.GradientCollector;
+import ai.djl.training.Trainer;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+
+import io.djltp.mesh.RankFailedException;
+
+import org.testng.Assert;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.function.Function;
+import java.util.function.Supplier;
+
+/**
+ * A network in two forms, of plain blocks and of blocks that are cut, with a loss and data. Under
+ * every trainer it has the same result as under DJL's own, or is refused before the first step.
+ *
+ * @param block makes the network; the argument says whether layers are to be cut
+ * @param loss makes the loss; the argument is that of {@code block}
+ * @param batches the batch of each step
+ */
+public record Network(
+        Function<Boolean, Block> block, Function<Boolean, Loss> loss, Batches batches) {
+
+    private static final double TOLERANCE = 1e-5;
+    private static final int STEPS = 4;
+
+    /** Makes data. */
+    @FunctionalInterface
+    public interface Batches {
+
+        /**
+         * Makes a batch, the same at every call.
+         *
+         * @param manager the manager of its arrays
+         * @param step the number of the step
+         * @return the data and the labels
+         */
+        NDList[] make(NDManager manager, int step);
+    }
+
+    /**
+     * Creates a network whose loss is the same in both forms.
+     *
+     * @param block makes the network
+     * @param loss makes the loss
+     * @param batches the batches
+     * @return the network
+     */
+    public static Network of(Function<Boolean, Block> block, Supplier<Loss> loss, Batches batches) {
+        return new Network(block, cut -> loss.get(), batches);
+    }
+
+    /** What training has shown. */
+    private static final class Result {
+        final List<Float> losses = new ArrayList<>();
+        final List<Shape> shapes = new ArrayList<>();
+        final List<float[]> outputs = new ArrayList<>(); // null where it cannot be read
+        final List<float[]> weights = new ArrayList<>();
+    }
+
+    /**
+     * Asserts that the network is trained as by DJL's own trainer: the losses, the outputs and
+     * losses of evaluations before and after, and the weights.
+     *
+     * @param kinds the trainers, one in each row of a data provider
+     */
+    public void assertEqual(Object[][] kinds) {
+        assertEqual(
+                Arrays.stream(kinds).map(row -> (TrainerKind) row[0]).toArray(TrainerKind[]::new));
+    }
+
+    /**
+     * Asserts the same.
+     *
+     * @param kinds the trainers
+     */
+    public void assertEqual(TrainerKind... kinds) {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            Result expected = run(TrainerKind.PLAIN, manager);
+            for (TrainerKind kind : kinds) {
+                assertSame(kind + ": ", run(kind, manager), expected);
+            }
+        }
+    }
+
+    private static void assertSame(String kind, Result actual, Result expected) {
+        ArrayAssert.assertClose(
+                floats(actual.losses), floats(expected.losses), TOLERANCE, kind + "losses");
+        Assert.assertEquals(actual.shapes, expected.shapes, kind + "shapes of outputs");
+        for (int i = 0; i < expected.outputs.size(); i++) {
+            if (actual.outputs.get(i) != null) { // else its loss tells
+                ArrayAssert.assertClose(
+                        actual.outputs.get(i),
+                        expected.outputs.get(i),
+                        TOLERANCE,
+                        kind + "output " + i);
+            }
+        }
+        Assert.assertEquals(actual.weights.size(), expected.weights.size());
+        for (int i = 0; i < expected.weights.size(); i++) {
+            ArrayAssert.assertClose(
+                    actual.weights.get(i),
+                    expected.weights.get(i),
+                    TOLERANCE,
+                    kind + "parameter " + i);
+        }
+    }
+
+    /**
+     * Asserts that the network is refused before the first step, when it is trained and when it is
+     * evaluated first, and that the weights are as they were.
+     *
+     * @param kind the trainer
+     * @param parts what the message must contain
+     */
+    public void assertRefused(TrainerKind kind, String... parts) {
+        assertRefused(kind, false, parts);
+        assertRefused(kind, true, parts);
+    }
+
+    /**
+     * Asserts that the network is refused before the first step.
+     *
+     * @param kind the trainer
+     * @param evaluates whether it is evaluated before it is trained
+     * @param parts what the message must contain
+     */
+    public void assertRefused(TrainerKind kind, boolean evaluates, String... parts) {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            Result result = new Result();
+            RuntimeException e =
+                    Assert.expectThrows(
+                            RuntimeException.class, () -> run(kind, manager, evaluates, result));
+            Throwable cause = e instanceof RankFailedException ? e.getCause() : e;
+            Assert.assertTrue(
+                    cause instanceof IllegalArgumentException
+                            || cause instanceof IllegalStateException,
+                    "" + cause);
+            for (String part : parts) {
+                Assert.assertTrue(
+                        cause.getMessage().contains(part), part + " in: " + cause.getMessage());
+            }
+            Assert.assertEquals(result.losses.size(), 0, "numbers before it was refused");
+            List<float[]> before = initialWeights(manager);
+            Assert.assertEquals(result.weights.size(), before.size());
+            for (int i = 0; i < before.size(); i++) {
+                ArrayAssert.assertBitEqual(result.weights.get(i), before.get(i), "parameter " + i);
+            }
+        }
+    }
+
+    private List<float[]> initialWeights(NDManager manager) {
+        Engine.getInstance().setRandomSeed(42);
+        try (Model model = Model.newInstance("net")) {
+            Block net = block.apply(true);
+            model.setBlock(net);
+            try (Trainer trainer = model.newTrainer(config(true))) {
+                trainer.initialize(batches.make(manager, 0)[0].getShapes());
+                return TrainingRun.weights(net);
+            }
+        }
+    }
+
+    private DefaultTrainingConfig config(boolean cut) {
+        return new DefaultTrainingConfig(loss.apply(cut))
+                .optOptimizer(
+                        Optimizer.sgd()
+                                .setLearningRateTracker(Tracker.fixed(0.1f))
+                                .optMomentum(0.5f)
+                                .build())
+                .optDevices(new Device[] {Device.cpu()});
+    }
+
+    private Result run(TrainerKind kind, NDManager manager) {
+        Result result = new Result();
+        run(kind, manager, true, result);
+        return result;
+    }
+
+    private void run(TrainerKind kind, NDManager manager, boolean evaluates, Result result) {
+        boolean cut = kind.mode() != null;
+        Engine.getInstance().setRandomSeed(42);
+        try (Model model = Model.newInstance("net")) {
+            Block net = block.apply(cut);
+            model.setBlock(net);
+            try (Trainer trainer = kind.open(model, config(cut))) {
+                trainer.initialize(batches.make(manager, 0)[0].getShapes());
+                if (evaluates) {
+                    evaluate(trainer, manager, result);
+                }
+                for (int step = 0; step < STEPS; step++) {
+                    NDList[] batch = batches.make(manager, step);
+                    result.losses.add(step(trainer, batch[0], batch[1]));
+                }
+                evaluate(trainer, manager, result);
+            } finally {
+                result.weights.addAll(TrainingRun.weights(net));
+            }
+        }
+    }
+
+    private void evaluate(Trainer trainer, NDManager manager, Result result) {
+        NDList[] batch = batches.make(manager, STEPS);
+        NDList output = trainer.evaluate(batch[0]);
+        result.losses.add(trainer.getLoss().evaluate(batch[1], output).getFloat());
+        for (NDArray array : output) {
+            result.shapes.add(array.getShape());
+            boolean readable = !array.toString().contains("cut over the ranks");
+            result.outputs.add(readable ? ArrayAssert.floats(array) : null);
+        }
+    }
+
+    private static float step(Trainer trainer, NDList data, NDList labels) {
+        float value;
+        try (GradientCollector collector = trainer.newGradientCollector()) {
+            NDList output = trainer.forward(data, labels);
+            NDArray loss = trainer.getLoss().evaluate(labels, output);
+            collector.backward(loss);
+            value = loss.getFloat();
+        }
+        trainer.step();
+        return value;
+    }
+
+    /**
+     * Returns batches of random numbers and real targets.
+     *
+     * @param rows the rows
+     * @param features the features of a row
+     * @param targets the targets of a row
+     * @return the batches
+     */
+    public static Batches regression(int rows, int features, int targets) {
+        return (manager, step) ->
+                new NDList[] {
+                    new NDList(TrainingRun.random(manager, 10 + step, rows, features)),
+                    new NDList(TrainingRun.random(manager, 50 + step, rows, targets))
+                };
+    }
+
+    /**
+     * Returns batches of random numbers and class numbers.
+     *
+     * @param rows the rows
+     * @param features the features of a row
+     * @param classes the number of classes
+     * @return the batches
+     */
+    public static Batches classification(int rows, int features, int classes) {
+        return (manager, step) ->
+                new NDList[] {
+                    new NDList(TrainingRun.random(manager, 10 + step, rows, features)),
+                    new NDList(TrainingRun.labels(manager, 50 + step, rows, classes))
+                };
+    }
+
+    private static float[] floats(List<Float> values) {
+        float[] floats = new float[values.size()];
+        for (int i = 0; i < floats.length; i++) {
+            floats[i] = values.get(i);
+        }
+        return floats;
+    }
+}

@@ -1,0 +1,193 @@
+package io.djltp.training;
+
+import static io.djltp.testing.Blocks.first;
+import static io.djltp.testing.Blocks.fused;
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.outputs;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.tanh;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.EasyTrain;
+import ai.djl.training.Trainer;
+import ai.djl.training.dataset.ArrayDataset;
+import ai.djl.training.loss.IndexLoss;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.loss.SimpleCompositeLoss;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.mesh.ParallelMode;
+import io.djltp.nn.EmbeddingBag;
+import io.djltp.optimizer.RowwiseAdagrad;
+import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.Network;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.List;
+
+/** Batches with fewer rows than there are ranks, such as the last one of an epoch. */
+public class FewRowsTest {
+
+    private static final int FEATURES = 5;
+    private static final int CLASSES = 9;
+    private static final int[] ROWS = {6, 1, 3, 2, 6}; // of the batches of the steps
+
+    private static TrainerKind[] kinds() {
+        return new TrainerKind[] {
+            new TrainerKind(ParallelMode.DATA, 4),
+            new TrainerKind(ParallelMode.MIXED, 4),
+            new TrainerKind(ParallelMode.MIXED, 2)
+        };
+    }
+
+    @Test(timeOut = 60_000)
+    public void classification() {
+        for (boolean fused : new boolean[] {false, true}) {
+            Network.of(
+                            cut -> sequence(linear(6), tanh(), fused ? fused(9) : head(9)),
+                            VocabParallelCrossEntropyLoss::new,
+                            (manager, step) ->
+                                    Network.classification(ROWS[step], FEATURES, CLASSES)
+                                            .make(manager, step))
+                    .assertEqual(kinds());
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void regressionFromASmallBatchOn() {
+        Network.of(
+                        cut -> sequence(linear(6), tanh(), first(cut, 8), tanh(), row(cut, 3)),
+                        HalfSquareLoss::new,
+                        (manager, step) ->
+                                Network.regression(ROWS[(step + 1) % 5], FEATURES, 3)
+                                        .make(manager, step))
+                .assertEqual(kinds());
+    }
+
+    @Test(timeOut = 60_000)
+    public void twoHeads() {
+        Network.of(
+                        cut -> sequence(linear(6), tanh(), outputs(head(9), fused(9))),
+                        () -> {
+                            Loss a = new IndexLoss(new VocabParallelCrossEntropyLoss(), 0, 0);
+                            Loss b = new IndexLoss(new VocabParallelCrossEntropyLoss(), 1, 1);
+                            return new SimpleCompositeLoss().addLoss(a).addLoss(b);
+                        },
+                        (manager, step) ->
+                                new NDList[] {
+                                    new NDList(TrainingRun.random(manager, step, ROWS[step], 5)),
+                                    new NDList(
+                                            TrainingRun.labels(manager, step, ROWS[step], 9),
+                                            TrainingRun.labels(manager, 9 + step, ROWS[step], 9))
+                                })
+                .assertEqual(kinds());
+    }
+
+    @DataProvider
+    public Object[][] trainers() {
+        return new Object[][] {{kinds()[0]}, {kinds()[1]}};
+    }
+
+    @Test(dataProvider = "trainers", timeOut = 60_000)
+    public void anIncompleteLastBatchOfEasyTrain(TrainerKind kind) throws Exception {
+        List<float[]> expected = fit(TrainerKind.PLAIN);
+        List<float[]> actual = fit(kind);
+        for (int i = 0; i < expected.size(); i++) {
+            ArrayAssert.assertClose(actual.get(i), expected.get(i), 1e-5, "parameter " + i);
+        }
+    }
+
+    private static List<float[]> fit(TrainerKind kind) throws Exception {
+        Engine.getInstance().setRandomSeed(3);
+        try (Model model = Model.newInstance("net");
+                NDManager manager = NDManager.newBaseManager()) {
+            Block block = sequence(linear(6), tanh(), head(CLASSES));
+            model.setBlock(block);
+            DefaultTrainingConfig config =
+                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                            .optOptimizer(
+                                    Optimizer.sgd()
+                                            .setLearningRateTracker(Tracker.fixed(0.1f))
+                                            .build())
+                            .optDevices(new Device[] {Device.cpu()});
+            ArrayDataset data =
+                    new ArrayDataset.Builder()
+                            .setData(TrainingRun.random(manager, 1, 13, FEATURES))
+                            .optLabels(TrainingRun.labels(manager, 2, 13, CLASSES))
+                            .setSampling(5, false) // 5, 5 and 3 rows
+                            .build();
+            try (Trainer trainer = kind.open(model, config)) {
+                trainer.initialize(new Shape(5, FEATURES));
+                EasyTrain.fit(trainer, 2, data, data);
+            }
+            return TrainingRun.weights(block);
+        }
+    }
+
+    /** The table is updated by the rows that the batch has used. */
+    @Test(timeOut = 60_000)
+    public void aTableUnderRowwiseAdagrad() {
+        List<float[]> expected = trainTable(new TrainerKind(ParallelMode.TENSOR, 1));
+        for (TrainerKind kind : kinds()) {
+            List<float[]> actual = trainTable(kind);
+            for (int i = 0; i < expected.size(); i++) {
+                ArrayAssert.assertClose(actual.get(i), expected.get(i), 1e-5, kind + ": " + i);
+            }
+        }
+    }
+
+    private static List<float[]> trainTable(TrainerKind kind) {
+        Engine.getInstance().setRandomSeed(3);
+        try (Model model = Model.newInstance("net");
+                NDManager manager = NDManager.newBaseManager()) {
+            Block block = sequence(new EmbeddingBag(20, 4), linear(6), tanh(), fused(CLASSES));
+            model.setBlock(block);
+            DefaultTrainingConfig config =
+                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                            .optOptimizer(
+                                    RowwiseAdagrad.builder()
+                                            .optLearningRateTracker(Tracker.fixed(0.1f))
+                                            .build())
+                            .optDevices(new Device[] {Device.cpu()});
+            try (Trainer trainer = kind.open(model, config)) {
+                trainer.initialize(new Shape(6, 3));
+                for (int step = 0; step < ROWS.length; step++) {
+                    NDArray ids = TrainingRun.labels(manager, step, ROWS[step] * 3, 20);
+                    NDArray labels = TrainingRun.labels(manager, 9 + step, ROWS[step], CLASSES);
+                    TrainingRun.backward(trainer, ids.reshape(-1, 3), labels);
+                    trainer.step();
+                }
+            }
+            return TrainingRun.weights(block);
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void noRowsAtAll() {
+        for (TrainerKind kind : kinds()) {
+            Network net =
+                    Network.of(
+                            cut -> sequence(linear(6), tanh(), head(CLASSES)),
+                            VocabParallelCrossEntropyLoss::new,
+                            Network.classification(0, FEATURES, CLASSES));
+            net.assertRefused(kind, "The batch has no rows");
+        }
+    }
+}
