@@ -79,14 +79,10 @@ public class ParallelTrainer extends Trainer {
     private final ParallelParameters parameters;
     private final RandomnessCheck randomness;
     private final DriftCheck driftCheck;
-    private final RunningBuffers buffers;
-    private final Model savedModel;
+    private final TrainedModel trained;
     private final List<ParallelOutput> pending = new ArrayList<>();
-    private RemoteShards remoteShards; // where other processes hold parts of the model
     private long steps;
-    private boolean initialized;
     private boolean hasGradients;
-    private boolean closed;
 
     /**
      * Creates a trainer and starts its ranks.
@@ -117,10 +113,17 @@ public class ParallelTrainer extends Trainer {
             parameters =
                     new ParallelParameters(
                             model.getBlock(), model.getNDManager(), getManager(), ranks);
-            parameters.setSaving(this::beforeSave);
             driftCheck = new DriftCheck(ranks, parameters);
-            buffers = new RunningBuffers(ranks, parameters);
-            savedModel = AtomicSave.savedBy(model, this::save);
+            trained =
+                    new TrainedModel(
+                            model,
+                            getManager(),
+                            parallelConfig,
+                            ranks,
+                            parameters,
+                            driftCheck,
+                            this::isInStep,
+                            () -> steps);
             gradientGroups = new GradientGroups(parameters);
             updates = new RankUpdate(parameters, gradientGroups, optimizer, ranks.size());
             for (int i = 0; i < ranks.size(); i++) {
@@ -196,16 +199,7 @@ public class ParallelTrainer extends Trainer {
                             + " tensor-parallel head begins: build it with"
                             + " optBatchShardedInput(true)");
         }
-        if (ranks.isDistributed() && !initialized && !parameters.getCut().isEmpty()) {
-            remoteShards =
-                    new RemoteShards(
-                            parallelConfig.getJob(),
-                            parallelConfig.getTimeout(),
-                            parameters,
-                            driftCheck);
-            parameters.setRemoteShards(remoteShards);
-        }
-        initialized = true;
+        trained.begin();
     }
 
     /** {@inheritDoc} */
@@ -238,18 +232,14 @@ public class ParallelTrainer extends Trainer {
 
     private NDList forward(NDList data, NDList labels, boolean training) {
         long begin = System.nanoTime();
-        if (!initialized) {
+        if (!trained.isInitialized()) {
             initialize(data.getShapes());
         }
         BatchPart.check(parallelConfig.getMode(), data, ranks.getWorldSize());
         if (training && parallelConfig.isDriftCheckDue(steps + 1)) {
             driftCheck.runOnBatch(steps + 1, data, labels);
         }
-        if (training) {
-            buffers.change();
-        } else {
-            buffers.equalize();
-        }
+        trained.beginForward(training);
         NDManager manager = data.head().getManager().newSubManager();
         pending.removeIf(output -> !output.isPending());
         ParallelOutput output = forwardPass.run(manager, data, labels, training);
@@ -307,14 +297,12 @@ public class ParallelTrainer extends Trainer {
                             + " before step()");
         }
         long begin = System.nanoTime();
-        Map<Parameter, LearningRates.Update> trained =
+        Map<Parameter, LearningRates.Update> rates =
                 learningRates.next(parameters.getTrained(), parameters::nameOf);
-        if (remoteShards != null) {
-            remoteShards.getService().beginStep();
-        }
+        trained.beginStep();
         ranks.run(
                 context -> {
-                    updates.run(context, trained);
+                    updates.run(context, rates);
                     context.getGradientKeeper().close(); // of losses that were never used
                     return null;
                 });
@@ -322,10 +310,7 @@ public class ParallelTrainer extends Trainer {
         gradientGroups.clear();
         hasGradients = false;
         steps++;
-        if (remoteShards != null) {
-            remoteShards.getService().endStep(steps);
-        }
-        buffers.equalizeAfterStep(Long.bitCount(steps) == 1);
+        trained.endStep(steps);
         if (parallelConfig.isDriftCheckDue(steps)) {
             driftCheck.run(steps);
         }
@@ -340,7 +325,9 @@ public class ParallelTrainer extends Trainer {
      */
     @Override
     public Model getModel() {
-        return savedModel == null ? super.getModel() : savedModel;
+        return trained == null
+                ? super.getModel()
+                : trained.asSaved(); // asked for by DJL's constructor
     }
 
     /**
@@ -356,32 +343,11 @@ public class ParallelTrainer extends Trainer {
      *     forward pass and its step, or another process does not send its part
      */
     public void save(Path folder, String name) throws IOException {
-        if (parallelConfig.getJob() != null && parallelConfig.getJob().getProcess() != 0) {
-            return;
-        }
-        if (!closed && initialized) {
-            beforeSave();
-        }
-        AtomicSave.save(super.getModel(), folder, name);
+        trained.save(folder, name);
     }
 
-    /** What is saved must be the weights after one step, and the same on all ranks. */
-    private void beforeSave() {
-        if (remoteShards != null
-                && (hasGradients || pending.stream().anyMatch(ParallelOutput::isPending))) {
-            throw new IllegalStateException(
-                    "While ranks of several processes train the model, it can be saved between two"
-                            + " steps only, when all of them have the weights of the same step: save"
-                            + " it after step(), and not between forward(...) and step()");
-        }
-        if (!parallelConfig.isDriftChecked() || !driftCheck.isDue(steps) || ranks.isOver()) {
-            return;
-        }
-        if (remoteShards != null) {
-            driftCheck.check(steps, remoteShards.checksums());
-        } else if (!ranks.isDistributed()) {
-            driftCheck.run(steps);
-        }
+    private boolean isInStep() {
+        return hasGradients || pending.stream().anyMatch(ParallelOutput::isPending);
     }
 
     /**
@@ -454,66 +420,17 @@ public class ParallelTrainer extends Trainer {
      */
     @Override
     public void close() {
-        if (closed) {
+        if (trained.isClosed()) {
             return;
         }
-        closed = true;
-        boolean handedBack = ranks.isDistributed();
         try {
-            if (handedBack) {
-                handBackDistributed();
-            }
-            // afterwards: weights that have drifted apart are not lost
-            if (parallelConfig.isDriftChecked() && driftCheck.isDue(steps) && !ranks.isOver()) {
-                driftCheck.run(steps);
-            }
+            trained.close(); // before the listeners: one of them may save the model
         } finally {
-            if (remoteShards != null) {
-                remoteShards.close();
+            if (ranks.isStopped()) { // else a rank still computes with what would be freed
+                updates.close();
+                super.close();
+                logger.debug("The parallel trainer of {} is closed", getModel().getName());
             }
-            end(handedBack);
-        }
-    }
-
-    /** The shards of other processes can be had only while the ranks run. */
-    private void handBackDistributed() {
-        if (!getManager().isOpen()) {
-            return; // the model was closed before
-        }
-        if (initialized && ranks.isOver()) {
-            logger.error(
-                    "The job has failed: the shards of other processes are lost, and {} does not"
-                            + " hold its weights",
-                    getModel().getName());
-            parameters.lose();
-            return;
-        }
-        try {
-            buffers.equalize();
-            parameters.handBack();
-        } catch (RuntimeException e) {
-            parameters.lose();
-            throw e;
-        }
-    }
-
-    private void end(boolean handedBack) {
-        ranks.close();
-        if (!ranks.isStopped()) {
-            // a rank is still computing: what it uses must not be freed under it
-            logger.error("A rank of {} does not stop; its memory is lost", getModel().getName());
-            parameters.lose();
-            return;
-        }
-        try {
-            // before the listeners: one of them may save the model
-            if (!handedBack && getManager().isOpen()) {
-                parameters.handBack();
-            }
-        } finally {
-            updates.close();
-            super.close();
-            logger.debug("The parallel trainer of {} is closed", getModel().getName());
         }
     }
 }

@@ -1,0 +1,210 @@
+package io.djltp.training;
+
+import ai.djl.Model;
+import ai.djl.ndarray.NDManager;
+
+import io.djltp.mesh.ParallelConfig;
+import io.djltp.mesh.RankPool;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.function.BooleanSupplier;
+import java.util.function.LongSupplier;
+
+/** A model while ranks train it: how it gets its weights back to be saved, and at the end. */
+final class TrainedModel {
+
+    private static final Logger logger = LoggerFactory.getLogger(TrainedModel.class);
+
+    private final Model model;
+    private final NDManager manager;
+    private final ParallelConfig config;
+    private final RankPool ranks;
+    private final ParallelParameters parameters;
+    private final DriftCheck driftCheck;
+    private final RunningBuffers buffers;
+    private final BooleanSupplier inStep;
+    private final LongSupplier steps;
+    private final Model savedModel;
+    private RemoteShards remoteShards; // where other processes hold parts of the model
+    private boolean initialized;
+    private boolean closed;
+
+    /**
+     * Takes over a model.
+     *
+     * @param model the model
+     * @param manager the manager of the trainer, which is closed with the model
+     * @param config the ranks
+     * @param ranks the ranks of this process
+     * @param parameters what they hold
+     * @param driftCheck compares their replicas
+     * @param inStep whether a forward pass has come whose step has not
+     * @param steps the number of steps done
+     */
+    TrainedModel(
+            Model model,
+            NDManager manager,
+            ParallelConfig config,
+            RankPool ranks,
+            ParallelParameters parameters,
+            DriftCheck driftCheck,
+            BooleanSupplier inStep,
+            LongSupplier steps) {
+        this.model = model;
+        this.manager = manager;
+        this.config = config;
+        this.ranks = ranks;
+        this.parameters = parameters;
+        this.driftCheck = driftCheck;
+        this.inStep = inStep;
+        this.steps = steps;
+        buffers = new RunningBuffers(ranks, parameters);
+        savedModel = AtomicSave.savedBy(model, this::save);
+        parameters.setSaving(this::beforeSave);
+    }
+
+    /** Notes that the ranks have their parts. All processes call it. */
+    void begin() {
+        if (ranks.isDistributed() && !initialized && !parameters.getCut().isEmpty()) {
+            remoteShards =
+                    new RemoteShards(config.getJob(), config.getTimeout(), parameters, driftCheck);
+            parameters.setRemoteShards(remoteShards);
+        }
+        initialized = true;
+    }
+
+    boolean isInitialized() {
+        return initialized;
+    }
+
+    boolean isClosed() {
+        return closed;
+    }
+
+    /** Returns the model as listeners get it, whose {@code save} is {@link #save}. */
+    Model asSaved() {
+        return savedModel;
+    }
+
+    /** Begins a forward pass: in training blocks change their buffers, else they use them. */
+    void beginForward(boolean training) {
+        if (training) {
+            buffers.change();
+        } else {
+            buffers.equalize();
+        }
+    }
+
+    /** Begins to change the weights. */
+    void beginStep() {
+        if (remoteShards != null) {
+            remoteShards.getService().beginStep();
+        }
+    }
+
+    /**
+     * Notes that the weights have been changed.
+     *
+     * @param step the number of the step
+     */
+    void endStep(long step) {
+        if (remoteShards != null) {
+            remoteShards.getService().endStep(step);
+        }
+        buffers.equalizeAfterStep(Long.bitCount(step) == 1);
+    }
+
+    /**
+     * Saves the model as it is after the last step, see {@link ParallelTrainer#save}.
+     *
+     * @param folder the folder
+     * @param name the name of the model, or {@code null} for its own
+     * @throws IOException if the file cannot be written
+     */
+    void save(Path folder, String name) throws IOException {
+        if (config.getJob() != null && config.getJob().getProcess() != 0) {
+            return;
+        }
+        if (!closed && initialized) {
+            beforeSave();
+        }
+        AtomicSave.save(model, folder, name);
+    }
+
+    /** What is saved must be the weights after one step, and the same on all ranks. */
+    private void beforeSave() {
+        if (remoteShards != null && inStep.getAsBoolean()) {
+            throw new IllegalStateException(
+                    "While ranks of several processes train the model, it can be saved between two"
+                            + " steps only, when all of them have the weights of the same step: save"
+                            + " it after step(), and not between forward(...) and step()");
+        }
+        long step = steps.getAsLong();
+        if (!config.isDriftChecked() || !driftCheck.isDue(step) || ranks.isOver()) {
+            return;
+        }
+        if (remoteShards != null) {
+            driftCheck.check(step, remoteShards.checksums());
+        } else if (!ranks.isDistributed()) {
+            driftCheck.run(step);
+        }
+    }
+
+    /** Puts the trained weights into the model, and ends the ranks. */
+    void close() {
+        closed = true;
+        boolean handedBack = ranks.isDistributed();
+        try {
+            if (handedBack) {
+                handBackDistributed();
+            }
+            // afterwards: weights that have drifted apart are not lost
+            long step = steps.getAsLong();
+            if (config.isDriftChecked() && driftCheck.isDue(step) && !ranks.isOver()) {
+                driftCheck.run(step);
+            }
+        } finally {
+            if (remoteShards != null) {
+                remoteShards.close();
+            }
+            end(handedBack);
+        }
+    }
+
+    /** The shards of other processes can be had only while the ranks run. */
+    private void handBackDistributed() {
+        if (!manager.isOpen()) {
+            return; // the model was closed before
+        }
+        if (initialized && ranks.isOver()) {
+            logger.error(
+                    "The job has failed: the shards of other processes are lost, and {} does not"
+                            + " hold its weights",
+                    model.getName());
+            parameters.lose();
+            return;
+        }
+        try {
+            buffers.equalize();
+            parameters.handBack();
+        } catch (RuntimeException e) {
+            parameters.lose();
+            throw e;
+        }
+    }
+
+    private void end(boolean handedBack) {
+        ranks.close();
+        if (!ranks.isStopped()) {
+            // a rank is still computing: what it uses must not be freed under it
+            logger.error("A rank of {} does not stop; its memory is lost", model.getName());
+            parameters.lose();
+        } else if (!handedBack && manager.isOpen()) {
+            parameters.handBack();
+        }
+    }
+}
