@@ -166,12 +166,6 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
 
     /** {@inheritDoc} */
     @Override
-    public boolean isBatchShardedOutput() {
-        return false;
-    }
-
-    /** {@inheritDoc} */
-    @Override
     public void setWeightSource(WeightSource source) {
         weightSource = source;
     }

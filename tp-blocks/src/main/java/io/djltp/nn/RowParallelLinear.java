@@ -82,12 +82,6 @@ public class RowParallelLinear extends AbstractParallelLinear {
 
     /** {@inheritDoc} */
     @Override
-    public boolean isBatchShardedOutput() {
-        return batchShardedOutput;
-    }
-
-    /** {@inheritDoc} */
-    @Override
     boolean takesSlice() {
         return inputIsParallel;
     }

@@ -29,14 +29,6 @@ public interface ShardedBlock extends Block {
     boolean isBatchShardedInput();
 
     /**
-     * Returns whether the output is cut over the batch in {@link io.djltp.mesh.ParallelMode#MIXED
-     * MIXED} mode: what follows the block is data parallel again.
-     *
-     * @return whether the block scatters the batch
-     */
-    boolean isBatchShardedOutput();
-
-    /**
      * Sets where the block gets its trained weights from when it is saved while ranks hold them.
      *
      * @param source the source, or {@code null} when the parameters hold their values themselves

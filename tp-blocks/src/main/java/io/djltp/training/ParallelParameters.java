@@ -72,7 +72,7 @@ final class ParallelParameters implements WeightSource {
             ParameterUses.check(block, ranks.getWorldSize(), size());
         }
         Map<Parameter, Initializer> initializers = new IdentityHashMap<>();
-        findSharded(block, new boolean[1]);
+        findSharded(block);
         try (Autograd.GradMode mode = Autograd.gradMode(false)) {
             for (Parameter parameter : sharded.keySet()) {
                 if (!parameter.isInitialized()) {
@@ -123,25 +123,19 @@ final class ParallelParameters implements WeightSource {
         }
     }
 
-    /** Walks the tree in the order in which it is saved, and in which a sequence computes. */
-    private void findSharded(Block parent, boolean[] gathered) {
-        if (parent instanceof ShardedBlock) {
+    private void findSharded(Block parent) {
+        if (parent instanceof ShardedBlock && size() > 1) {
             ShardedBlock shardedBlock = (ShardedBlock) parent;
-            gathered[0] |= shardedBlock.isBatchShardedInput();
-            // what follows, and a bias that is added to the rank's rows, is data parallel again
-            gathered[0] &= !shardedBlock.isBatchShardedOutput();
-            if (size() > 1) {
-                shardedBlocks.add(shardedBlock);
-                for (Parameter parameter : parent.getDirectParameters().values()) {
-                    ShardingStrategy strategy = shardedBlock.getShardingStrategy(parameter);
-                    if (!strategy.isReplicated()) {
-                        sharded.put(parameter, strategy);
-                    }
+            shardedBlocks.add(shardedBlock);
+            for (Parameter parameter : parent.getDirectParameters().values()) {
+                ShardingStrategy strategy = shardedBlock.getShardingStrategy(parameter);
+                if (!strategy.isReplicated()) {
+                    sharded.put(parameter, strategy);
                 }
             }
         }
         for (Block child : parent.getChildren().values()) {
-            findSharded(child, gathered);
+            findSharded(child);
         }
     }
 

@@ -98,11 +98,6 @@ public class SharedParametersTest {
         }
 
         @Override
-        public boolean isBatchShardedOutput() {
-            return false;
-        }
-
-        @Override
         public void setWeightSource(WeightSource source) {
             // is not saved
         }
