@@ -76,15 +76,10 @@ final class ChunkLane {
                     runChunk(i);
                 }
             }
-            if (!isSumming()) {
+            if (!pass.isGuarded() && smoothing == null) {
                 torch.sum_out(sum(), buffers.chunkSums(), new long[] {0}, false, doubles());
             }
         }
-    }
-
-    /** Returns whether the sum of exponentials is needed with each chunk. */
-    private boolean isSumming() {
-        return pass.isGuarded() || smoothing != null;
     }
 
     private void prepare() {
@@ -107,16 +102,16 @@ final class ChunkLane {
             raiseTop(index, logits);
         }
         logits.exp_();
+        if (smoothing != null) {
+            smoothing.addProducts(index, logits, weight, sum(), products);
+            return;
+        }
         Tensor transposed = views.transposed(index);
         torch.mv_out(views.sum(index), transposed, views.ones(index));
-        if (isSumming()) {
+        if (pass.isGuarded()) {
             sum().add_(views.sum(index));
         }
-        if (smoothing == null) {
-            products.addmm_(transposed, weight);
-        } else {
-            smoothing.addProducts(index, logits, weight, sum(), products);
-        }
+        products.addmm_(transposed, weight);
     }
 
     private Tensor logits(int index, Tensor weight) {

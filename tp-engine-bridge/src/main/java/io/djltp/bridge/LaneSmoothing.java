@@ -33,15 +33,19 @@ final class LaneSmoothing {
     }
 
     /**
-     * Adds a chunk to the products.
+     * Adds a chunk to the sums and to the products.
      *
      * @param index the chunk
-     * @param exponentials its exponentials, [classes of the chunk, rows], which stay as they are
+     * @param exponentials its exponentials, [classes of the chunk, rows], which stay as they are if
+     *     they are kept
      * @param weight its weights, [classes of the chunk, features]
-     * @param sum the sums of all exponentials up to these, float64 [rows]
-     * @param products the products, [rows, features], of the chunks before
+     * @param sum the sums of exponentials, float64 [rows]
+     * @param products the products, [rows, features]
      */
     void addProducts(int index, Tensor exponentials, Tensor weight, Tensor sum, Tensor products) {
+        // a product with ones is faster, but adds one after the other: of many equal exponentials,
+        // all additions round in the same direction
+        sum.add_(exponentials.sum(new long[] {0}));
         ChunkPlan plan = buffers.plan();
         long classes = plan.start(index) + plan.length(index) - plan.range().start();
         Tensor mean = pass.batch(sum).mul(pass.smoothedShare(classes)).to(ScalarType.Float);
