@@ -155,6 +155,14 @@ final class ChunkBuffers implements AutoCloseable {
         return get("kept", capacity.kept() * size, options).narrow(0, index * size, size);
     }
 
+    /**
+     * Returns a place for what a chunk's logits become while those that are kept stay as they are,
+     * [classes of the chunk, rows]: for logits that are not kept it is their own.
+     */
+    Tensor spareLogits(int index) {
+        return scratch(index).view(plan.length(index), rows);
+    }
+
     /** Returns a place for logits that are not kept, [rows, classes of the chunk]. */
     Tensor scratch(int index) {
         long length = plan.length(index);

@@ -16,9 +16,12 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
 @SuppressWarnings("try") // a scope is used by being open
 final class ChunkLane {
 
+    private static final LabelsOfChunk NO_LABELS = new LabelsOfChunk(0, 0, null);
+
     private final FusedPass pass;
     private final ChunkBuffers buffers;
     private final ChunkedLinear linear;
+    private final LaneSmoothing smoothing; // or null
     private ChunkViews views;
     private Tensor features; // [features, rows]
     private Tensor products;
@@ -27,6 +30,7 @@ final class ChunkLane {
         this.pass = pass;
         this.buffers = buffers;
         this.linear = linear;
+        smoothing = pass.isSmooth() ? new LaneSmoothing(pass, buffers) : null;
     }
 
     /** Returns what the exponentials of the last chunk were computed above, [rows]. */
@@ -39,9 +43,17 @@ final class ChunkLane {
         return buffers.wideColumn("sum");
     }
 
-    /** Returns the products of exponentials and weights, above {@link #top()}, [rows, features]. */
+    /**
+     * Returns the products of exponentials and weights, above {@link #top()}, [rows, features];
+     * with label smoothing, of exponentials less the {@link #shift()}.
+     */
     Tensor products() {
         return buffers.rows("products");
+    }
+
+    /** Returns the shift of {@link LaneSmoothing}, above {@link #top()}, [rows]. */
+    Tensor shift() {
+        return smoothing.shift();
     }
 
     /**
@@ -55,13 +67,16 @@ final class ChunkLane {
             prepare();
             products = products().zero_();
             sum().zero_();
+            if (smoothing != null) {
+                shift().zero_();
+            }
             buffers.reference(-1).fill_(new Scalar(pass.isGuarded() ? -Float.MAX_VALUE : 0));
             for (int i = 0; i < buffers.plan().count(); i++) {
                 try (PointerScope scope = new PointerScope()) {
                     runChunk(i);
                 }
             }
-            if (!pass.isGuarded()) {
+            if (!pass.isGuarded() && smoothing == null) {
                 torch.sum_out(sum(), buffers.chunkSums(), new long[] {0}, false, doubles());
             }
         }
@@ -70,6 +85,10 @@ final class ChunkLane {
     private void prepare() {
         views = buffers.views();
         features = pass.transposedFeatures();
+    }
+
+    private static ScalarTypeOptional floats() {
+        return new ScalarTypeOptional(ScalarType.Float);
     }
 
     private static ScalarTypeOptional doubles() {
@@ -83,6 +102,10 @@ final class ChunkLane {
             raiseTop(index, logits);
         }
         logits.exp_();
+        if (smoothing != null) {
+            smoothing.addProducts(index, logits, weight, sum(), products);
+            return;
+        }
         Tensor transposed = views.transposed(index);
         torch.mv_out(views.sum(index), transposed, views.ones(index));
         if (pass.isGuarded()) {
@@ -108,6 +131,9 @@ final class ChunkLane {
         torch.sub_out(factor, before, now).exp_();
         sum().mul_(factor);
         products.mul_(factor.unsqueeze(1));
+        if (smoothing != null) {
+            shift().mul_(factor);
+        }
     }
 
     /**
@@ -135,26 +161,43 @@ final class ChunkLane {
         Tensor weight = linear.weight(index);
         Tensor exponentials = exponentials(index, weight);
         Tensor factor = factor(index);
+        if (smoothing != null) {
+            Tensor ofLogits = smoothing.logitGradient(index, exponentials, factor, scale);
+            if (biasGradient != null) {
+                long[] rows = {1};
+                torch.sum_out(part(biasGradient, index), ofLogits, rows, false, floats());
+            }
+            if (update != null) {
+                Tensor x = pass.batch(pass.buffers.rows("features"));
+                apply(update, index, weight, ofLogits, x, NO_LABELS, scale);
+            }
+            return;
+        }
         LabelsOfChunk own = labelsOf(index);
         if (biasGradient != null) {
             addBiasGradient(biasGradient, index, exponentials, factor, own, scale);
         }
         if (update != null) {
-            Tensor scaled = pass.scaledFeatures(buffers, factor, scale);
-            GradientChunk gradient =
-                    new GradientChunk(
-                            buffers,
-                            linear,
-                            index,
-                            weight,
-                            exponentials,
-                            scaled,
-                            own.classes,
-                            own.classes == null ? null : own.part(pass.labelRows()),
-                            scale);
-            update.apply(gradient);
-            linear.setWeight(index, gradient.weight);
+            Tensor scaled = pass.scaledFeatures(buffers, factor);
+            apply(update, index, weight, exponentials, scaled, own, scale);
         }
+    }
+
+    /** Applies the update with the gradient that is a product, plus that of labels. */
+    private void apply(
+            WeightUpdate update,
+            int index,
+            Tensor weight,
+            Tensor ofLogits,
+            Tensor x,
+            LabelsOfChunk own,
+            float scale) {
+        Tensor labelRows = own.classes == null ? null : own.part(pass.labelRows());
+        GradientChunk gradient =
+                new GradientChunk(
+                        buffers, linear, index, weight, ofLogits, x, own.classes, labelRows, scale);
+        update.apply(gradient);
+        linear.setWeight(index, gradient.weight);
     }
 
     /** Returns the exponentials of a chunk, kept or computed again. */
@@ -187,16 +230,15 @@ final class ChunkLane {
             Tensor factor,
             LabelsOfChunk own,
             float scale) {
-        ChunkPlan plan = buffers.plan();
-        Tensor gradient = target.narrow(0, plan.start(index), plan.length(index));
-        torch.mv_out(gradient, exponentials.narrow(1, 0, pass.rows), factor);
-        float shared = pass.sharedPart(scale);
-        if (shared != 0) {
-            gradient.add_(new Scalar(shared));
-        }
+        Tensor gradient = part(target, index);
+        torch.mv_out(gradient, exponentials, factor);
         if (own.classes != null) {
             gradient.index_add_(0, own.classes, own.part(pass.labelParts()), new Scalar(scale));
         }
+    }
+
+    private Tensor part(Tensor ofClasses, int index) {
+        return ofClasses.narrow(0, buffers.plan().start(index), buffers.plan().length(index));
     }
 
     private LabelsOfChunk labelsOf(int index) {

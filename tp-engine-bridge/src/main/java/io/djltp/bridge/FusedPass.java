@@ -18,8 +18,8 @@ import java.util.List;
  * more operations a chunk, and can always be used.
  *
  * <p>With label smoothing the features get one more row, of zeros. Its logits are zero and their
- * exponentials one, so that the products that are computed anyway yield the sum of all weights, and
- * add the part of the gradient that is the same for all classes.
+ * exponentials one, so that the products that are computed anyway yield the sum of all weights,
+ * which the loss and {@link LaneSmoothing} need.
  */
 final class FusedPass {
 
@@ -83,6 +83,19 @@ final class FusedPass {
         return buffers.columns("transposed features");
     }
 
+    /**
+     * Returns what the exponentials in the products of this rank were lowered by for label
+     * smoothing, above {@link #top()}, [rows].
+     */
+    Tensor shift() {
+        return batch(buffers.column("shift"));
+    }
+
+    /** Returns what a smoothed label gives to each of some classes, if they are all. */
+    Scalar smoothedShare(long classes) {
+        return new Scalar((double) options.labelSmoothing() / Math.max(1, classes));
+    }
+
     /** Returns what the gradient of a label's weight is made of, [labels, features]. */
     Tensor labelRows() {
         return buffers.rows("label rows");
@@ -133,6 +146,23 @@ final class FusedPass {
             sum.addcmul_(lane.sum(), factor.to(sum.scalar_type()));
             products.addcmul_(lane.products(), factor.unsqueeze(1));
         }
+        if (isSmooth()) {
+            combineShifts(lanes, top);
+        }
+    }
+
+    /** Moves the products to one shift: the mean of the exponentials of all lanes. */
+    private void combineShifts(List<ChunkLane> lanes, Tensor top) {
+        long classes = memory.lanes().stream().mapToLong(l -> l.plan().range().length()).sum();
+        Tensor sum = batch(buffers.wideColumn("sum"));
+        shift().copy_(sum.mul(smoothedShare(classes)));
+        Tensor products = batch(buffers.rows("products"));
+        Tensor factor = buffers.column("factor");
+        for (ChunkLane lane : lanes) {
+            torch.sub_out(factor, lane.top(), top).exp_();
+            Tensor moved = batch(lane.shift().mul(factor)).sub_(shift());
+            LaneSmoothing.add(products, moved, lane.products().select(0, rows));
+        }
     }
 
     /** Returns whether nothing was lost by exponentials that were too large or too small. */
@@ -163,8 +193,10 @@ final class FusedPass {
         useBuffers();
         softmaxFactor().copy_(batch(buffers.column("softmax factor")));
         softmaxFactor().mul_(new Scalar(scale));
-        if (!guarded) {
-            scale(buffers, softmaxFactor(), scale);
+        if (isSmooth()) {
+            torch.mul_out(smoothedPart(), batch(buffers.column("part")), new Scalar(scale));
+        } else if (!guarded) {
+            scale(buffers, softmaxFactor());
         }
         List<ChunkLane> lanes = lanes(linear);
         threads.run(lanes.size(), lane -> lanes.get(lane).update(biasGradient, update, scale));
@@ -175,28 +207,23 @@ final class FusedPass {
         return batch(buffers.column("scaled softmax factor"));
     }
 
+    /** Returns what smoothed labels add to the gradient of each logit in the update, [rows]. */
+    Tensor smoothedPart() {
+        return batch(buffers.column("scaled part"));
+    }
+
     /**
-     * Returns the features, each row multiplied with its factor, and the row for label smoothing.
+     * Returns the features, each row multiplied with its factor.
      *
      * @param own the memory of the lane
-     * @param factor the factor, [rows of the batch]
-     * @param scale what the loss was multiplied with
+     * @param factor the factor, [rows]
      */
-    Tensor scaledFeatures(ChunkBuffers own, Tensor factor, float scale) {
-        return guarded ? scale(own, factor, scale) : buffers.rows("scaled"); // for all chunks alike
+    Tensor scaledFeatures(ChunkBuffers own, Tensor factor) {
+        return guarded ? scale(own, factor) : buffers.rows("scaled"); // for all chunks alike
     }
 
-    private Tensor scale(ChunkBuffers own, Tensor factor, float scale) {
+    private Tensor scale(ChunkBuffers own, Tensor factor) {
         Tensor scaled = own.rows("scaled");
-        torch.mul_out(batch(scaled), batch(buffers.rows("features")), factor.unsqueeze(1));
-        if (isSmooth()) {
-            torch.mul_out(scaled.select(0, rows), labelRows().select(0, rows), new Scalar(scale));
-        }
-        return scaled;
-    }
-
-    /** Returns the part of the gradient of the bias that is the same for all classes. */
-    float sharedPart(float scale) {
-        return isSmooth() && labels.valid > 0 ? -scale * options.labelSmoothing() / total : 0;
+        return torch.mul_out(scaled, buffers.rows("features"), factor.unsqueeze(1));
     }
 }

@@ -157,11 +157,12 @@ final class FusedStatistics {
         Tensor gradient = pass.batch(products).mul(softmax.unsqueeze(1));
         addLabels(gradient, parts);
         if (pass.isSmooth()) {
-            double alpha = pass.options.labelSmoothing();
-            Tensor part = rowWeights.mul(new Scalar(-alpha / pass.total)).to(ScalarType.Float);
-            gradient.addcmul_(part.unsqueeze(1), products.select(0, pass.rows).unsqueeze(0));
-            Tensor x = pass.batch(buffers.rows("features"));
-            torch.mv_out(buffers.rows("label rows").select(0, pass.rows), x.t(), part);
+            Tensor share = rowWeights.mul(pass.smoothedShare(pass.total));
+            torch.neg_out(pass.batch(buffers.column("part")), share.to(ScalarType.Float));
+            // what the shift has not subtracted already
+            Tensor rest = softmax.to(ScalarType.Double).mul_(pass.shift()).sub_(share);
+            Tensor weights = products.select(0, pass.rows);
+            LaneSmoothing.add(gradient, rest.to(ScalarType.Float), weights);
         }
         return margin == null ? gradient : margin.ofFeatures(gradient);
     }
@@ -190,9 +191,11 @@ final class FusedStatistics {
     private void addLabels(Tensor gradient, Tensor parts) {
         long count = pass.labels.rows.length;
         buffers.column("label parts").narrow(0, 0, count).copy_(parts);
-        Tensor x = pass.batch(buffers.rows("features")).index_select(0, labelRows);
         Tensor column = parts.unsqueeze(1);
-        torch.mul_out(buffers.rows("label rows").narrow(0, 0, count), x, column);
+        if (!pass.isSmooth()) { // else the parts go into the gradient of the logits
+            Tensor x = pass.batch(buffers.rows("features")).index_select(0, labelRows);
+            torch.mul_out(buffers.rows("label rows").narrow(0, 0, count), x, column);
+        }
         gradient.index_add_(0, labelRows, labelWeights.mul(column));
     }
 }
