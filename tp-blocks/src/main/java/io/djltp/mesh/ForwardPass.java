@@ -252,6 +252,7 @@ public final class ForwardPass {
     public NDArray enterGathered(NDArray array, boolean partial) {
         Region above = partial ? Region.SHARDED : Region.WHOLE;
         trace.boundary(array, above, Region.BATCH_CUT);
+        guard(Region.WHOLE);
         attach(array, managerOf(Region.WHOLE));
         return array;
     }

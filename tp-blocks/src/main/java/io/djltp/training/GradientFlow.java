@@ -104,6 +104,21 @@ final class GradientFlow {
         return partial;
     }
 
+    /**
+     * Checks that a loss is not computed from arrays that are not those of the rank.
+     *
+     * @param context the rank
+     * @param loss the loss of an evaluation
+     * @throws IllegalArgumentException if it is
+     */
+    void checkArrays(ParallelContext context, NDArray loss) {
+        Set<Long> reached = new HashSet<>();
+        AutogradGraph.of(List.of(loss)).nodes().forEach(node -> reached.add(node.address()));
+        if (!reached.isEmpty()) {
+            checkForeignLeaves(context, reached);
+        }
+    }
+
     private void addUses(
             Map<Long, Parameter> leaves,
             Map<Long, Set<Region>> regions,

@@ -63,7 +63,8 @@ final class LossOnRanks {
      * @param labels the labels of the whole batch
      */
     void evaluate(ParallelContext context, RankOutput part, NDList labels) {
-        try (Autograd.GradMode mode = Autograd.gradMode(part.getPass().isTraining())) {
+        boolean recorded = part.getPass().isTraining() || part.getPass().isWatched();
+        try (Autograd.GradMode mode = Autograd.gradMode(recorded)) {
             evaluateInMode(context, part, labels);
         }
     }
@@ -88,6 +89,8 @@ final class LossOnRanks {
         if (part.getPass().isTraining()) {
             Region root = part.reported == part.loss ? Region.WHOLE : Region.BATCH_CUT;
             part.uses = flow.find(context, part.loss, root);
+        } else if (part.getPass().isWatched()) {
+            flow.checkArrays(context, part.loss);
         }
     }
 

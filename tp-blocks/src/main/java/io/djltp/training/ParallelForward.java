@@ -3,6 +3,7 @@ package io.djltp.training;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
+import ai.djl.nn.SymbolBlock;
 
 import io.djltp.bridge.Autograd;
 import io.djltp.mesh.ParallelContext;
@@ -21,6 +22,7 @@ final class ParallelForward {
     private final RankPool ranks;
     private final LossOnRanks lossOnRanks;
     private final RandomnessCheck randomness;
+    private final boolean watchable;
 
     ParallelForward(
             Block block,
@@ -33,6 +35,13 @@ final class ParallelForward {
         this.ranks = ranks;
         this.lossOnRanks = lossOnRanks;
         this.randomness = randomness;
+        watchable = ranks.getWorldSize() > 1 && !hasScript(block);
+    }
+
+    /** A script keeps its weights in a form that no gradient can pass, as DJL loads it. */
+    private static boolean hasScript(Block block) {
+        return block instanceof SymbolBlock
+                || block.getChildren().values().stream().anyMatch(ParallelForward::hasScript);
     }
 
     /**
@@ -47,7 +56,7 @@ final class ParallelForward {
     ParallelOutput run(NDManager manager, NDList data, NDList labels, boolean training) {
         GradientFlow flow = lossOnRanks.getFlow();
         int kind = flow.kindOf(training);
-        boolean watched = ranks.getWorldSize() > 1 && flow.isNew(kind);
+        boolean watched = watchable && flow.isNew(kind);
         List<RankOutput> parts =
                 ranks.runOrRefuse(
                         context -> forward(context, manager, data, labels, training, watched));

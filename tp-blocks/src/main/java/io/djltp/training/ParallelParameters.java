@@ -21,6 +21,9 @@ import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.sharding.WeightSource;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -40,6 +43,8 @@ import java.util.Set;
  */
 @SuppressWarnings("try") // a scope is used by being open
 final class ParallelParameters implements WeightSource {
+
+    private static final Logger logger = LoggerFactory.getLogger(ParallelParameters.class);
 
     private final Block block;
     private final NDManager modelManager;
@@ -83,6 +88,7 @@ final class ParallelParameters implements WeightSource {
             }
             try {
                 block.initialize(modelManager, dataType, shapes);
+                BlockWalk.of(block, (each, path, certain) -> prepare(each, dataType, shapes));
             } finally {
                 initializers.forEach(Parameter::setInitializer);
             }
@@ -96,6 +102,20 @@ final class ParallelParameters implements WeightSource {
         }
         shardedBlocks.forEach(b -> b.setWeightSource(this));
         names.keySet().forEach(p -> HeldParameters.hold(p, sharded.containsKey(p)));
+    }
+
+    /**
+     * DJL initializes a block that its parent has left out, such as a dropout in a field, in its
+     * first training pass: all ranks would do that at once, to one object.
+     */
+    private void prepare(Block each, DataType dataType, Shape... shapes) {
+        if (!each.isInitialized() && each.getParameters().isEmpty()) {
+            try {
+                each.initialize(modelManager, dataType, shapes);
+            } catch (RuntimeException e) {
+                logger.debug("{} is initialized by its first pass", each, e);
+            }
+        }
     }
 
     /**
