@@ -13,6 +13,7 @@ import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.regex.Pattern;
 
 /**
  * What a rank knows of the forward pass that it computes: how the arrays lie over the ranks, and
@@ -24,6 +25,11 @@ import java.util.Set;
  * autograd graph, in which the analysis of the pass finds it again.
  */
 public final class ForwardPass {
+
+    private static final Pattern SHAPES =
+            Pattern.compile(
+                    "size|shape|dimension|broadcast|match|element|channel|length",
+                    Pattern.CASE_INSENSITIVE);
 
     private static final int DEEPEST = 32; // managers between an array and that of its region
 
@@ -319,6 +325,14 @@ public final class ForwardPass {
         }
     }
 
+    /** Only DJL and libtorch do not know of ranks; what a block or a loss throws is its own. */
+    private static boolean isAboutShapes(RuntimeException e) {
+        StackTraceElement[] trace = e.getStackTrace();
+        return trace.length > 0
+                && trace[0].getClassName().startsWith("ai.djl.")
+                && SHAPES.matcher(String.valueOf(e.getMessage())).find();
+    }
+
     /**
      * Adds to an exception of a block or a loss that has not expected a slice where the slices come
      * from: DJL and libtorch know of shapes only.
@@ -335,11 +349,8 @@ public final class ForwardPass {
                             + " penalty on weights is the optimizer's: optWeightDecays(...)",
                     e);
         }
-        boolean ours =
-                e.getStackTrace().length > 0
-                        && e.getStackTrace()[0].getClassName().startsWith("io.djltp.");
         boolean gathered = cut && managers.containsKey(Region.WHOLE);
-        if (ours || cutLayers.isEmpty() && !gathered) {
+        if (!isAboutShapes(e) || cutLayers.isEmpty() && !gathered) {
             return e;
         }
         StringBuilder text = new StringBuilder(String.valueOf(e.getMessage()));

@@ -159,8 +159,10 @@ final class DriftCheck {
                                 + parameters.nameOf(parameter)
                                 + " "
                                 + parameter.getShape()
-                                + " than rank 0: the replicas have drifted apart. Do all processes"
-                                + " iterate the same batches, and change parameters alike?");
+                                + " than rank 0: the replicas have drifted apart. Was a weight or a"
+                                + " gradient changed outside of trainer.step()? What the model shows"
+                                + " is that of rank 0. Do all processes iterate the same batches,"
+                                + " and change parameters alike?");
             }
         }
     }

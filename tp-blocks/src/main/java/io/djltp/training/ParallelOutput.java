@@ -13,6 +13,8 @@ import io.djltp.mesh.RankPool;
 import io.djltp.mesh.Region;
 import io.djltp.mesh.ShardedLayout;
 
+import java.lang.reflect.Proxy;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.function.BiFunction;
@@ -32,9 +34,29 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     private final transient NDManager manager;
     private final transient LossOnRanks lossOnRanks;
     private final transient List<RankOutput> parts;
-    private transient NDList lossLabels;
-    private transient NDArray loss;
+    private final transient List<LossOfPass> losses = new ArrayList<>();
     private boolean consumed;
+
+    /**
+     * A loss of the pass: a network may have several, such as one for each kind of labels.
+     *
+     * @param labels the labels
+     * @param leaf the loss of the whole batch, to the coordinator
+     * @param parts the loss of each rank of this process, and what it counts for
+     * @param uses how it depends on the parameters, see {@link GradientFlow}
+     */
+    private record LossOfPass(
+            NDList labels, NDArray leaf, List<Part> parts, Map<Parameter, Boolean> uses) {
+
+        record Part(NDArray loss, float share) {}
+
+        /** Returns what a backward pass multiplies the loss with, or NaN if none has reached it. */
+        float above() {
+            try (NDArray gradient = Autograd.gradient(leaf)) {
+                return gradient == null ? Float.NaN : gradient.getFloat();
+            }
+        }
+    }
 
     /**
      * Creates the output.
@@ -57,7 +79,11 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         this.parts = parts;
         RankOutput first = parts.get(0);
         for (int i = 0; i < first.arrays.size(); i++) {
-            add(wholeArray(first, i, training));
+            NDArray array = wholeArray(first, i, training);
+            if (training && isWhole(array)) {
+                array.setRequiresGradient(true); // to see whether something is computed from it
+            }
+            add(array);
         }
     }
 
@@ -127,25 +153,35 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      * @return the loss
      */
     NDArray getLoss(NDList labels) {
-        if (loss == null || !sameArrays(labels, lossLabels)) {
-            parts.get(0).checkUpToDate();
-            ranks.runOrRefuse(
-                    context -> {
-                        RankOutput part = parts.get(context.getLocalIndex());
-                        context.resume(part.getPass());
-                        lossOnRanks.evaluate(context, part, labels);
-                        return null;
-                    });
-            setLoss(labels);
+        for (LossOfPass loss : losses) {
+            if (sameArrays(labels, loss.labels)) {
+                return loss.leaf;
+            }
         }
-        return loss;
+        parts.get(0).checkUpToDate();
+        ranks.runOrRefuse(
+                context -> {
+                    RankOutput part = parts.get(context.getLocalIndex());
+                    context.resume(part.getPass());
+                    lossOnRanks.evaluate(context, part, labels);
+                    return null;
+                });
+        return setLoss(labels);
     }
 
-    /** Takes over the loss that the ranks have computed. */
-    void setLoss(NDList labels) {
-        loss = Autograd.detach(parts.get(0).reported, manager);
-        loss.setRequiresGradient(true);
-        lossLabels = new NDList(labels);
+    /**
+     * Takes over the loss that the ranks have computed.
+     *
+     * @param labels the labels of the whole batch
+     * @return the loss
+     */
+    NDArray setLoss(NDList labels) {
+        NDArray leaf = Autograd.detach(parts.get(0).reported, manager);
+        leaf.setRequiresGradient(true);
+        List<LossOfPass.Part> ofRanks =
+                parts.stream().map(part -> new LossOfPass.Part(part.loss, part.share)).toList();
+        losses.add(new LossOfPass(new NDList(labels), leaf, ofRanks, parts.get(0).uses));
+        return leaf;
     }
 
     /** {@inheritDoc} */
@@ -172,44 +208,81 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         return whole;
     }
 
-    /** Returns how the loss depends on the parameters, see {@link GradientFlow}. */
-    Map<Parameter, Boolean> getUses() {
-        return parts.get(0).uses;
+    /**
+     * Returns whether a backward pass of the coordinator has reached a loss, and the ranks have not
+     * followed yet.
+     *
+     * @throws IllegalArgumentException if it has reached the predictions, which are no part of a
+     *     graph
+     */
+    boolean isReached() {
+        for (NDArray array : this) {
+            try (NDArray gradient = isWhole(array) ? Autograd.gradient(array) : null) {
+                if (gradient != null) {
+                    throw new IllegalArgumentException(
+                            "A term of what is differentiated was computed from the predictions "
+                                    + array.getShape()
+                                    + " outside of the loss: they are values, whose graph the ranks"
+                                    + " have. Let the loss of the training configuration compute"
+                                    + " the term, such as one of a SimpleCompositeLoss");
+                }
+            }
+        }
+        return !consumed && losses.stream().anyMatch(loss -> !Float.isNaN(loss.above()));
+    }
+
+    /** Returns whether an array holds numbers: slices have a stand-in. */
+    private static boolean isWhole(NDArray array) {
+        return !Proxy.isProxyClass(array.getClass()) && array.getDataType().isFloating();
     }
 
     /**
-     * Returns whether a backward pass of the coordinator has reached the loss, and the ranks have
-     * not followed yet.
+     * Runs the ranks' backward passes.
+     *
+     * @param groups gets how the losses that were reached depend on the parameters
      */
-    boolean isReached() {
-        if (loss == null || consumed) {
-            return false;
-        }
-        try (NDArray gradient = Autograd.gradient(loss)) {
-            return gradient != null;
-        }
-    }
-
-    /** Runs the ranks' backward passes. */
-    void backward() {
-        float above;
-        try (NDArray gradient = Autograd.gradient(loss)) {
-            above = gradient.getFloat();
+    void backward(GradientGroups groups) {
+        List<LossOfPass> reached = new ArrayList<>();
+        for (LossOfPass loss : losses) {
+            if (!Float.isNaN(loss.above())) {
+                groups.add(loss.uses);
+                reached.add(loss);
+            }
         }
         consumed = true;
         ranks.run(
                 context -> {
                     RankOutput part = parts.get(context.getLocalIndex());
-                    NDArray rankLoss = part.loss;
-                    try (NDArray seed = rankLoss.onesLike();
-                            NDArray scaled = seed.mul(above * part.share)) {
-                        Autograd.backward(rankLoss, scaled);
+                    try (NDManager scope = part.manager.newSubManager()) {
+                        backward(reached, context.getLocalIndex(), scope);
                     } finally {
                         context.getGradientKeeper().clearTaken();
                         part.closeScopes();
                     }
                     return null;
                 });
+    }
+
+    /** Several losses of one graph are differentiated as their sum: it is used up by that. */
+    private static void backward(List<LossOfPass> reached, int index, NDManager scope) {
+        NDArray sum = null;
+        NDArray seed = null;
+        try (Autograd.GradMode mode = Autograd.gradMode(true)) {
+            for (LossOfPass loss : reached) {
+                LossOfPass.Part part = loss.parts.get(index);
+                NDArray factor = scope.create(loss.above() * part.share());
+                NDArray own = part.loss();
+                if (reached.size() == 1) {
+                    sum = own;
+                    seed = factor;
+                } else {
+                    NDArray scaled = own.mul(factor);
+                    sum = sum == null ? scaled : sum.add(scaled);
+                    seed = scope.create(1f);
+                }
+            }
+        }
+        Autograd.backward(sum, seed.reshape(sum.getShape()));
     }
 
     /** Returns whether a backward pass can still come. */

@@ -8,6 +8,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
+import ai.djl.nn.norm.BatchNorm;
 import ai.djl.training.initializer.Initializer;
 import ai.djl.util.Pair;
 
@@ -89,6 +90,7 @@ final class ParallelParameters implements WeightSource {
             try {
                 block.initialize(modelManager, dataType, shapes);
                 BlockWalk.of(block, (each, path, certain) -> prepare(each, dataType, shapes));
+                BlockWalk.of(block, (each, path, certain) -> warnOfRowMixing(each, path));
             } finally {
                 initializers.forEach(Parameter::setInitializer);
             }
@@ -102,6 +104,16 @@ final class ParallelParameters implements WeightSource {
         }
         shardedBlocks.forEach(b -> b.setWeightSource(this));
         names.keySet().forEach(p -> HeldParameters.hold(p, sharded.containsKey(p)));
+    }
+
+    private void warnOfRowMixing(Block each, String path) {
+        if (each instanceof BatchNorm && contexts.get(0).getDataGroup().getSize() > 1) {
+            logger.warn(
+                    "{} is a batch normalization: where the batch is cut over the ranks, each"
+                            + " normalizes its own rows, and the step is not that of one device."
+                            + " TENSOR mode has no such limit.",
+                    path);
+        }
     }
 
     /**

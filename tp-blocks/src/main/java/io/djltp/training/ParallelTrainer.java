@@ -255,8 +255,7 @@ public class ParallelTrainer extends Trainer {
         boolean reached = false;
         for (ParallelOutput output : pending) {
             if (output.isReached()) {
-                gradientGroups.add(output.getUses());
-                output.backward();
+                output.backward(gradientGroups);
                 reached = true;
             }
         }

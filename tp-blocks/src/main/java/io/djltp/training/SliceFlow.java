@@ -46,18 +46,19 @@ final class SliceFlow {
     private static final Set<String> RESHAPE =
             Set.of("View", "UnsafeView", "ReshapeAlias", "_ReshapeAlias", "Unsqueeze", "Squeeze");
 
-    /** Take the axis elsewhere, or contract it. */
+    /** Take the axis elsewhere. */
     private static final Set<String> MOVE =
-            Set.of(
-                    "T",
-                    "Transpose",
-                    "Permute",
-                    "Movedim",
-                    "Mm",
-                    "Addmm",
-                    "Bmm",
-                    "Baddbmm",
-                    "Addbmm");
+            Set.of("T", "Transpose", "Permute", "Movedim", "Swapdims", "Swapaxes");
+
+    /** Sum products over an axis. */
+    private static final Set<String> PRODUCTS = Set.of("Mm", "Addmm", "Bmm", "Baddbmm", "Addbmm");
+
+    /** Where the slice lies in an array. */
+    private enum Axis {
+        LAST, // it is the last axis
+        MOVED, // it is another one
+        FREE // it was reshaped, to heads: what follows is left to who has written it
+    }
 
     private final AutogradGraph graph;
     private final PassTrace trace;
@@ -89,34 +90,55 @@ final class SliceFlow {
     }
 
     private void follow(long start, PassTrace.Slice slice) {
-        Deque<Long> open = new ArrayDeque<>(List.of(start));
-        Set<Long> seen = new HashSet<>(open);
+        Deque<Map.Entry<Long, Axis>> open = new ArrayDeque<>(List.of(Map.entry(start, Axis.LAST)));
+        Set<Map.Entry<Long, Axis>> seen = new HashSet<>(open);
         while (!open.isEmpty()) {
-            for (long next : consumers.getOrDefault(open.poll(), Set.of())) {
-                boolean taken = trace.getBoundaries().containsKey(next);
-                if (!taken && seen.add(next) && staysLast(graph.get(next), slice)) {
-                    open.add(next);
+            Map.Entry<Long, Axis> at = open.poll();
+            for (long next : consumers.getOrDefault(at.getKey(), Set.of())) {
+                if (isTaken(next)) {
+                    continue;
+                }
+                Axis axis = axisAfter(graph.get(next), at.getValue(), slice);
+                Map.Entry<Long, Axis> step = Map.entry(next, axis);
+                if (axis != Axis.FREE && seen.add(step)) {
+                    open.add(step);
                 }
             }
         }
     }
 
-    /** Returns whether the last axis of a result is still the slice. */
-    private static boolean staysLast(Node node, PassTrace.Slice slice) {
+    /** Returns whether a layer or a loss takes the slice: by itself, or as the end of a product. */
+    private boolean isTaken(long node) {
+        Set<Long> ends = trace.getBoundaries().keySet();
+        return ends.contains(node)
+                || PRODUCTS.contains(name(graph.get(node)))
+                        && consumers.getOrDefault(node, Set.of()).stream().anyMatch(ends::contains);
+    }
+
+    private static String name(Node node) {
+        return node.name().replaceAll("Backward\\d*$", "");
+    }
+
+    /** Returns where the slice lies in the result of an operation. */
+    private static Axis axisAfter(Node node, Axis axis, PassTrace.Slice slice) {
         long length = slice.shape()[slice.shape().length - 1];
-        String name = node.name().replaceAll("Backward\\d*$", "");
+        String name = name(node);
         long[] shape = node.shape();
-        if (MOVE.contains(name)) {
-            return false;
+        boolean last = shape.length > 0 && shape[shape.length - 1] == length;
+        if (PRODUCTS.contains(name) && (axis == Axis.MOVED || !last)) {
+            throw refusal(node, name, slice); // a sum over the slice, and not over the whole
+        }
+        if (axis == Axis.MOVED || MOVE.contains(name)) {
+            return MOVE.contains(name) && last && axis == Axis.MOVED ? Axis.LAST : Axis.MOVED;
         }
         if (MIX_A_ROW.contains(name)) {
             throw refusal(node, name, slice);
         }
-        if (shape.length > 0 && shape[shape.length - 1] == length) {
-            return true;
+        if (last) {
+            return Axis.LAST;
         }
         if (RESHAPE.contains(name) && keepsTogether(shape, length)) {
-            return false;
+            return Axis.FREE;
         }
         throw refusal(node, name, slice);
     }

@@ -1,0 +1,161 @@
+package io.djltp.training;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Activation;
+import ai.djl.nn.Block;
+import ai.djl.nn.LambdaBlock;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.GradientCollector;
+import ai.djl.training.Trainer;
+import ai.djl.training.loss.Loss;
+
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.mesh.ParallelMode;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.RowParallelLinear;
+import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.List;
+
+/** Terms that a training loop of the user's own adds up before it goes backward. */
+public class SumsOfLossesTest {
+
+    private static final int ROWS = 5;
+    private static final int FEATURES = 4;
+    private static final int CLASSES = 7;
+    private static final double TOLERANCE = 5e-6; // fp32: a few steps with sums in another order
+
+    @DataProvider
+    public Object[][] kinds() {
+        return TrainerKind.parallel(1, 2, 3);
+    }
+
+    /** With other labels, and a factor of its own. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void twoLossesOfOnePass(TrainerKind kind) {
+        Loss loss = new VocabParallelCrossEntropyLoss();
+        Shape input = new Shape(ROWS, FEATURES);
+        TrainingRun expected =
+                TrainingRun.of(TrainerKind.PLAIN, network(), loss, input, SumsOfLossesTest::train);
+        TrainingRun.of(kind, network(), loss, input, SumsOfLossesTest::train)
+                .assertSame(expected, TOLERANCE);
+    }
+
+    private static void train(Trainer trainer, NDManager manager, List<Float> numbers) {
+        for (int step = 0; step < 3; step++) {
+            NDList data = new NDList(TrainingRun.random(manager, step, ROWS, FEATURES));
+            NDList first = new NDList(TrainingRun.labels(manager, 10 + step, ROWS, CLASSES));
+            NDList second = new NDList(TrainingRun.labels(manager, 20 + step, ROWS, CLASSES));
+            NDList third = new NDList(TrainingRun.labels(manager, 30 + step, ROWS, CLASSES));
+            try (GradientCollector collector = trainer.newGradientCollector()) {
+                NDList output = trainer.forward(data, first);
+                NDArray a = trainer.getLoss().evaluate(first, output);
+                NDArray b = trainer.getLoss().evaluate(second, output);
+                numbers.add(trainer.getLoss().evaluate(third, output).getFloat()); // for the log
+                NDArray three = a.zerosLike().add(3);
+                NDArray sum = a.mul(three).add(b);
+                numbers.add(sum.getFloat());
+                collector.backward(step == 2 ? a : sum);
+            }
+            trainer.step();
+        }
+    }
+
+    /** Predictions are values: a term that is computed from them would have no gradient. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void aTermOnPredictionsIsRefused(TrainerKind kind) {
+        Block block =
+                new SequentialBlock()
+                        .add(Linear.builder().setUnits(6).build())
+                        .add(
+                                ColumnParallelLinear.builder()
+                                        .setUnits(3)
+                                        .optBatchShardedInput(true)
+                                        .optGatherOutput(true)
+                                        .build());
+        TrainingRun.of(
+                kind,
+                block,
+                new HalfSquareLoss(),
+                new Shape(ROWS, FEATURES),
+                (trainer, manager, numbers) -> {
+                    NDList data = new NDList(TrainingRun.random(manager, 1, ROWS, FEATURES));
+                    NDList labels = new NDList(TrainingRun.random(manager, 2, ROWS, 3));
+                    try (GradientCollector collector = trainer.newGradientCollector()) {
+                        NDList output = trainer.forward(data, labels);
+                        NDArray loss = trainer.getLoss().evaluate(labels, output);
+                        NDArray term = loss.add(output.head().square().mean());
+                        IllegalArgumentException e =
+                                Assert.expectThrows(
+                                        IllegalArgumentException.class,
+                                        () -> collector.backward(term));
+                        Assert.assertTrue(e.getMessage().contains("(5, 3)"), e.getMessage());
+                        Assert.assertTrue(e.getMessage().contains("SimpleCompositeLoss"));
+                    }
+                });
+    }
+
+    /** A product over the features of a slice is a summand of that over all of them. */
+    @Test(timeOut = 60_000)
+    public void productsOverASliceAreRefused() {
+        for (ParallelMode mode : new ParallelMode[] {ParallelMode.TENSOR, ParallelMode.MIXED}) {
+            for (boolean linear : new boolean[] {false, true}) {
+                Block block =
+                        new SequentialBlock()
+                                .add(
+                                        ColumnParallelLinear.builder()
+                                                .setUnits(8)
+                                                .optBatchShardedInput(true)
+                                                .build())
+                                .add(new LambdaBlock(x -> new NDList(attention(x, linear))))
+                                .add(RowParallelLinear.builder().setUnits(3).build());
+                IllegalArgumentException e =
+                        Assert.expectThrows(
+                                IllegalArgumentException.class,
+                                () ->
+                                        TrainingRun.of(
+                                                new TrainerKind(mode, 2),
+                                                block,
+                                                new HalfSquareLoss(),
+                                                new Shape(ROWS, 3, FEATURES),
+                                                SumsOfLossesTest::oneStep));
+                Assert.assertTrue(e.getMessage().contains("does not commute"), e.getMessage());
+                Assert.assertTrue(e.getMessage().contains("Bmm"), e.getMessage());
+            }
+        }
+    }
+
+    private static NDArray attention(NDList input, boolean linear) {
+        NDArray x = input.head(); // [rows, times, features]
+        NDArray keys = x.transpose(0, 2, 1);
+        return linear
+                ? x.batchMatMul(keys.batchMatMul(x))
+                : x.batchMatMul(keys).softmax(-1).batchMatMul(x);
+    }
+
+    private static void oneStep(Trainer trainer, NDManager manager, List<Float> numbers) {
+        NDArray data = TrainingRun.random(manager, 1, ROWS, 3, FEATURES);
+        TrainingRun.backward(trainer, data, TrainingRun.random(manager, 2, ROWS, 3, 3));
+    }
+
+    private static Block network() {
+        return new SequentialBlock()
+                .add(Linear.builder().setUnits(6).build())
+                .add(Activation::tanh)
+                .add(
+                        ColumnParallelLinear.builder()
+                                .setUnits(CLASSES)
+                                .optBatchShardedInput(true)
+                                .build());
+    }
+}
