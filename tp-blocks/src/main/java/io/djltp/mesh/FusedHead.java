@@ -117,7 +117,9 @@ public final class FusedHead implements AutoCloseable {
         if (number != losses) {
             throw new IllegalStateException(
                     "Another loss of the same layer with optFusedLoss(true) has been computed since"
-                            + " the one that is differentiated: it keeps one batch only");
+                            + " the one that is differentiated: it keeps one batch only. Compute"
+                            + " one loss, go backward and call trainer.step() before the next, or"
+                            + " build the layer without optFusedLoss");
         }
         scale = above;
     }

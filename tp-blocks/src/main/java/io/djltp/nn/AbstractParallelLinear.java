@@ -268,7 +268,8 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
                             + " of a batch of "
                             + pass.getGlobalRows()
                             + " in MIXED mode, but is cut over the ranks: build the first"
-                            + " tensor-parallel layer with optBatchShardedInput(true)");
+                            + " tensor-parallel layer with optBatchShardedInput(true), and join"
+                            + " what branches off before that layer before it");
         }
         return true;
     }

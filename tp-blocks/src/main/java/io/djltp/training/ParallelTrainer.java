@@ -252,6 +252,11 @@ public class ParallelTrainer extends Trainer {
 
     /** Runs the backward passes of all outputs that the coordinator's backward pass has reached. */
     void backwardOnRanks() {
+        if (parameters.getTrained().isEmpty()) {
+            throw new IllegalStateException(
+                    "All parameters are frozen: there is nothing to differentiate."
+                            + " block.freezeParameters(false) thaws them");
+        }
         boolean reached = false;
         for (ParallelOutput output : pending) {
             if (output.isReached()) {

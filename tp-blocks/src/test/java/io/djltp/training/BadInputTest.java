@@ -294,6 +294,20 @@ public class BadInputTest {
         }
     }
 
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void nothingToTrain(TrainerKind kind) {
+        try (Model model = model(head());
+                Trainer trainer = open(model, kind, new VocabParallelCrossEntropyLoss())) {
+            trainer.initialize(new Shape(ROWS, FEATURES));
+            model.getBlock().freezeParameters(true);
+            IllegalStateException e =
+                    Assert.expectThrows(IllegalStateException.class, () -> step(trainer, ROWS));
+            assertMessage(e, "frozen", "freezeParameters(false)");
+            model.getBlock().freezeParameters(false);
+            step(trainer, ROWS); // nothing is lost
+        }
+    }
+
     @Test(timeOut = 60_000)
     public void noLoss() {
         try (Model model = model(head())) {
