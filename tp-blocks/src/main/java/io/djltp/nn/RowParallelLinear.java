@@ -108,6 +108,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
             pass.leave(x, Region.SHARDED, Region.WHOLE);
         }
         NDArray y = linear(x, weight).singletonOrThrow(); // [.., in/p] @ [in/p, units]
+        pass.leave(y, Region.SHARDED, Region.SHARDED); // here the slice is taken
         if (batchShardedOutput && context.getMode() == ParallelMode.MIXED) {
             y = mappings.reduceScatterToSequenceRegion(y);
             pass.enter(y, Region.BATCH_CUT, Region.SHARDED);
