@@ -33,7 +33,7 @@ public class TpScriptTest {
             Files.writeString(sources.getParent().getParent().resolve("pom.xml"), "");
         }
         Path target = Files.createDirectories(project.resolve("examples/target"));
-        Files.writeString(target.resolve("dependencies.txt"), "a.jar");
+        Files.writeString(target.resolve("dependencies.txt"), jar().toString());
         Path java = Files.createDirectories(folder.resolve("bin")).resolve("java");
         Files.writeString(java, "#!/bin/sh\nprintf '%s\\n' \"$@\"\n");
         for (Path program : List.of(java, project.resolve("tp"))) {
@@ -65,6 +65,22 @@ public class TpScriptTest {
         assertStarts(Files.createSymbolicLink(folder.resolve("link to a link"), link));
     }
 
+    /** Absolute paths, such as Maven writes, are of no use where a checkout has been moved to. */
+    @Test(timeOut = 60_000)
+    public void testBuildsAgainWhereItWasMoved() throws IOException, InterruptedException {
+        Path moved = Files.move(project, folder.resolve("moved"));
+        ProcessBuilder builder = new ProcessBuilder(moved.resolve("tp").toString(), "doctor");
+        builder.environment().put("JAVA_HOME", folder.toString());
+        Process process = builder.redirectErrorStream(true).start();
+        String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+        Assert.assertNotEquals(process.waitFor(), 0, output); // there is no Maven to build with
+        Assert.assertTrue(output.contains("tp: building"), output);
+    }
+
+    private Path jar() {
+        return project.resolve("tp-blocks/target/a.jar");
+    }
+
     private void assertStarts(Path script) throws IOException, InterruptedException {
         ProcessBuilder builder = new ProcessBuilder(script.toString(), "train", "--out", "a b");
         builder.environment().put("JAVA_HOME", folder.toString());
@@ -75,7 +91,7 @@ public class TpScriptTest {
         Assert.assertEquals(process.waitFor(), 0, output);
         List<String> words = output.lines().toList();
         String classes = project.resolve("examples/target/classes").toString();
-        Assert.assertEquals(words.get(words.indexOf("-cp") + 1), classes + ":a.jar", output);
+        Assert.assertEquals(words.get(words.indexOf("-cp") + 1), classes + ":" + jar(), output);
         Assert.assertTrue(words.contains("--enable-native-access=ALL-UNNAMED"), output);
         Assert.assertEquals(
                 words.subList(words.size() - 4, words.size()),
