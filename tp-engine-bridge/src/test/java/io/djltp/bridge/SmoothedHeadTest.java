@@ -66,7 +66,7 @@ public class SmoothedHeadTest {
             fill(reference.x, random, 1, random.nextInt(2));
             fill(reference.weight, random, spread, offset);
             fill(reference.bias, random, spread, above);
-            double ahead = random.nextInt(4) == 0 ? 6 : 0; // the first class, of the first chunk
+            float ahead = random.nextInt(4) == 0 ? 6 : 0; // the first class, of the first chunk
             reference.bias[0] += ahead;
             for (int i = 0; i < rows; i++) {
                 reference.labels[i] = random.nextInt(classes);
