@@ -199,6 +199,15 @@ public final class PassTrace {
     }
 
     /**
+     * Returns whether leaves of the graph stand for parameters.
+     *
+     * @return whether {@link #getLeaves()} has any
+     */
+    public boolean hasLeaves() {
+        return !leaves.isEmpty();
+    }
+
+    /**
      * Returns the leaves that stand for a parameter. Their nodes are known while there is a graph.
      *
      * @return the parameters by the address of the node

@@ -80,7 +80,7 @@ final class GradientFlow {
     Map<Parameter, Boolean> find(ParallelContext context, NDArray loss, Region root) {
         PassTrace trace = context.getPass().getTrace();
         boolean alone = context.getSize() == 1;
-        if (alone && trace.getHeads().isEmpty() && trace.getLeaves().isEmpty()) {
+        if (alone && trace.getHeads().isEmpty() && !trace.hasLeaves()) {
             return Map.of();
         }
         Map<Long, Map<Parameter, Boolean>> before = known.get(context.getLocalIndex());

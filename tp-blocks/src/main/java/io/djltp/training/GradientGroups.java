@@ -55,10 +55,10 @@ final class GradientGroups {
         boolean data = context.getMode() == ParallelMode.DATA;
         Communicator group = data ? context.getDataGroup() : context.getTensorGroup();
         // what was not used with this rank's rows may have been with those of another
-        boolean elsewhere = context.getMode() == ParallelMode.MIXED;
+        boolean elsewhere = context.getMode() != ParallelMode.TENSOR;
         boolean summed =
                 parameters.getStrategy(parameter) == null
-                        && partial.getOrDefault(parameter, data || elsewhere);
+                        && partial.getOrDefault(parameter, elsewhere);
         return summed && group.getSize() > 1 ? group : null;
     }
 

@@ -89,8 +89,12 @@ final class ParallelParameters implements WeightSource {
             }
             try {
                 block.initialize(modelManager, dataType, shapes);
-                BlockWalk.of(block, (each, path, certain) -> prepare(each, dataType, shapes));
-                BlockWalk.of(block, (each, path, certain) -> warnOfRowMixing(each, path));
+                BlockWalk.of(
+                        block,
+                        (each, path, certain) -> {
+                            prepare(each, dataType, shapes);
+                            warnOfRowMixing(each, path);
+                        });
             } finally {
                 initializers.forEach(Parameter::setInitializer);
             }
