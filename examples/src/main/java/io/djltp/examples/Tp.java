@@ -1,6 +1,5 @@
 package io.djltp.examples;
 
-import io.djltp.bridge.NativeAllocator;
 import io.djltp.examples.bench.BenchCommand;
 import io.djltp.examples.bench.WorkerFailedException;
 import io.djltp.examples.doctor.DoctorCommand;
@@ -8,7 +7,8 @@ import io.djltp.examples.lemma.LemmaCommand;
 import io.djltp.examples.train.TrainCommand;
 import io.djltp.examples.verify.VerifyCommand;
 import io.djltp.job.JobFailedException;
-import io.djltp.mesh.RankFailedException;
+import io.djltp.rank.RankFailedException;
+import io.djltp.torch.NativeAllocator;
 
 import picocli.CommandLine;
 import picocli.CommandLine.Command;

@@ -7,12 +7,11 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.training.evaluator.AbstractAccuracy;
 import ai.djl.util.Pair;
 
-import io.djltp.bridge.Autograd;
-import io.djltp.bridge.LossOptions;
-import io.djltp.bridge.RowOps;
 import io.djltp.collective.ReduceOp;
-import io.djltp.mesh.FusedHead;
-import io.djltp.mesh.ParallelContext;
+import io.djltp.head.LossOptions;
+import io.djltp.rank.ParallelContext;
+import io.djltp.torch.Autograd;
+import io.djltp.update.RowOps;
 
 /**
  * Accuracy and top-k accuracy of logits that are cut over the ranks by class, without gathering

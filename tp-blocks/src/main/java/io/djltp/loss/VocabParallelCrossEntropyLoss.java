@@ -7,13 +7,12 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.bridge.Autograd;
-import io.djltp.bridge.LossOptions;
-import io.djltp.bridge.RowOps;
-import io.djltp.bridge.TensorView;
 import io.djltp.collective.ReduceOp;
-import io.djltp.mesh.FusedHead;
-import io.djltp.mesh.ParallelContext;
+import io.djltp.head.LossOptions;
+import io.djltp.rank.ParallelContext;
+import io.djltp.torch.Autograd;
+import io.djltp.torch.TensorView;
+import io.djltp.update.RowOps;
 
 /**
  * Softmax cross entropy of logits that are cut over the ranks by class: the mean over the rows of

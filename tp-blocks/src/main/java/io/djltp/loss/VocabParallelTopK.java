@@ -7,12 +7,11 @@ import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.bridge.ChunkedEvaluation;
-import io.djltp.bridge.TopClasses;
 import io.djltp.collective.Communicator;
-import io.djltp.collective.ShardRange;
-import io.djltp.mesh.FusedHead;
-import io.djltp.mesh.ParallelContext;
+import io.djltp.cut.ShardRange;
+import io.djltp.head.ChunkedEvaluation;
+import io.djltp.head.TopClasses;
+import io.djltp.rank.ParallelContext;
 
 /**
  * The k best classes of logits that are cut over the ranks by class, without gathering them: each

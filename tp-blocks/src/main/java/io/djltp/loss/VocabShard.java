@@ -6,12 +6,12 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.bridge.Autograd;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
-import io.djltp.collective.ShardRange;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.ShardedLayout;
+import io.djltp.cut.ShardRange;
+import io.djltp.layout.ShardedLayout;
+import io.djltp.rank.ParallelContext;
+import io.djltp.torch.Autograd;
 
 /**
  * A rank's slice of the logits with the labels of its rows, and where the classes of the labels lie

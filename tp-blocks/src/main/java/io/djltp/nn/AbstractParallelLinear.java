@@ -10,15 +10,15 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
-import io.djltp.bridge.RegionMappings;
-import io.djltp.mesh.ForwardPass;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.Region;
-import io.djltp.mesh.ShardedLayout;
-import io.djltp.sharding.HeldParameters;
-import io.djltp.sharding.RankParameterStore;
-import io.djltp.sharding.ShardedBlock;
-import io.djltp.sharding.WeightSource;
+import io.djltp.layout.ForwardPass;
+import io.djltp.layout.Region;
+import io.djltp.layout.ShardedLayout;
+import io.djltp.parameters.HeldParameters;
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.parameters.ShardedBlock;
+import io.djltp.parameters.WeightSource;
+import io.djltp.rank.ParallelContext;
+import io.djltp.region.RegionMappings;
 
 import java.io.DataOutputStream;
 import java.io.IOException;

@@ -5,21 +5,21 @@ import ai.djl.nn.Parameter;
 import ai.djl.nn.core.Linear;
 import ai.djl.util.Preconditions;
 
-import io.djltp.bridge.Autograd;
-import io.djltp.bridge.FusedCrossEntropy;
-import io.djltp.bridge.HeadOptions;
-import io.djltp.bridge.Margin;
-import io.djltp.bridge.RegionMappings;
-import io.djltp.bridge.TensorView;
 import io.djltp.collective.Communicator;
-import io.djltp.collective.ShardRange;
-import io.djltp.mesh.ForwardPass;
-import io.djltp.mesh.FusedHead;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.ParallelMode;
-import io.djltp.mesh.Region;
-import io.djltp.mesh.ShardedLayout;
+import io.djltp.cut.ShardRange;
+import io.djltp.head.FusedCrossEntropy;
+import io.djltp.head.HeadOptions;
+import io.djltp.head.Margin;
+import io.djltp.layout.ForwardPass;
+import io.djltp.layout.ParallelMode;
+import io.djltp.layout.Region;
+import io.djltp.layout.ShardedLayout;
+import io.djltp.loss.FusedHead;
+import io.djltp.rank.ParallelContext;
+import io.djltp.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.torch.Autograd;
+import io.djltp.torch.TensorView;
 
 /**
  * A {@link Linear} layer whose output features are cut over the ranks: axis 0 of the weight.

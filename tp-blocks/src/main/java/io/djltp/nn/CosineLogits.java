@@ -4,7 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDManager;
 
-import io.djltp.bridge.Margin;
+import io.djltp.head.Margin;
 
 /**
  * The output of a layer with a {@link Margin} where none is applied, outside of training: the

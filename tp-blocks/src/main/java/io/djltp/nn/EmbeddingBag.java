@@ -12,11 +12,10 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
-import io.djltp.bridge.BagIndex;
-import io.djltp.bridge.EmbeddingBags;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.RowSparseTable;
-import io.djltp.sharding.RankParameterStore;
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.rank.ParallelContext;
+import io.djltp.update.BagIndex;
+import io.djltp.update.EmbeddingBags;
 
 /**
  * Sums of rows of a table, such as the n-grams of a word. In a step few of the rows of a large

@@ -12,13 +12,13 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
-import io.djltp.bridge.DropoutMask;
 import io.djltp.collective.Communicator;
-import io.djltp.collective.ShardRange;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.Region;
-import io.djltp.mesh.ShardedLayout;
-import io.djltp.sharding.RankParameterStore;
+import io.djltp.cut.ShardRange;
+import io.djltp.layout.Region;
+import io.djltp.layout.ShardedLayout;
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.rank.ParallelContext;
+import io.djltp.torch.DropoutMask;
 
 import java.io.DataInputStream;
 import java.io.IOException;

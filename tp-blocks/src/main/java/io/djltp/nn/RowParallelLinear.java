@@ -5,12 +5,12 @@ import ai.djl.nn.Parameter;
 import ai.djl.nn.core.Linear;
 import ai.djl.util.Preconditions;
 
-import io.djltp.bridge.RegionMappings;
-import io.djltp.collective.ShardRange;
-import io.djltp.mesh.ForwardPass;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.ParallelMode;
-import io.djltp.mesh.Region;
+import io.djltp.cut.ShardRange;
+import io.djltp.layout.ForwardPass;
+import io.djltp.layout.ParallelMode;
+import io.djltp.layout.Region;
+import io.djltp.rank.ParallelContext;
+import io.djltp.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
 
 /**

@@ -6,7 +6,7 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.optimizer.Sgd;
 import ai.djl.training.tracker.ParameterTracker;
 
-import io.djltp.bridge.WeightUpdate;
+import io.djltp.update.WeightUpdate;
 
 import java.lang.reflect.Field;
 import java.util.function.Supplier;

@@ -3,7 +3,7 @@ package io.djltp.optimizer;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 
-import io.djltp.bridge.WeightUpdate;
+import io.djltp.update.WeightUpdate;
 
 import java.util.Collections;
 import java.util.Map;

@@ -6,8 +6,8 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.ParameterTracker;
 import ai.djl.training.tracker.Tracker;
 
-import io.djltp.bridge.Autograd;
-import io.djltp.bridge.WeightUpdate;
+import io.djltp.torch.Autograd;
+import io.djltp.update.WeightUpdate;
 
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;

@@ -6,12 +6,12 @@ import ai.djl.nn.Parameter;
 import ai.djl.nn.ParameterList;
 import ai.djl.nn.core.Linear;
 
-import io.djltp.bridge.ChunkedEvaluation;
-import io.djltp.bridge.Margin;
-import io.djltp.bridge.TopClasses;
-import io.djltp.collective.ShardRange;
+import io.djltp.cut.ShardRange;
+import io.djltp.head.ChunkedEvaluation;
+import io.djltp.head.Margin;
+import io.djltp.head.TopClasses;
 import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.sharding.HeldParameters;
+import io.djltp.parameters.HeldParameters;
 
 /**
  * Finds the best classes of a linear layer with many of them, such as the last layer of a trained

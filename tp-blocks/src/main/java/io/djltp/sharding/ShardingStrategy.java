@@ -4,7 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.collective.ShardRange;
+import io.djltp.cut.ShardRange;
 
 import java.util.List;
 import java.util.Objects;

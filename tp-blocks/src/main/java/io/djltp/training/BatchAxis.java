@@ -5,8 +5,8 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 
-import io.djltp.mesh.ForwardPass;
-import io.djltp.mesh.Region;
+import io.djltp.layout.ForwardPass;
+import io.djltp.layout.Region;
 
 import java.util.List;
 

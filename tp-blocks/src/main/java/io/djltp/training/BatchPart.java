@@ -5,10 +5,10 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
 
-import io.djltp.bridge.Autograd;
-import io.djltp.collective.ShardRange;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.ParallelMode;
+import io.djltp.cut.ShardRange;
+import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelContext;
+import io.djltp.torch.Autograd;
 
 /**
  * Which rows of a batch a rank gets. A rank that a small batch leaves without a row gets the first

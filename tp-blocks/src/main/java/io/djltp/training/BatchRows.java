@@ -6,12 +6,12 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.bridge.TensorView;
 import io.djltp.collective.Communicator;
-import io.djltp.collective.ShardRange;
-import io.djltp.mesh.ForwardPass;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.Region;
+import io.djltp.cut.ShardRange;
+import io.djltp.layout.ForwardPass;
+import io.djltp.layout.Region;
+import io.djltp.rank.ParallelContext;
+import io.djltp.torch.TensorView;
 
 import java.util.Arrays;
 

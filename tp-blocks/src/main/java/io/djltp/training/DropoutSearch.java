@@ -4,6 +4,8 @@ import ai.djl.nn.Block;
 import ai.djl.nn.norm.Dropout;
 import ai.djl.nn.recurrent.RecurrentBlock;
 
+import io.djltp.parameters.BlockWalk;
+
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 

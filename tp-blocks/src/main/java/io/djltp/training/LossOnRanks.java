@@ -13,11 +13,12 @@ import ai.djl.training.loss.Loss;
 import ai.djl.training.loss.SigmoidBinaryCrossEntropyLoss;
 import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
 
-import io.djltp.bridge.Autograd;
 import io.djltp.collective.ReduceOp;
+import io.djltp.gradient.GradientFlow;
+import io.djltp.layout.Region;
 import io.djltp.loss.ShardedLoss;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.Region;
+import io.djltp.rank.ParallelContext;
+import io.djltp.torch.Autograd;
 
 import java.util.List;
 import java.util.Set;

@@ -5,11 +5,13 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
 import ai.djl.nn.SymbolBlock;
 
-import io.djltp.bridge.Autograd;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.ParallelMode;
-import io.djltp.mesh.RankPool;
-import io.djltp.sharding.RankParameterStore;
+import io.djltp.gradient.GradientFlow;
+import io.djltp.layout.ParallelMode;
+import io.djltp.parameters.ParallelParameters;
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.rank.ParallelContext;
+import io.djltp.rank.RankPool;
+import io.djltp.torch.Autograd;
 
 import java.util.List;
 

@@ -3,7 +3,7 @@ package io.djltp.training;
 import ai.djl.ndarray.NDArray;
 import ai.djl.training.GradientCollector;
 
-import io.djltp.bridge.Autograd;
+import io.djltp.torch.Autograd;
 
 /** Runs the backward passes of all ranks. */
 final class ParallelGradientCollector implements GradientCollector {

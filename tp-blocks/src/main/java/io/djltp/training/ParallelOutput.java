@@ -7,11 +7,14 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
-import io.djltp.bridge.Autograd;
+import io.djltp.gradient.GradientFlow;
+import io.djltp.gradient.GradientGroups;
+import io.djltp.layout.Region;
+import io.djltp.layout.ShardedLayout;
 import io.djltp.loss.ShardedPredictions;
-import io.djltp.mesh.RankPool;
-import io.djltp.mesh.Region;
-import io.djltp.mesh.ShardedLayout;
+import io.djltp.parameters.ShardedArray;
+import io.djltp.rank.RankPool;
+import io.djltp.torch.Autograd;
 
 import java.lang.reflect.Proxy;
 import java.util.ArrayList;

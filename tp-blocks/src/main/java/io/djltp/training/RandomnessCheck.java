@@ -2,9 +2,9 @@ package io.djltp.training;
 
 import ai.djl.nn.Block;
 
-import io.djltp.bridge.RandomDraws;
-import io.djltp.mesh.ParallelConfig;
-import io.djltp.mesh.ParallelMode;
+import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.torch.RandomDraws;
 
 import java.util.List;
 import java.util.stream.Collectors;

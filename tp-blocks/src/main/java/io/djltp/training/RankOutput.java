@@ -6,12 +6,13 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.nn.Parameter;
 
-import io.djltp.bridge.Autograd;
-import io.djltp.mesh.ForwardPass;
-import io.djltp.mesh.FusedHead;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.Region;
-import io.djltp.mesh.ShardedLayout;
+import io.djltp.gradient.GradientFlow;
+import io.djltp.layout.ForwardPass;
+import io.djltp.layout.Region;
+import io.djltp.layout.ShardedLayout;
+import io.djltp.loss.FusedHead;
+import io.djltp.rank.ParallelContext;
+import io.djltp.torch.Autograd;
 
 import java.util.ArrayList;
 import java.util.List;

@@ -5,11 +5,11 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.bridge.Autograd;
-import io.djltp.bridge.TensorView;
 import io.djltp.collective.Communicator;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.RankPool;
+import io.djltp.rank.ParallelContext;
+import io.djltp.rank.RankPool;
+import io.djltp.torch.Autograd;
+import io.djltp.torch.TensorView;
 
 import java.util.Arrays;
 import java.util.List;

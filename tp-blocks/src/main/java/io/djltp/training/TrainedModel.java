@@ -3,8 +3,12 @@ package io.djltp.training;
 import ai.djl.Model;
 import ai.djl.ndarray.NDManager;
 
-import io.djltp.mesh.ParallelConfig;
-import io.djltp.mesh.RankPool;
+import io.djltp.parameters.DriftCheck;
+import io.djltp.parameters.ParallelParameters;
+import io.djltp.parameters.RemoteShards;
+import io.djltp.parameters.RunningBuffers;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.RankPool;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

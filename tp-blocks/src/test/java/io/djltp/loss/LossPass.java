@@ -7,14 +7,14 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.bridge.Autograd;
 import io.djltp.collective.CollectiveCounts;
-import io.djltp.collective.ShardRange;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.ParallelMode;
-import io.djltp.mesh.ShardedLayout;
+import io.djltp.cut.ShardRange;
+import io.djltp.layout.ParallelMode;
+import io.djltp.layout.ShardedLayout;
+import io.djltp.rank.ParallelContext;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Ranks;
+import io.djltp.torch.Autograd;
 
 import org.testng.Assert;
 

@@ -8,8 +8,8 @@ import ai.djl.training.evaluator.Accuracy;
 import ai.djl.training.evaluator.Evaluator;
 import ai.djl.training.evaluator.TopKAccuracy;
 
-import io.djltp.mesh.ParallelMode;
-import io.djltp.mesh.ShardedLayout;
+import io.djltp.layout.ParallelMode;
+import io.djltp.layout.ShardedLayout;
 import io.djltp.testing.Ranks;
 
 import org.testng.Assert;

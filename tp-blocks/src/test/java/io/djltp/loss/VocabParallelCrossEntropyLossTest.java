@@ -7,9 +7,9 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.bridge.Autograd;
-import io.djltp.bridge.LossOptions;
+import io.djltp.head.LossOptions;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.torch.Autograd;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;

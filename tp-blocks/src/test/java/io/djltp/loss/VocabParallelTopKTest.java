@@ -6,10 +6,10 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.bridge.TopClasses;
 import io.djltp.collective.Collective;
-import io.djltp.mesh.ParallelMode;
-import io.djltp.mesh.ShardedLayout;
+import io.djltp.head.TopClasses;
+import io.djltp.layout.ParallelMode;
+import io.djltp.layout.ShardedLayout;
 import io.djltp.testing.Ranks;
 import io.djltp.testing.TrainingRun;
 

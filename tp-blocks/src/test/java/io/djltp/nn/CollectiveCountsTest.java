@@ -5,13 +5,13 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.bridge.Autograd;
 import io.djltp.collective.CollectiveCounts;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.ParallelMode;
+import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelContext;
 import io.djltp.testing.LayerPass;
 import io.djltp.testing.Layers;
 import io.djltp.testing.Ranks;
+import io.djltp.torch.Autograd;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;

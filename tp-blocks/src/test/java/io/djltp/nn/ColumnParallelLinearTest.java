@@ -6,8 +6,8 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.collective.ShardRange;
-import io.djltp.mesh.ParallelMode;
+import io.djltp.cut.ShardRange;
+import io.djltp.layout.ParallelMode;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.LayerPass;
 import io.djltp.testing.Layers;

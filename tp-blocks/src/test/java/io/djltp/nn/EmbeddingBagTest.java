@@ -18,11 +18,11 @@ import ai.djl.training.initializer.NormalInitializer;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
+import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.mesh.ParallelConfig;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.ParallelMode;
 import io.djltp.optimizer.RowwiseAdagrad;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelContext;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.training.ParallelTrainer;
 

@@ -17,14 +17,14 @@ import ai.djl.training.Trainer;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
-import io.djltp.bridge.Autograd;
-import io.djltp.mesh.ParallelMode;
-import io.djltp.sharding.RankParameterStore;
-import io.djltp.sharding.ShardedBlock;
+import io.djltp.layout.ParallelMode;
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.parameters.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
+import io.djltp.torch.Autograd;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.annotations.DataProvider;

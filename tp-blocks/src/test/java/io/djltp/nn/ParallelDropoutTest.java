@@ -16,11 +16,11 @@ import ai.djl.nn.norm.Dropout;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.ParameterStore;
 
-import io.djltp.backend.Launcher;
 import io.djltp.job.Job;
+import io.djltp.launch.Launcher;
+import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.mesh.ParallelConfig;
-import io.djltp.mesh.ParallelMode;
+import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.Ranks;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;

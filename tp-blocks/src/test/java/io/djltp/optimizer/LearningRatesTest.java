@@ -11,7 +11,7 @@ import ai.djl.training.tracker.FixedPerVarTracker;
 import ai.djl.training.tracker.ParameterTracker;
 import ai.djl.training.tracker.Tracker;
 
-import io.djltp.mesh.ParallelMode;
+import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.TrainerKind;
 

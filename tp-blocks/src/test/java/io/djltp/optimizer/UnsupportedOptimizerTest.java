@@ -7,7 +7,7 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.optimizer.Sgd;
 import ai.djl.training.tracker.Tracker;
 
-import io.djltp.mesh.ParallelMode;
+import io.djltp.layout.ParallelMode;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
 

@@ -10,7 +10,7 @@ import ai.djl.nn.Activation;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.ParameterStore;
 
-import io.djltp.bridge.TopClasses;
+import io.djltp.head.TopClasses;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.TrainingRun;
 

@@ -7,13 +7,13 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
-import io.djltp.bridge.Autograd;
 import io.djltp.collective.CollectiveCounts;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.ParallelMode;
-import io.djltp.sharding.RankParameterStore;
-import io.djltp.sharding.ShardedBlock;
+import io.djltp.layout.ParallelMode;
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.parameters.ShardedBlock;
+import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.torch.Autograd;
 
 import java.util.List;
 import java.util.function.BiFunction;

@@ -9,7 +9,7 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.core.Linear;
 
-import io.djltp.bridge.Autograd;
+import io.djltp.torch.Autograd;
 
 /** Gives layers known weights, and computes them without ranks. */
 public final class Layers {

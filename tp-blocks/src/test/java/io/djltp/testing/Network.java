@@ -15,7 +15,7 @@ import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
-import io.djltp.mesh.RankFailedException;
+import io.djltp.rank.RankFailedException;
 
 import org.testng.Assert;
 

@@ -4,10 +4,10 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.index.NDIndex;
 
 import io.djltp.collective.Communicator;
-import io.djltp.collective.ShardRange;
-import io.djltp.mesh.ParallelConfig;
-import io.djltp.mesh.ParallelMode;
-import io.djltp.mesh.RankPool;
+import io.djltp.cut.ShardRange;
+import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.RankPool;
 
 import java.util.List;
 

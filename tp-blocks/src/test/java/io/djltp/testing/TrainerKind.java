@@ -4,7 +4,7 @@ import ai.djl.Model;
 import ai.djl.training.Trainer;
 import ai.djl.training.TrainingConfig;
 
-import io.djltp.mesh.ParallelMode;
+import io.djltp.layout.ParallelMode;
 import io.djltp.training.ParallelTrainer;
 
 import java.util.ArrayList;

@@ -125,7 +125,7 @@ public class BatchNormTest {
             TrainerKind kind =
                     run == 0
                             ? TrainerKind.PLAIN
-                            : new TrainerKind(io.djltp.mesh.ParallelMode.TENSOR, 3);
+                            : new TrainerKind(io.djltp.layout.ParallelMode.TENSOR, 3);
             try (Model model = model();
                     NDManager manager = NDManager.newBaseManager()) {
                 try (Trainer trainer = open(kind, model)) {

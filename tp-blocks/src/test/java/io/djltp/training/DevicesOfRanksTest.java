@@ -11,10 +11,10 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 
+import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.rank.ParallelContext;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 

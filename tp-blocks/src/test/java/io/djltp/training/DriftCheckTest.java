@@ -11,11 +11,11 @@ import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 
+import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.mesh.ParallelConfig;
-import io.djltp.mesh.ParallelMode;
-import io.djltp.mesh.RankFailedException;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.RankFailedException;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;

@@ -15,19 +15,19 @@ import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 
-import io.djltp.backend.Launcher;
-import io.djltp.bridge.TensorView;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
+import io.djltp.launch.Launcher;
+import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.mesh.ParallelConfig;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.ParallelMode;
-import io.djltp.mesh.RankFailedException;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelContext;
+import io.djltp.rank.RankFailedException;
 import io.djltp.testing.TrainingRun;
+import io.djltp.torch.TensorView;
 
 import java.time.Duration;
 import java.util.Collections;

@@ -27,8 +27,8 @@ import ai.djl.training.loss.SimpleCompositeLoss;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
+import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.mesh.ParallelMode;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.testing.ArrayAssert;

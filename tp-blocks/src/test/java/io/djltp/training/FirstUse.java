@@ -16,7 +16,7 @@ import ai.djl.training.loss.Loss;
 import ai.djl.training.tracker.Tracker;
 import ai.djl.translate.NoopTranslator;
 
-import io.djltp.bridge.TopClasses;
+import io.djltp.head.TopClasses;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.optimizer.RowwiseAdagrad;

@@ -11,11 +11,11 @@ import ai.djl.training.evaluator.Evaluator;
 import ai.djl.training.evaluator.TopKAccuracy;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.bridge.LossOptions;
-import io.djltp.bridge.TopClasses;
+import io.djltp.head.LossOptions;
+import io.djltp.head.TopClasses;
+import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelTopK;
-import io.djltp.mesh.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainerKind;

@@ -6,8 +6,8 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.training.optimizer.Optimizer;
 
-import io.djltp.bridge.LossOptions;
-import io.djltp.mesh.ParallelMode;
+import io.djltp.head.LossOptions;
+import io.djltp.layout.ParallelMode;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 

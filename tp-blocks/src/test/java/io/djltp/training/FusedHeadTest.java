@@ -14,11 +14,11 @@ import ai.djl.training.Trainer;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
-import io.djltp.bridge.LossOptions;
 import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.head.LossOptions;
+import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelAccuracy;
-import io.djltp.mesh.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.testing.TrainerKind;

@@ -17,7 +17,7 @@ import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
-import io.djltp.bridge.LossOptions;
+import io.djltp.head.LossOptions;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.ArrayAssert;

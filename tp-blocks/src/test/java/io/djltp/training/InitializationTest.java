@@ -20,8 +20,8 @@ import ai.djl.training.initializer.UniformInitializer;
 import ai.djl.training.initializer.XavierInitializer;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.collective.ShardRange;
-import io.djltp.mesh.ParallelMode;
+import io.djltp.cut.ShardRange;
+import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.testing.ArrayAssert;

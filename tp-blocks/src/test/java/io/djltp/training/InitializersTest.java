@@ -26,7 +26,7 @@ import ai.djl.training.initializer.XavierInitializer.RandomType;
 import ai.djl.training.loss.Loss;
 import ai.djl.util.RandomUtils;
 
-import io.djltp.mesh.ParallelMode;
+import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.testing.ArrayAssert;

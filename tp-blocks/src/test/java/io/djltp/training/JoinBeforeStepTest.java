@@ -20,8 +20,8 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.mesh.ParallelContext;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.rank.ParallelContext;
 import io.djltp.testing.TrainerKind;
 
 import org.testng.Assert;

@@ -16,10 +16,10 @@ import ai.djl.training.dataset.Batch;
 import ai.djl.training.listener.EvaluatorTrainingListener;
 import ai.djl.training.optimizer.Optimizer;
 
-import io.djltp.bridge.Margin;
+import io.djltp.head.Margin;
+import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.mesh.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.testing.TrainerKind;

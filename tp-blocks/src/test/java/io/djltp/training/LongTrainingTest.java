@@ -1,6 +1,6 @@
 package io.djltp.training;
 
-import io.djltp.mesh.ParallelMode;
+import io.djltp.layout.ParallelMode;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;

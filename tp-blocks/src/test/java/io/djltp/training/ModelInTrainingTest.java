@@ -19,8 +19,8 @@ import ai.djl.training.loss.Loss;
 import ai.djl.translate.NoopTranslator;
 import ai.djl.translate.TranslateException;
 
-import io.djltp.bridge.TopClasses;
-import io.djltp.mesh.ParallelMode;
+import io.djltp.head.TopClasses;
+import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.search.ClassSearch;
 import io.djltp.testing.ArrayAssert;

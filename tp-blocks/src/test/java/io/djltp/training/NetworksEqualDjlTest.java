@@ -32,8 +32,8 @@ import ai.djl.training.loss.IndexLoss;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.loss.SimpleCompositeLoss;
 
+import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.mesh.ParallelMode;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;

@@ -27,8 +27,8 @@ import ai.djl.training.loss.L2WeightDecay;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.loss.SimpleCompositeLoss;
 
+import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.mesh.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;

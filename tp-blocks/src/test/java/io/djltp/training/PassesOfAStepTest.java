@@ -17,8 +17,8 @@ import ai.djl.nn.Block;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 
+import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.mesh.ParallelMode;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;

@@ -23,12 +23,12 @@ import ai.djl.training.Trainer;
 import ai.djl.training.initializer.NormalInitializer;
 import ai.djl.util.PairList;
 
+import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.mesh.ParallelConfig;
-import io.djltp.mesh.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.ParallelDropout;
 import io.djltp.nn.RowParallelLinear;
+import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 

@@ -15,16 +15,16 @@ import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.bridge.Autograd;
 import io.djltp.collective.CollectiveException;
+import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.mesh.ParallelConfig;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.ParallelMode;
-import io.djltp.mesh.RankFailedException;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelContext;
+import io.djltp.rank.RankFailedException;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainingRun;
+import io.djltp.torch.Autograd;
 
 import org.testng.Assert;
 import org.testng.annotations.BeforeMethod;

@@ -11,12 +11,12 @@ import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 
-import io.djltp.bridge.LossOptions;
-import io.djltp.bridge.Margin;
 import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.head.LossOptions;
+import io.djltp.head.Margin;
+import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelAccuracy;
-import io.djltp.mesh.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainerKind;

@@ -3,7 +3,7 @@ package io.djltp.training;
 import ai.djl.Device;
 import ai.djl.Model;
 
-import io.djltp.mesh.ParallelMode;
+import io.djltp.layout.ParallelMode;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainingRun;
 

@@ -18,12 +18,12 @@ import ai.djl.training.listener.SaveModelTrainingListener;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
-import io.djltp.backend.Launcher;
 import io.djltp.job.Job;
+import io.djltp.launch.Launcher;
+import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.mesh.ParallelConfig;
-import io.djltp.mesh.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.TrainingRun;
 
 import java.io.IOException;

@@ -12,8 +12,8 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 import ai.djl.util.PairList;
 
-import io.djltp.bridge.LossOptions;
-import io.djltp.mesh.ParallelMode;
+import io.djltp.head.LossOptions;
+import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainerKind;

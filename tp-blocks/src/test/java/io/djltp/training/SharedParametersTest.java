@@ -17,12 +17,12 @@ import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 import ai.djl.util.PairList;
 
-import io.djltp.bridge.RegionMappings;
-import io.djltp.mesh.ParallelMode;
-import io.djltp.sharding.RankParameterStore;
-import io.djltp.sharding.ShardedBlock;
+import io.djltp.layout.ParallelMode;
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.parameters.ShardedBlock;
+import io.djltp.parameters.WeightSource;
+import io.djltp.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
-import io.djltp.sharding.WeightSource;
 import io.djltp.testing.Ranks;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;

@@ -9,7 +9,7 @@ import ai.djl.nn.Parameter;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
-import io.djltp.bridge.LossOptions;
+import io.djltp.head.LossOptions;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainerKind;

@@ -20,11 +20,11 @@ import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
+import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.mesh.ParallelConfig;
-import io.djltp.mesh.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
+import io.djltp.rank.ParallelConfig;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;

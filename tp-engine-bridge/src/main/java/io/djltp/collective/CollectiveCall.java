@@ -3,7 +3,7 @@ package io.djltp.collective;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.bridge.TensorView;
+import io.djltp.torch.TensorView;
 
 import java.util.Arrays;
 import java.util.Objects;
@@ -177,8 +177,13 @@ public final class CollectiveCall {
         return finished != 0;
     }
 
-    /** Returns whether two ranks have called the same: shapes may differ where shares do. */
-    boolean agreesWith(CollectiveCall other) {
+    /**
+     * Returns whether two ranks have called the same: shapes may differ where shares do.
+     *
+     * @param other the call of the other rank
+     * @return whether the calls are of one operation
+     */
+    public boolean agreesWith(CollectiveCall other) {
         if (collective != other.collective
                 || sequence != other.sequence
                 || op != other.op

@@ -1,6 +1,6 @@
 package io.djltp.collective;
 
-import io.djltp.bridge.Autograd;
+import io.djltp.torch.Autograd;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.slf4j.Logger;

@@ -2,6 +2,8 @@ package io.djltp.collective;
 
 import ai.djl.ndarray.NDArray;
 
+import io.djltp.collective.local.LocalCommunicator;
+
 import org.testng.Assert;
 import org.testng.annotations.Test;
 

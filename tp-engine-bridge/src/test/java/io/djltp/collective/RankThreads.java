@@ -2,8 +2,8 @@ package io.djltp.collective;
 
 import ai.djl.ndarray.NDManager;
 
-import io.djltp.bridge.Autograd;
-import io.djltp.bridge.LibTorch;
+import io.djltp.torch.Autograd;
+import io.djltp.torch.LibTorch;
 
 import org.bytedeco.javacpp.PointerScope;
 

@@ -1,5 +1,6 @@
 package io.djltp.collective;
 
+import io.djltp.collective.local.LocalCommunicator;
 import io.djltp.collective.nccl.NcclGroups;
 import io.djltp.collective.tcp.TcpGroups;
 

@@ -3,10 +3,10 @@ package io.djltp.jmh;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.bridge.TensorView;
 import io.djltp.collective.Communicator;
-import io.djltp.collective.LocalCommunicator;
 import io.djltp.collective.ReduceOp;
+import io.djltp.collective.local.LocalCommunicator;
+import io.djltp.torch.TensorView;
 
 import org.openjdk.jmh.annotations.Benchmark;
 import org.openjdk.jmh.annotations.BenchmarkMode;

@@ -5,14 +5,14 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.bridge.FusedCrossEntropy;
-import io.djltp.bridge.LibTorch;
-import io.djltp.bridge.LossOptions;
-import io.djltp.bridge.NativeAllocator;
-import io.djltp.bridge.RowOps;
-import io.djltp.bridge.WeightUpdate;
-import io.djltp.collective.LocalCommunicator;
-import io.djltp.collective.ShardRange;
+import io.djltp.collective.local.LocalCommunicator;
+import io.djltp.cut.ShardRange;
+import io.djltp.head.FusedCrossEntropy;
+import io.djltp.head.LossOptions;
+import io.djltp.torch.LibTorch;
+import io.djltp.torch.NativeAllocator;
+import io.djltp.update.RowOps;
+import io.djltp.update.WeightUpdate;
 
 import org.openjdk.jmh.annotations.Benchmark;
 import org.openjdk.jmh.annotations.BenchmarkMode;

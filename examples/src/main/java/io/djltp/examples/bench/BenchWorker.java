@@ -2,8 +2,8 @@ package io.djltp.examples.bench;
 
 import com.google.gson.Gson;
 
-import io.djltp.bridge.NativeAllocator;
 import io.djltp.examples.SystemMemory;
+import io.djltp.torch.NativeAllocator;
 
 import java.io.BufferedReader;
 import java.io.IOException;

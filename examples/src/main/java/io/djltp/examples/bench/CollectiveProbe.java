@@ -4,14 +4,14 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.bridge.TensorView;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.examples.doctor.CollectiveSeries;
-import io.djltp.mesh.ParallelConfig;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.ParallelMode;
-import io.djltp.mesh.RankPool;
+import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelContext;
+import io.djltp.rank.RankPool;
+import io.djltp.torch.TensorView;
 
 import java.util.ArrayList;
 import java.util.Arrays;

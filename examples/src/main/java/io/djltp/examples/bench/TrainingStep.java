@@ -12,8 +12,8 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 
-import io.djltp.mesh.ParallelConfig;
-import io.djltp.mesh.ParallelMode;
+import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelTrainer;
 
 /**

@@ -3,9 +3,9 @@ package io.djltp.examples.doctor;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 
-import io.djltp.bridge.TensorView;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
+import io.djltp.torch.TensorView;
 
 import java.nio.ByteBuffer;
 

@@ -3,15 +3,15 @@ package io.djltp.examples.doctor;
 import ai.djl.Device;
 import ai.djl.ndarray.NDManager;
 
-import io.djltp.backend.Backend;
-import io.djltp.backend.Connector;
-import io.djltp.backend.Launcher;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.job.Job;
-import io.djltp.mesh.ParallelConfig;
-import io.djltp.mesh.ParallelMode;
-import io.djltp.mesh.RankPool;
+import io.djltp.launch.Backend;
+import io.djltp.launch.Connector;
+import io.djltp.launch.Launcher;
+import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.RankPool;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Option;

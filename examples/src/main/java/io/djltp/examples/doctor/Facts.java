@@ -2,13 +2,13 @@ package io.djltp.examples.doctor;
 
 import ai.djl.engine.Engine;
 
-import io.djltp.backend.Launcher;
-import io.djltp.bridge.Autograd;
-import io.djltp.bridge.LibTorch;
 import io.djltp.collective.mpi.MpiLibrary;
 import io.djltp.collective.nccl.NcclLibrary;
 import io.djltp.examples.SystemMemory;
 import io.djltp.job.LaunchEnvironment;
+import io.djltp.launch.Launcher;
+import io.djltp.torch.Autograd;
+import io.djltp.torch.LibTorch;
 
 import java.io.PrintStream;
 import java.util.LinkedHashMap;

@@ -7,7 +7,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.translate.NoBatchifyTranslator;
 import ai.djl.translate.TranslatorContext;
 
-import io.djltp.bridge.TopClasses;
+import io.djltp.head.TopClasses;
 import io.djltp.search.ClassSearch;
 
 import java.util.ArrayList;

@@ -9,10 +9,10 @@ import ai.djl.training.dataset.Batch;
 import ai.djl.translate.NoopTranslator;
 import ai.djl.translate.TranslateException;
 
-import io.djltp.bridge.TopClasses;
 import io.djltp.examples.lemma.HeldOutSplit;
 import io.djltp.examples.lemma.LemmaDataset;
 import io.djltp.examples.lemma.LemmaSearch;
+import io.djltp.head.TopClasses;
 
 import java.io.PrintStream;
 import java.util.Arrays;

@@ -4,7 +4,7 @@ import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.SystemMemory;
-import io.djltp.mesh.ParallelMode;
+import io.djltp.layout.ParallelMode;
 
 import java.io.PrintStream;
 import java.util.LinkedHashMap;

@@ -23,8 +23,8 @@ import io.djltp.examples.lemma.LemmaNetwork;
 import io.djltp.examples.lemma.SavedModel;
 import io.djltp.job.Job;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.mesh.ParallelConfig;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelTrainer;
 
 import picocli.CommandLine.Command;

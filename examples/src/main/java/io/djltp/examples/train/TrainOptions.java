@@ -3,16 +3,16 @@ package io.djltp.examples.train;
 import ai.djl.Device;
 import ai.djl.engine.Engine;
 
-import io.djltp.backend.Backend;
-import io.djltp.backend.Connector;
-import io.djltp.backend.Launcher;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.lemma.Language;
 import io.djltp.job.Job;
-import io.djltp.mesh.ParallelMode;
+import io.djltp.launch.Backend;
+import io.djltp.launch.Connector;
+import io.djltp.launch.Launcher;
+import io.djltp.layout.ParallelMode;
 
 import picocli.CommandLine.Option;
 

@@ -8,8 +8,8 @@ import ai.djl.training.Trainer;
 import ai.djl.training.dataset.Batch;
 import ai.djl.training.listener.TrainingListenerAdapter;
 
-import io.djltp.bridge.TopClasses;
 import io.djltp.examples.lemma.LemmaDataset;
+import io.djltp.head.TopClasses;
 import io.djltp.loss.VocabParallelTopK;
 import io.djltp.training.ParallelTrainer;
 

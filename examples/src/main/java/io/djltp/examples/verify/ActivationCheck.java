@@ -6,10 +6,10 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.core.Linear;
 
-import io.djltp.bridge.Autograd;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.RankPool;
+import io.djltp.rank.ParallelContext;
+import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.torch.Autograd;
 
 import java.io.PrintStream;
 import java.util.List;

@@ -11,13 +11,13 @@ import ai.djl.nn.SequentialBlock;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.Pair;
 
-import io.djltp.bridge.Autograd;
 import io.djltp.collective.CollectiveCounts;
-import io.djltp.mesh.ParallelContext;
-import io.djltp.mesh.RankPool;
-import io.djltp.sharding.RankParameterStore;
-import io.djltp.sharding.ShardedBlock;
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.parameters.ShardedBlock;
+import io.djltp.rank.ParallelContext;
+import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.torch.Autograd;
 
 import java.util.ArrayList;
 import java.util.List;

@@ -3,12 +3,12 @@ package io.djltp.examples.verify;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDManager;
 
-import io.djltp.bridge.LibTorch;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
-import io.djltp.mesh.ParallelConfig;
-import io.djltp.mesh.ParallelMode;
-import io.djltp.mesh.RankPool;
+import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.RankPool;
+import io.djltp.torch.LibTorch;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Option;

@@ -1,6 +1,6 @@
 package io.djltp.examples.chaos;
 
-import io.djltp.mesh.ParallelMode;
+import io.djltp.layout.ParallelMode;
 
 import java.util.Locale;
 import java.util.random.RandomGenerator;

@@ -17,14 +17,14 @@ import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.TrainingConfig;
 
-import io.djltp.backend.Launcher;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
+import io.djltp.launch.Launcher;
+import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.mesh.ParallelConfig;
-import io.djltp.mesh.ParallelMode;
-import io.djltp.mesh.RankFailedException;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.RankFailedException;
 import io.djltp.training.ParallelTrainer;
 
 import java.time.Duration;

@@ -3,14 +3,14 @@ package io.djltp.collective.mpi;
 import com.sun.jna.Memory;
 import com.sun.jna.Pointer;
 
-import io.djltp.bridge.TensorView;
-import io.djltp.collective.BlockReduction;
 import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.GroupFailure;
 import io.djltp.collective.QueuedCommunicator;
 import io.djltp.collective.ReduceOp;
-import io.djltp.collective.ShardRange;
+import io.djltp.collective.local.BlockReduction;
+import io.djltp.cut.ShardRange;
+import io.djltp.torch.TensorView;
 
 import org.bytedeco.pytorch.Tensor;
 

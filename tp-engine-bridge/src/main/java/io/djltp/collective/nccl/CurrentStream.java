@@ -1,6 +1,6 @@
 package io.djltp.collective.nccl;
 
-import io.djltp.bridge.LibTorch;
+import io.djltp.torch.LibTorch;
 
 import org.bytedeco.cuda.cudart.CUevent_st;
 import org.bytedeco.cuda.cudart.CUstream_st;

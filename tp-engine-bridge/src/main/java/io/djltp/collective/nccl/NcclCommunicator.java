@@ -2,14 +2,14 @@ package io.djltp.collective.nccl;
 
 import ai.djl.Device;
 
-import io.djltp.bridge.LibTorch;
-import io.djltp.bridge.TensorView;
 import io.djltp.collective.AbstractCommunicator;
 import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.Work;
+import io.djltp.torch.LibTorch;
+import io.djltp.torch.TensorView;
 
 import org.bytedeco.cuda.global.nccl;
 import org.bytedeco.cuda.nccl.ncclComm;

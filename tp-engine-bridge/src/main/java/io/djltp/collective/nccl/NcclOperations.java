@@ -2,9 +2,9 @@ package io.djltp.collective.nccl;
 
 import ai.djl.ndarray.types.DataType;
 
-import io.djltp.bridge.TensorView;
 import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.ReduceOp;
+import io.djltp.torch.TensorView;
 
 import org.bytedeco.cuda.cudart.CUstream_st;
 import org.bytedeco.cuda.global.nccl;

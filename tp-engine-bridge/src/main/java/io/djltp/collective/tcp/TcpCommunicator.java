@@ -1,12 +1,12 @@
 package io.djltp.collective.tcp;
 
-import io.djltp.collective.BlockReduction;
 import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.GroupFailure;
 import io.djltp.collective.QueuedCommunicator;
-import io.djltp.collective.ShardRange;
+import io.djltp.collective.local.BlockReduction;
+import io.djltp.cut.ShardRange;
 
 import org.bytedeco.pytorch.Tensor;
 

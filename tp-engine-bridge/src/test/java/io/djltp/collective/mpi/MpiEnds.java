@@ -1,7 +1,7 @@
 package io.djltp.collective.mpi;
 
-import io.djltp.bridge.LibTorch;
 import io.djltp.collective.GroupFailure;
+import io.djltp.torch.LibTorch;
 
 import java.time.Duration;
 import java.util.List;

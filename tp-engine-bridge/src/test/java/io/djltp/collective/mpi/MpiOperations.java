@@ -1,10 +1,10 @@
 package io.djltp.collective.mpi;
 
-import io.djltp.bridge.LibTorch;
-import io.djltp.bridge.TensorView;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.GroupFailure;
 import io.djltp.collective.ReduceOp;
+import io.djltp.torch.LibTorch;
+import io.djltp.torch.TensorView;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;

@@ -4,12 +4,12 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.bridge.TensorView;
 import io.djltp.collective.Collective;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.RankThreads;
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.Work;
+import io.djltp.torch.TensorView;
 
 import org.bytedeco.cuda.global.cudart;
 import org.testng.Assert;

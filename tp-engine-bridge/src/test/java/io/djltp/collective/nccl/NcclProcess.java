@@ -3,9 +3,9 @@ package io.djltp.collective.nccl;
 import ai.djl.Device;
 import ai.djl.ndarray.types.DataType;
 
-import io.djltp.bridge.LibTorch;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.RankThreads;
+import io.djltp.torch.LibTorch;
 
 import java.nio.file.Files;
 import java.nio.file.Path;

@@ -1,0 +1,322 @@
+package io.djltp.gradient;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.nn.Parameter;
+
+import io.djltp.layout.PassTrace;
+import io.djltp.layout.Region;
+import io.djltp.loss.FusedHead;
+import io.djltp.parameters.ParallelParameters;
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.rank.ParallelContext;
+import io.djltp.torch.AutogradGraph;
+import io.djltp.torch.TensorView;
+
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Deque;
+import java.util.EnumSet;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.Set;
+
+/**
+ * Finds out from the graph of a loss in which regions each parameter was used. In a region where a
+ * rank computes with its rows, or its slice of the features, it gets a summand of the gradient of
+ * what it has a replica of; where all compute the same, it gets the whole.
+ *
+ * <p>From the loss down, a node is in the region of what was computed of it, until one is met that
+ * a layer has noted as the end of its region. A pass that has asked for the same parameters in the
+ * same order as an earlier one is not looked at again.
+ */
+public final class GradientFlow {
+
+    private final ParallelParameters parameters;
+    private final List<Map<Long, Map<Parameter, Boolean>>> known = new ArrayList<>(); // by rank
+    private final Set<Integer> watched = new HashSet<>(); // the kinds of passes
+
+    /**
+     * Creates the analysis of the passes of a training.
+     *
+     * @param parameters what the ranks hold
+     * @param ranks the ranks
+     */
+    public GradientFlow(ParallelParameters parameters, int ranks) {
+        this.parameters = parameters;
+        for (int i = 0; i < ranks; i++) {
+            known.add(new HashMap<>());
+        }
+    }
+
+    /**
+     * Returns what says whether a pass has to be watched: of passes that train the same parameters,
+     * or none, one was looked at completely.
+     *
+     * @param training whether the pass is trained on
+     * @return the kind of the pass
+     */
+    public int kindOf(boolean training) {
+        return Objects.hash(training, parameters.getTrained());
+    }
+
+    /**
+     * Returns whether no pass of a kind has been watched.
+     *
+     * @param kind the kind of the pass
+     * @return whether no pass of a kind has been watched
+     */
+    public boolean isNew(int kind) {
+        return !watched.contains(kind);
+    }
+
+    /**
+     * Notes that a pass was watched, and that nothing was found.
+     *
+     * @param kind the kind of the pass
+     */
+    public void setWatched(int kind) {
+        watched.add(kind);
+    }
+
+    /**
+     * Returns for each parameter that a loss depends on whether the rank's gradient of it is a
+     * summand.
+     *
+     * @param context the rank
+     * @param loss the loss
+     * @param root the region that the loss was computed in
+     * @return the parameters; empty with one rank
+     * @throws IllegalArgumentException if the network cannot be computed by ranks
+     */
+    public Map<Parameter, Boolean> find(ParallelContext context, NDArray loss, Region root) {
+        PassTrace trace = context.getPass().getTrace();
+        boolean alone = context.getSize() == 1;
+        if (alone && trace.getHeads().isEmpty() && !trace.hasLeaves()) {
+            return Map.of();
+        }
+        Map<Long, Map<Parameter, Boolean>> before = known.get(context.getLocalIndex());
+        long key = 31 * trace.getStructure(loss) + root.ordinal();
+        Map<Parameter, Boolean> found = before.get(key);
+        if (found == null) {
+            found = analyse(context, loss, root);
+            before.put(key, found);
+        }
+        return found;
+    }
+
+    private Map<Parameter, Boolean> analyse(ParallelContext context, NDArray loss, Region root) {
+        PassTrace trace = context.getPass().getTrace();
+        Map<Long, Set<Region>> regions = check(trace, new NDList(loss), List.of(root));
+        Map<Parameter, Boolean> partial = new HashMap<>();
+        checkForeignLeaves(context, regions.keySet());
+        addUses(leaves(context), regions, partial);
+        checkOneUse(trace, partial.keySet());
+        addUses(trace.getLeaves(), regions, partial);
+        return partial;
+    }
+
+    /**
+     * Checks that a loss is not computed from arrays that are not those of the rank.
+     *
+     * @param context the rank
+     * @param loss the loss of an evaluation
+     * @throws IllegalArgumentException if it is
+     */
+    public void checkArrays(ParallelContext context, NDArray loss) {
+        Set<Long> reached = new HashSet<>();
+        AutogradGraph.of(List.of(loss)).nodes().forEach(node -> reached.add(node.address()));
+        if (!reached.isEmpty()) {
+            checkForeignLeaves(context, reached);
+        }
+    }
+
+    private void addUses(
+            Map<Long, Parameter> leaves,
+            Map<Long, Set<Region>> regions,
+            Map<Parameter, Boolean> partial) {
+        leaves.forEach(
+                (address, parameter) -> {
+                    Set<Region> used = regions.get(address);
+                    if (used != null) {
+                        partial.put(parameter, isPartial(parameter, used));
+                    }
+                });
+    }
+
+    /**
+     * Checks that the outputs of a network, or its loss, can be computed by ranks.
+     *
+     * @param context the rank
+     * @param results what was computed
+     * @param roots the region of each
+     * @throws IllegalArgumentException if they cannot
+     */
+    public void check(ParallelContext context, NDList results, List<Region> roots) {
+        PassTrace trace = context.getPass().getTrace();
+        NDList all = new NDList(results);
+        List<Region> regions = new ArrayList<>(roots);
+        for (NDArray taken : trace.getTaken()) {
+            all.add(taken);
+            regions.add(Region.SHARDED);
+        }
+        trace.getTaken().clear();
+        check(trace, all, regions);
+    }
+
+    private static Map<Long, Set<Region>> check(
+            PassTrace trace, NDList results, List<Region> roots) {
+        AutogradGraph graph = AutogradGraph.of(results);
+        Map<Long, Set<Region>> regions = new HashMap<>();
+        Deque<Map.Entry<Long, Region>> open = new ArrayDeque<>();
+        for (int i = 0; i < roots.size(); i++) {
+            if (TensorView.of(results.get(i)).requiresGradient()) {
+                long node = AutogradGraph.nodeOf(results.get(i));
+                long leaf = node == 0 ? AutogradGraph.nodeOfLeaf(results.get(i)) : node;
+                open.add(Map.entry(leaf, roots.get(i)));
+            }
+        }
+        while (!open.isEmpty()) {
+            Map.Entry<Long, Region> at = open.poll();
+            long address = at.getKey();
+            Region region = at.getValue();
+            if (!regions.computeIfAbsent(address, key -> EnumSet.noneOf(Region.class))
+                    .add(region)) {
+                continue;
+            }
+            PassTrace.Boundary boundary = trace.getBoundaries().get(address);
+            PassTrace.Slice slice = trace.getSlices().get(address);
+            if (slice != null && region != Region.SHARDED) {
+                throw leaked(slice);
+            }
+            if (boundary != null && region != boundary.above()) {
+                throw mixed(graph.get(address), region);
+            }
+            Region below = boundary == null ? region : boundary.below();
+            AutogradGraph.Node node = graph.get(address);
+            if (node != null) {
+                node.inputs().forEach(input -> open.add(Map.entry(input, below)));
+            }
+        }
+        new SliceFlow(graph, trace).check();
+        return regions;
+    }
+
+    private static IllegalArgumentException leaked(PassTrace.Slice slice) {
+        String remedy =
+                slice.head() == null
+                        ? "cut over the ranks, each has a slice "
+                                + Arrays.toString(slice.shape())
+                                + ", and it is used as though it was whole, by an operation or the"
+                                + " loss. Use VocabParallelCrossEntropyLoss, let a"
+                                + " RowParallelLinear follow, or build the layer with"
+                                + " optGatherOutput(true)"
+                        : "never computed, for it has optFusedLoss(true), and something else than"
+                                + " VocabParallelCrossEntropyLoss uses it. Build the layer without"
+                                + " optFusedLoss";
+        return new IllegalArgumentException(slice.name() + " is " + remedy);
+    }
+
+    private static IllegalArgumentException mixed(AutogradGraph.Node node, Region region) {
+        return new IllegalArgumentException(
+                "An array "
+                        + (node == null ? "" : Arrays.toString(node.shape()) + " ")
+                        + "is put together with another one that lies otherwise over the ranks: "
+                        + (region == Region.BATCH_CUT
+                                ? "the other one has the rows of a rank only"
+                                : "one of the two has the rows, or the features, of a rank only")
+                        + ". What branches off before a layer with optBatchShardedInput(true) can"
+                        + " be joined only before it, or after a RowParallelLinear with"
+                        + " optBatchShardedOutput(true); TENSOR mode has no such limit");
+    }
+
+    private boolean isPartial(Parameter parameter, Set<Region> used) {
+        boolean whole = used.contains(Region.WHOLE);
+        if (whole && used.size() > 1) {
+            throw new IllegalArgumentException(
+                    "Parameter "
+                            + parameters.nameOf(parameter)
+                            + " "
+                            + parameter.getShape()
+                            + " is used where all ranks compute the same, and where each computes"
+                            + " its part (its rows or its slice of the features): of the first use"
+                            + " a rank has the whole gradient, of the second a summand. Give the"
+                            + " two uses a block each. If one of the uses is a penalty in the loss,"
+                            + " let the optimizer do it: optWeightDecays(...). If a branch of the"
+                            + " body is joined behind a layer with optBatchShardedInput(true), join"
+                            + " it before the layer");
+        }
+        return !whole;
+    }
+
+    /** A head with its loss in one, or a table updated by rows, has no gradient for another use. */
+    private void checkOneUse(PassTrace trace, Set<Parameter> differentiated) {
+        List<Parameter> own = new ArrayList<>(trace.getLeaves().values());
+        for (FusedHead head : trace.getHeads()) {
+            own.add(head.getWeight());
+            own.add(head.getBias());
+        }
+        for (Parameter parameter : own) {
+            if (differentiated.contains(parameter)) {
+                throw new IllegalArgumentException(
+                        "Parameter "
+                                + parameters.nameOf(parameter)
+                                + " "
+                                + parameter.getShape()
+                                + " is shared by a block that updates it itself (a layer with"
+                                + " optFusedLoss(true), or an EmbeddingBag) and by another one,"
+                                + " whose gradient would be lost. Build the layer without"
+                                + " optFusedLoss, use DJL's embedding, or give each block a"
+                                + " parameter of its own");
+            }
+        }
+    }
+
+    private Map<Long, Parameter> leaves(ParallelContext context) {
+        return leaves(parameters.getStore(context));
+    }
+
+    private Map<Long, Parameter> leaves(RankParameterStore store) {
+        Map<Long, Parameter> leaves = new HashMap<>();
+        for (Parameter parameter : parameters.getTrained()) {
+            leaves.put(AutogradGraph.nodeOfLeaf(store.getValue(parameter, null, true)), parameter);
+        }
+        return leaves;
+    }
+
+    /**
+     * A block that does not ask its parameter store works on the values of rank 0, and of a
+     * parameter that is cut on a stand-in.
+     */
+    private void checkForeignLeaves(ParallelContext context, Set<Long> reached) {
+        Map<Long, Parameter> foreign = new HashMap<>();
+        if (context.getLocalIndex() > 0) {
+            foreign.putAll(leaves(parameters.getStores().get(0)));
+        }
+        for (Parameter parameter : parameters.getTrained()) {
+            if (parameters.getStrategy(parameter) != null
+                    && TensorView.of(parameter.getArray()).requiresGradient()) {
+                foreign.put(AutogradGraph.nodeOfLeaf(parameter.getArray()), parameter);
+            }
+        }
+        foreign.forEach(
+                (address, parameter) -> {
+                    if (reached.contains(address)) {
+                        throw new IllegalArgumentException(
+                                "A block or a loss uses the array of parameter "
+                                        + parameters.nameOf(parameter)
+                                        + " "
+                                        + parameter.getShape()
+                                        + " itself, which is not that of each rank: ask the"
+                                        + " parameter store,"
+                                        + " parameterStore.getValue(parameter, device,"
+                                        + " training). A penalty on weights is the optimizer's:"
+                                        + " optWeightDecays(...)");
+                    }
+                });
+    }
+}

@@ -1,0 +1,230 @@
+package io.djltp.layout;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.nn.Parameter;
+
+import io.djltp.loss.FusedHead;
+import io.djltp.torch.Autograd;
+import io.djltp.torch.AutogradGraph;
+import io.djltp.torch.TensorView;
+
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.EnumSet;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.IdentityHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+
+/**
+ * What a forward pass leaves behind for its analysis: at which nodes of the autograd graph the
+ * region changes, which are slices, and which parameters were asked for.
+ */
+public final class PassTrace {
+
+    private final Map<Long, Boundary> boundaries = new HashMap<>();
+    private final Map<Long, Slice> slices = new HashMap<>();
+    private final Map<NDArray, Parameter> leaves = new IdentityHashMap<>();
+    private final List<FusedHead> heads = new ArrayList<>();
+    private final List<NDArray> taken = new ArrayList<>();
+    private long structure = 17;
+    private long last; // the number of the last node that was noted
+
+    /**
+     * A node at which the region changes.
+     *
+     * @param above the region of its result
+     * @param below the region of what it was computed from
+     */
+    public record Boundary(Region above, Region below) {}
+
+    /**
+     * An array that holds a rank's slice of the features.
+     *
+     * @param name what it is, for errors
+     * @param shape the shape of the slice
+     * @param head if not {@code null}, it is not the slice but the features of this head
+     */
+    public record Slice(String name, long[] shape, FusedHead head) {}
+
+    PassTrace() {}
+
+    /**
+     * Notes that an array was computed from another region.
+     *
+     * @param array the array
+     * @param above the region that it is in
+     * @param below the region of what it was computed from
+     */
+    void boundary(NDArray array, Region above, Region below) {
+        long node = node(array);
+        if (node != 0) {
+            boundaries.put(node, new Boundary(above, below));
+        }
+        structure = 31 * structure + above.ordinal() * 3L + below.ordinal() + 1;
+    }
+
+    /**
+     * Notes a slice, or the features of a head.
+     *
+     * @param array the array
+     * @param head the head, or {@code null}
+     * @param name what it is, for errors
+     */
+    public void slice(NDArray array, FusedHead head, String name) {
+        long node = node(array);
+        if (node != 0) {
+            slices.put(node, new Slice(name, array.getShape().getShape(), head));
+        }
+    }
+
+    /** Notes a head that has left its output to the loss. */
+    void addHead(FusedHead head) {
+        heads.add(head);
+    }
+
+    private long node(NDArray array) {
+        if (!Autograd.isRecording() || !TensorView.of(array).requiresGradient()) {
+            return 0;
+        }
+        long node = AutogradGraph.nodeOf(array);
+        if (node == 0) {
+            return 0; // of a leaf there is none yet
+        }
+        // how many operations came between says whether they may have been others
+        long number = AutogradGraph.numberOf(array);
+        structure = 31 * structure + (last == 0 ? 0 : number - last);
+        last = number;
+        return node;
+    }
+
+    /** Returns the regions that an array was computed in, as far as the graph knows. */
+    Set<Region> regionsOf(NDArray array) {
+        Set<Region> regions = EnumSet.noneOf(Region.class);
+        if (boundaries.isEmpty() || !TensorView.of(array).requiresGradient()) {
+            return regions;
+        }
+        AutogradGraph graph = AutogradGraph.of(List.of(array));
+        Set<Long> seen = new HashSet<>();
+        Deque<Long> open = new ArrayDeque<>(List.of(AutogradGraph.nodeOf(array)));
+        while (!open.isEmpty()) {
+            long address = open.poll();
+            Boundary boundary = boundaries.get(address);
+            if (boundary != null) {
+                regions.add(boundary.above());
+            } else if (seen.add(address) && graph.get(address) != null) {
+                open.addAll(graph.get(address).inputs());
+            }
+        }
+        return regions;
+    }
+
+    /**
+     * Notes that a loss has taken the slices of all ranks.
+     *
+     * @param node the node of the graph that stands for it
+     */
+    public void takeSlices(long node) {
+        boundaries.put(node, new Boundary(Region.WHOLE, Region.SHARDED));
+    }
+
+    /**
+     * Notes that a loss that is not trained on has taken the slices of all ranks.
+     *
+     * @param slice the slice
+     */
+    public void takeValues(NDArray slice) {
+        taken.add(slice);
+    }
+
+    /**
+     * Returns what losses have taken without being a part of the graph.
+     *
+     * @return the slices
+     */
+    public List<NDArray> getTaken() {
+        return taken;
+    }
+
+    /**
+     * Notes that a leaf of the graph stands for a parameter.
+     *
+     * @param leaf an array that requires a gradient
+     * @param parameter the parameter that its gradient is made use of for
+     */
+    public void addLeaf(NDArray leaf, Parameter parameter) {
+        leaves.put(leaf, parameter);
+    }
+
+    /**
+     * Notes that a block has asked for a parameter.
+     *
+     * @param parameter the parameter
+     */
+    public void use(Parameter parameter) {
+        int trained = parameter.requiresGradient() ? 1 : 0; // what is frozen is not in the graph
+        structure = 31 * structure + 2L * System.identityHashCode(parameter) + trained;
+    }
+
+    /**
+     * Returns what two passes have in common that have asked for the same parameters and changed
+     * regions alike, in the same order and after as many operations: where it is equal, the pass
+     * need not be analysed again.
+     *
+     * @param result what was computed
+     * @return a hash of the pass
+     */
+    public long getStructure(NDArray result) {
+        return 31 * structure + (last == 0 ? 0 : AutogradGraph.numberOf(result) - last);
+    }
+
+    /**
+     * Returns the nodes at which the region changes.
+     *
+     * @return the boundaries by the address of the node
+     */
+    public Map<Long, Boundary> getBoundaries() {
+        return boundaries;
+    }
+
+    /**
+     * Returns the slices.
+     *
+     * @return the slices by the address of their node
+     */
+    public Map<Long, Slice> getSlices() {
+        return slices;
+    }
+
+    /**
+     * Returns whether leaves of the graph stand for parameters.
+     *
+     * @return whether {@link #getLeaves()} has any
+     */
+    public boolean hasLeaves() {
+        return !leaves.isEmpty();
+    }
+
+    /**
+     * Returns the leaves that stand for a parameter. Their nodes are known while there is a graph.
+     *
+     * @return the parameters by the address of the node
+     */
+    public Map<Long, Parameter> getLeaves() {
+        Map<Long, Parameter> nodes = new HashMap<>();
+        leaves.forEach((leaf, parameter) -> nodes.put(AutogradGraph.nodeOfLeaf(leaf), parameter));
+        return nodes;
+    }
+
+    /**
+     * Returns the heads that have left their output to the loss.
+     *
+     * @return the heads
+     */
+    public List<FusedHead> getHeads() {
+        return heads;
+    }
+}

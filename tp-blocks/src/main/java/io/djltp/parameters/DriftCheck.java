@@ -1,0 +1,202 @@
+package io.djltp.parameters;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Parameter;
+
+import io.djltp.collective.CollectiveException;
+import io.djltp.collective.Communicator;
+import io.djltp.rank.ParallelContext;
+import io.djltp.rank.RankPool;
+import io.djltp.torch.Checksum;
+import io.djltp.torch.TensorView;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+
+/**
+ * Compares the replicas of the parameters that are not cut: every rank computes a checksum of each,
+ * and all ranks see all of them. Replicas are updated by each rank on its own, so that an operation
+ * that is not deterministic, a lost update or a broken memory goes unseen otherwise. So does a
+ * process that iterates other batches than the others.
+ */
+public final class DriftCheck {
+
+    private final RankPool ranks;
+    private final ParallelParameters parameters;
+    private long checked;
+
+    /**
+     * Creates the check.
+     *
+     * @param ranks the ranks
+     * @param parameters what the ranks hold
+     */
+    public DriftCheck(RankPool ranks, ParallelParameters parameters) {
+        this.ranks = ranks;
+        this.parameters = parameters;
+    }
+
+    /**
+     * Returns whether a step has been made since the replicas were compared.
+     *
+     * @param step the number of steps done
+     * @return whether they may differ
+     */
+    public boolean isDue(long step) {
+        return step > checked;
+    }
+
+    /**
+     * Compares the replicas on all ranks. All processes call it.
+     *
+     * @param step the number of steps done, for the error
+     */
+    public void run(long step) {
+        checked = step;
+        List<Parameter> replicated = replicated();
+        if (ranks.getWorldSize() > 1 && !replicated.isEmpty()) {
+            ranks.run(
+                    context -> {
+                        compare(context, replicated, step);
+                        return null;
+                    });
+        }
+    }
+
+    /**
+     * Compares what other processes have told. If they have drifted apart, the job ends.
+     *
+     * @param step the number of steps done, for the error
+     * @param all the checksums of all ranks
+     */
+    public void check(long step, long... all) {
+        checked = step;
+        List<Parameter> replicated = replicated();
+        ranks.run(
+                context -> {
+                    compare(all, replicated, step);
+                    return null;
+                });
+    }
+
+    /** Returns the checksums of the replicas of this process's ranks, from any thread. */
+    long[] localChecksums() {
+        List<Parameter> replicated = replicated();
+        long[] sums = new long[replicated.size() * ranks.size()];
+        for (int rank = 0; rank < ranks.size(); rank++) {
+            for (int i = 0; i < replicated.size(); i++) {
+                sums[rank * replicated.size() + i] =
+                        checksum(ranks.getContext(rank), replicated.get(i));
+            }
+        }
+        return sums;
+    }
+
+    private List<Parameter> replicated() {
+        List<Parameter> replicated = new ArrayList<>();
+        for (Parameter parameter : parameters.getTrained()) {
+            if (parameters.getStrategy(parameter) == null) {
+                replicated.add(parameter);
+            }
+        }
+        return replicated;
+    }
+
+    /**
+     * Compares the batches of the processes. The replicas do not tell: they stay alike where
+     * gradients are summed, whatever the batches were.
+     *
+     * @param step the number of the step that begins, for the error
+     * @param data the data of this process's batch
+     * @param labels its labels, or {@code null}
+     */
+    public void runOnBatch(long step, NDList data, NDList labels) {
+        if (!ranks.isDistributed()) {
+            return;
+        }
+        long[] own = {checksum(data), labels == null ? 0 : checksum(labels)};
+        ranks.run(
+                context -> {
+                    compareBatches(context, own, step);
+                    return null;
+                });
+    }
+
+    private void compareBatches(ParallelContext context, long[] own, long step) {
+        NDManager manager = parameters.getStore(context).getManager();
+        long[] all = gather(context, manager, own, "the comparison of batches");
+        for (int i = 0; i < all.length; i++) {
+            if (all[i] != all[i % own.length]) {
+                throw new CollectiveException(
+                        "in step "
+                                + step
+                                + " rank "
+                                + i / own.length
+                                + " has "
+                                + (i % own.length == 0 ? "the data" : "the labels")
+                                + " of another batch than rank 0: let all processes iterate the"
+                                + " same batches, in the same order");
+            }
+        }
+    }
+
+    private void compare(ParallelContext context, List<Parameter> replicated, long step) {
+        long[] own = new long[replicated.size()];
+        Arrays.setAll(own, i -> checksum(context, replicated.get(i)));
+        NDManager manager = parameters.getStore(context).getManager();
+        compare(gather(context, manager, own, "the comparison of replicas"), replicated, step);
+    }
+
+    private void compare(long[] all, List<Parameter> replicated, long step) {
+        for (int i = 0; i < all.length; i++) {
+            if (all[i] != all[i % replicated.size()]) {
+                Parameter parameter = replicated.get(i % replicated.size());
+                throw new CollectiveException(
+                        "after step "
+                                + step
+                                + " rank "
+                                + i / replicated.size()
+                                + " has other values of "
+                                + parameters.nameOf(parameter)
+                                + " "
+                                + parameter.getShape()
+                                + " than rank 0: the replicas have drifted apart. Was a weight or a"
+                                + " gradient changed outside of trainer.step()? What the model shows"
+                                + " is that of rank 0. Do all processes iterate the same batches,"
+                                + " and change parameters alike?");
+            }
+        }
+    }
+
+    /** Returns the numbers of all ranks, in their order. */
+    static long[] gather(ParallelContext context, NDManager manager, long[] own, String issuer) {
+        Communicator world = context.getWorld();
+        world.setIssuer(issuer);
+        long[] shares = new long[world.getSize()];
+        Arrays.fill(shares, own.length);
+        try (NDArray mine = manager.create(own);
+                NDArray gathered =
+                        manager.create(new Shape(own.length * shares.length), DataType.INT64)) {
+            world.allGather(TensorView.of(mine), TensorView.of(gathered), shares).await();
+            return gathered.toLongArray();
+        }
+    }
+
+    private static long checksum(NDList arrays) {
+        long sum = 0;
+        for (NDArray array : arrays) {
+            int shape = Arrays.hashCode(array.getShape().getShape());
+            sum = 31 * (31 * sum + shape) + Checksum.of(array);
+        }
+        return sum;
+    }
+
+    private long checksum(ParallelContext context, Parameter parameter) {
+        return Checksum.of(parameters.getStore(context).getValue(parameter, null, true));
+    }
+}

@@ -1,0 +1,137 @@
+package io.djltp.parameters;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.nn.Parameter;
+
+import java.lang.ref.WeakReference;
+import java.util.Map;
+import java.util.WeakHashMap;
+
+/**
+ * Which parameters are in training by the ranks of an open {@link
+ * io.djltp.training.ParallelTrainer}. A model in training looks like any other; where it is taken
+ * for one, a wrong result is turned into an error.
+ */
+public final class HeldParameters {
+
+    private static final Map<Parameter, Hold> HELD = new WeakHashMap<>();
+
+    private HeldParameters() {}
+
+    /** What the model holds in the meantime. */
+    private enum State {
+        /** The values of rank 0. */
+        WHOLE,
+        /** A placeholder: the ranks have a part each. */
+        CUT,
+        /** A placeholder: the ranks ended without giving their parts back. */
+        LOST
+    }
+
+    private record Hold(State state, WeakReference<NDArray> array) {
+
+        /** A file that was loaded meanwhile makes the parameter whole again. */
+        boolean isPlaceholder(Parameter parameter) {
+            return state != State.WHOLE
+                    && parameter.isInitialized()
+                    && parameter.getArray() == array.get();
+        }
+    }
+
+    /**
+     * Notes that ranks train a parameter.
+     *
+     * @param parameter the parameter
+     * @param cut whether its array holds nothing meanwhile
+     */
+    public static void hold(Parameter parameter, boolean cut) {
+        put(parameter, cut ? State.CUT : State.WHOLE);
+    }
+
+    /**
+     * Notes that the ranks that held a parameter have ended, and its values with them.
+     *
+     * @param parameter the parameter
+     */
+    public static void lose(Parameter parameter) {
+        put(parameter, State.LOST);
+    }
+
+    private static void put(Parameter parameter, State state) {
+        synchronized (HELD) {
+            HELD.put(parameter, new Hold(state, new WeakReference<>(parameter.getArray())));
+        }
+    }
+
+    /**
+     * Notes that the trainer is closed and the parameter has its values.
+     *
+     * @param parameter the parameter
+     */
+    public static void release(Parameter parameter) {
+        synchronized (HELD) {
+            HELD.remove(parameter);
+        }
+    }
+
+    private static Hold get(Parameter parameter) {
+        synchronized (HELD) {
+            return HELD.get(parameter);
+        }
+    }
+
+    /**
+     * Checks that a parameter has its values, for a computation outside of the trainer.
+     *
+     * @param parameter the parameter
+     * @param user what wants to compute with it, as the first words of the error
+     * @throws IllegalStateException if it has not
+     */
+    public static void checkWhole(Parameter parameter, String user) {
+        Hold hold = get(parameter);
+        if (hold != null && hold.isPlaceholder(parameter)) {
+            String name = parameter.getName() + " " + parameter.getShape();
+            throw new IllegalStateException(
+                    hold.state == State.LOST
+                            ? user + " needs the parameter " + name + lost()
+                            : user
+                                    + " needs the whole parameter "
+                                    + name
+                                    + ", which is being trained by a ParallelTrainer, each of whose"
+                                    + " ranks holds a part: use trainer.evaluate(...), or close the"
+                                    + " trainer first, or save the model and load that into another"
+                                    + " one");
+        }
+    }
+
+    /**
+     * Checks that a parameter can be trained: no open trainer does.
+     *
+     * @param name the parameter in the model
+     * @param parameter the parameter
+     * @throws IllegalStateException if one does
+     */
+    public static void checkFree(String name, Parameter parameter) {
+        Hold hold = get(parameter);
+        if (hold == null) {
+            return;
+        }
+        if (hold.state != State.LOST) {
+            throw new IllegalStateException(
+                    "The model is being trained by another ParallelTrainer, which holds its"
+                            + " parameter "
+                            + name
+                            + " "
+                            + parameter.getShape()
+                            + ": close that trainer first");
+        }
+        if (hold.isPlaceholder(parameter)) {
+            throw new IllegalStateException("The parameter " + name + lost());
+        }
+    }
+
+    private static String lost() {
+        return " was lost with the processes of a job that failed: load the model again, with"
+                + " model.load(...), from where it was saved last";
+    }
+}

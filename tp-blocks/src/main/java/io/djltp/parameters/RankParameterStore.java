@@ -1,0 +1,107 @@
+package io.djltp.parameters;
+
+import ai.djl.Device;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.nn.Parameter;
+import ai.djl.training.ParameterStore;
+
+import io.djltp.rank.ParallelContext;
+
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/**
+ * The parameters of one rank: its shard of a parameter that is cut, its replica of any other.
+ *
+ * <p>All ranks run the same block tree, each with a store of its own.
+ */
+public final class RankParameterStore extends ParameterStore {
+
+    private final ParallelContext context;
+    private final Map<String, NDArray> values = new LinkedHashMap<>();
+
+    /**
+     * Creates an empty store.
+     *
+     * @param manager the manager of the rank's values
+     * @param context the rank
+     */
+    public RankParameterStore(NDManager manager, ParallelContext context) {
+        super(manager, false);
+        this.context = context;
+    }
+
+    /**
+     * Returns the rank that a store belongs to.
+     *
+     * @param store the store that a block was given
+     * @return the rank, or {@code null} for an ordinary store, with which a block is unsharded
+     */
+    public static ParallelContext contextOf(ParameterStore store) {
+        return store instanceof RankParameterStore ? ((RankParameterStore) store).context : null;
+    }
+
+    /**
+     * Sets the rank's value of a parameter.
+     *
+     * @param parameter the parameter
+     * @param value the rank's shard or replica
+     */
+    public void setValue(Parameter parameter, NDArray value) {
+        if (parameter.requiresGradient()) {
+            value.setRequiresGradient(true);
+        }
+        values.put(parameter.getId(), value);
+    }
+
+    /**
+     * Returns the rank's value of a parameter.
+     *
+     * @param parameter the parameter, or {@code null} for an optional one that is not there
+     * @param device not used: the rank has one device
+     * @param training not used: the values are the same
+     * @return the rank's shard or replica
+     * @throws IllegalStateException if the trainer has not been initialized with the parameter
+     */
+    @Override
+    public NDArray getValue(Parameter parameter, Device device, boolean training) {
+        if (parameter == null) {
+            return null;
+        }
+        NDArray value = values.get(parameter.getId());
+        if (value == null) {
+            throw new IllegalStateException(
+                    "The ranks have no parameter "
+                            + parameter.getName()
+                            + ": call trainer.initialize(...) after the block is complete");
+        }
+        context.getPass().getTrace().use(parameter);
+        if (value.hasGradient() != parameter.requiresGradient()) {
+            value.setRequiresGradient(parameter.requiresGradient()); // frozen or thawed meanwhile
+        }
+        return value;
+    }
+
+    /**
+     * Returns whether the rank has a value of a parameter.
+     *
+     * @param parameter the parameter
+     * @return whether {@link #setValue} was called
+     */
+    public boolean contains(Parameter parameter) {
+        return values.containsKey(parameter.getId());
+    }
+
+    /**
+     * Frees the rank's value of a parameter.
+     *
+     * @param parameter the parameter
+     */
+    public void remove(Parameter parameter) {
+        NDArray value = values.remove(parameter.getId());
+        if (value != null) {
+            value.close();
+        }
+    }
+}

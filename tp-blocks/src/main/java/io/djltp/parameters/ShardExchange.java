@@ -1,0 +1,98 @@
+package io.djltp.parameters;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+
+import io.djltp.collective.Communicator;
+import io.djltp.rank.ParallelContext;
+import io.djltp.rank.RankPool;
+import io.djltp.sharding.ShardingStrategy;
+import io.djltp.torch.Autograd;
+import io.djltp.torch.TensorView;
+
+import java.util.function.Function;
+
+/** Moves weights between the ranks of many processes. All processes call the same. */
+@SuppressWarnings("try") // a scope is used by being open
+final class ShardExchange {
+
+    private final RankPool ranks;
+
+    ShardExchange(RankPool ranks) {
+        this.ranks = ranks;
+    }
+
+    /**
+     * Gathers the shards of a parameter in every process.
+     *
+     * @param name the parameter, for errors
+     * @param strategy how it is cut
+     * @param shards returns a local rank's shard
+     * @param whole where the whole goes
+     */
+    void gather(
+            String name,
+            ShardingStrategy strategy,
+            Function<ParallelContext, NDArray> shards,
+            NDArray whole) {
+        ranks.run(
+                context -> {
+                    Communicator group = context.getTensorGroup();
+                    group.setIssuer("the gathering of " + name);
+                    NDArray shard = shards.apply(context);
+                    for (int rank = 0; rank < group.getSize(); rank++) {
+                        Shape shape = strategy.shardShape(whole.getShape(), rank, group.getSize());
+                        broadcast(context, group, rank, shard, shape, strategy, whole);
+                    }
+                    return null;
+                });
+    }
+
+    /** One rank's shard goes to all, and in each process one of them puts it in its place. */
+    private static void broadcast(
+            ParallelContext context,
+            Communicator group,
+            int root,
+            NDArray shard,
+            Shape shape,
+            ShardingStrategy strategy,
+            NDArray whole) {
+        try (Autograd.GradMode mode = Autograd.gradMode(false);
+                NDManager scope = shard.getManager().newSubManager()) {
+            NDArray part =
+                    root == group.getRank()
+                            ? Autograd.detach(shard, scope)
+                            : scope.create(shape, shard.getDataType());
+            if (shape.size() > 0) {
+                group.broadcast(TensorView.of(part), root).await();
+            }
+            if (context.getLocalIndex() == 0) {
+                strategy.gather(part, whole, root, group.getSize());
+            }
+        }
+    }
+
+    /**
+     * Gives a replicated parameter the values of rank 0 on all ranks.
+     *
+     * @param name the parameter, for errors
+     * @param replicas returns a local rank's replica
+     */
+    void replicate(String name, Function<ParallelContext, NDArray> replicas) {
+        ranks.run(
+                context -> {
+                    NDArray replica = replicas.apply(context);
+                    DataType type = replica.getDataType();
+                    if (replica.size() > 0 && type.isFloating()) {
+                        context.getWorld().setIssuer("the initialization of " + name);
+                        try (Autograd.GradMode mode = Autograd.gradMode(false);
+                                NDArray values = Autograd.detach(replica, replica.getManager())) {
+                            context.getWorld().broadcast(TensorView.of(values), 0).await();
+                        }
+                    }
+                    return null;
+                });
+    }
+}

@@ -1,0 +1,102 @@
+package io.djltp.parameters;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.Shape;
+
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
+import java.util.function.Supplier;
+
+/**
+ * Stands for an array whose slices lie on the ranks: it has a shape, a type and a device. To be
+ * computed with it has to be made whole, if it can be; else it refuses, because a result on one
+ * slice would be wrong without a sign of it.
+ */
+public final class ShardedArray implements InvocationHandler {
+
+    private final NDArray slice;
+    private final Shape shape;
+    private final Supplier<NDArray> maker; // null if it cannot be made whole
+    private NDArray whole; // once it was asked for
+
+    private ShardedArray(NDArray slice, Shape shape, Supplier<NDArray> maker) {
+        this.slice = slice;
+        this.shape = shape;
+        this.maker = maker;
+    }
+
+    /**
+     * Creates a stand-in.
+     *
+     * @param slice one of the slices
+     * @param shape the shape of the whole
+     * @param maker makes the whole when it is computed with, or {@code null} to refuse that
+     * @return the stand-in
+     */
+    public static NDArray of(NDArray slice, Shape shape, Supplier<NDArray> maker) {
+        return (NDArray)
+                Proxy.newProxyInstance(
+                        NDArray.class.getClassLoader(),
+                        new Class<?>[] {NDArray.class},
+                        new ShardedArray(slice, shape, maker));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Object invoke(Object proxy, Method method, Object[] args) throws Throwable {
+        switch (method.getName()) {
+            case "getShape":
+                return shape;
+            case "size":
+                return args == null ? shape.size() : shape.get((Integer) args[0]);
+            case "equals":
+                return proxy == args[0];
+            case "hashCode":
+                return System.identityHashCode(proxy);
+            case "toString":
+                return "ND: " + shape + " " + slice.getDataType() + " (cut over the ranks)";
+            case "getDataType":
+            case "getDevice":
+            case "getManager":
+            case "getName":
+            case "getUid":
+                return ask(slice, method, args);
+            case "attach":
+            case "detach":
+            case "tempAttach":
+            case "returnResource":
+            case "setName":
+            case "close":
+                return null; // the slices belong to the ranks' output
+            default:
+                if (maker != null) {
+                    return ask(whole(), method, args);
+                }
+                throw new UnsupportedOperationException(
+                        "The predictions "
+                                + shape
+                                + " are cut over the ranks by class and cannot be used in "
+                                + method.getName()
+                                + "(). Use VocabParallelCrossEntropyLoss and"
+                                + " VocabParallelAccuracy, or build the last ColumnParallelLinear"
+                                + " with optGatherOutput(true).");
+        }
+    }
+
+    private synchronized NDArray whole() {
+        if (whole == null) {
+            whole = maker.get();
+        }
+        return whole;
+    }
+
+    private static Object ask(NDArray array, Method method, Object[] args) throws Throwable {
+        try {
+            return method.invoke(array, args);
+        } catch (InvocationTargetException e) {
+            throw e.getCause();
+        }
+    }
+}

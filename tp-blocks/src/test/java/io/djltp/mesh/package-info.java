@@ -1,2 +1,0 @@
-/** Contains the tests of ranks and their configuration. */
-package io.djltp.mesh;

@@ -1,0 +1,103 @@
+package io.djltp.rank;
+
+import ai.djl.Device;
+
+import io.djltp.job.Job;
+import io.djltp.launch.Launcher;
+import io.djltp.layout.ParallelMode;
+
+import org.testng.Assert;
+import org.testng.annotations.Test;
+
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+
+/** A configuration says what is missing or does not fit when it is built. */
+public class ParallelConfigTest {
+
+    @Test
+    public void theDefaultsAreTheCpuForEveryRankAndAShareOfItsCores() {
+        ParallelConfig config =
+                ParallelConfig.builder().setMode(ParallelMode.DATA).setRanks(3).build();
+        Assert.assertEquals(config.getDevices(), List.of(Device.cpu(), Device.cpu(), Device.cpu()));
+        int cores = Runtime.getRuntime().availableProcessors();
+        Assert.assertEquals(config.getThreadsPerRank(), Math.max(1, cores / 3));
+        Assert.assertEquals(config.getTimeout(), Duration.ofMinutes(5));
+    }
+
+    /** Two ranks use the processors that there are, not twice as many threads. */
+    @Test(timeOut = 60_000)
+    public void processesOfAMachineShareItsCores() throws Exception {
+        int port;
+        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            port = socket.getLocalPort();
+        }
+        List<CompletableFuture<Integer>> threads = new ArrayList<>();
+        for (int process = 0; process < 2; process++) {
+            Map<String, String> environment =
+                    Map.of(
+                            "RANK",
+                            "" + process,
+                            "WORLD_SIZE",
+                            "2",
+                            "MASTER_ADDR",
+                            "127.0.0.1",
+                            "MASTER_PORT",
+                            "" + port);
+            threads.add(CompletableFuture.supplyAsync(() -> threadsPerRank(environment)));
+        }
+        int cores = Runtime.getRuntime().availableProcessors();
+        int expected = Processors.isPinned() ? cores : Math.max(1, cores / 2);
+        for (CompletableFuture<Integer> found : threads) {
+            Assert.assertEquals(found.get().intValue(), expected);
+        }
+    }
+
+    private static int threadsPerRank(Map<String, String> environment) {
+        try (Job job = Launcher.join(environment, 2, Duration.ofSeconds(30))) {
+            job.check("both are there", null);
+            return builder().setRanks(2).optJob(job).build().getThreadsPerRank();
+        }
+    }
+
+    @Test
+    public void listsOfProcessorsAreCounted() {
+        Assert.assertEquals(Processors.count("0"), 1);
+        Assert.assertEquals(Processors.count("\t0-3\n"), 4);
+        Assert.assertEquals(Processors.count("0-3,8,10-11"), 7);
+    }
+
+    @Test
+    public void whatIsMissingOrDoesNotFitIsNamed() {
+        assertRefused(() -> ParallelConfig.builder().setRanks(2).build(), "mode", "TENSOR, DATA");
+        for (int ranks : new int[] {0, -1}) {
+            assertRefused(
+                    () -> builder().setRanks(ranks).build(), "ranks", "1 or more", "" + ranks);
+        }
+        assertRefused(() -> builder().build(), "ranks", "1 or more", "not 0");
+        assertRefused(() -> builder().optThreadsPerRank(0), "1 thread or more", "not 0");
+        assertRefused(() -> builder().optTimeout(Duration.ZERO), "positive", "PT0S");
+        assertRefused(() -> builder().optTimeout(Duration.ofMillis(-1)), "positive", "PT-0.001S");
+        assertRefused(
+                () -> builder().setRanks(2).optDevices(List.of(Device.cpu())).build(),
+                "1 devices for 2 ranks",
+                "one device for each rank");
+        assertRefused(() -> builder().optDriftCheck(-1), "not -1", "0 never");
+    }
+
+    private static ParallelConfig.Builder builder() {
+        return ParallelConfig.builder().setMode(ParallelMode.TENSOR);
+    }
+
+    private static void assertRefused(Assert.ThrowingRunnable call, String... parts) {
+        IllegalArgumentException e = Assert.expectThrows(IllegalArgumentException.class, call);
+        for (String part : parts) {
+            Assert.assertTrue(e.getMessage().contains(part), e.getMessage());
+        }
+    }
+}

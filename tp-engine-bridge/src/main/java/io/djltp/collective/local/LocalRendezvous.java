@@ -1,0 +1,258 @@
+package io.djltp.collective.local;
+
+import io.djltp.collective.CollectiveCall;
+import io.djltp.collective.CollectiveException;
+import io.djltp.collective.GroupFailure;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+
+/**
+ * Where the threads of a group meet: once with what each is about to do, and once when all have
+ * done it. Whatever goes wrong at a meeting is kept as the group's failure, and every rank gets it,
+ * now or at its next call.
+ */
+final class LocalRendezvous {
+
+    private static final int PROCESSORS = Runtime.getRuntime().availableProcessors();
+    private static final long SPIN_NANOS = 50_000;
+
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Condition met = lock.newCondition();
+    private final long timeoutNanos;
+
+    private final CollectiveCall[] calls; // the latest call of each rank
+    private final boolean[] here; // who has come to the present meeting
+    private int arrived;
+    private volatile long meeting; // changed under the lock
+    private final GroupFailure failure;
+    private final Map<Integer, LocalRendezvous> parts = new HashMap<>(); // of the present split
+    private final int[][] places; // color and key of each rank in the present split
+
+    LocalRendezvous(int size, Duration timeout, GroupFailure failure) {
+        this.failure = failure;
+        timeoutNanos = timeout.toNanos();
+        places = new int[size][];
+        failure.onSet(this::wake);
+        calls = new CollectiveCall[size];
+        here = new boolean[size];
+    }
+
+    int size() {
+        return calls.length;
+    }
+
+    GroupFailure getFailure() {
+        return failure;
+    }
+
+    /**
+     * A rank's place in a part of the group.
+     *
+     * @param rendezvous where the ranks of the part meet
+     * @param rank the rank in the part
+     */
+    record Part(LocalRendezvous rendezvous, int rank) {}
+
+    /** Forms parts of the group: a meeting of all ranks, each with its color and key. */
+    Part split(int rank, CollectiveCall call, int color, int key) {
+        lock.lock();
+        try {
+            parts.clear(); // of the split before, which all ranks have left
+            places[rank] = new int[] {color, key};
+        } finally {
+            lock.unlock();
+        }
+        meet(rank, call);
+        Part part;
+        lock.lock();
+        try {
+            int size = 0;
+            int own = 0;
+            for (int i = 0; i < places.length; i++) {
+                if (places[i][0] == color) {
+                    size++;
+                    boolean before = places[i][1] == key ? i < rank : places[i][1] < key;
+                    own += before ? 1 : 0;
+                }
+            }
+            int ranks = size;
+            part =
+                    new Part(
+                            parts.computeIfAbsent(
+                                    color, c -> new LocalRendezvous(ranks, timeout(), failure)),
+                            own);
+        } finally {
+            lock.unlock();
+        }
+        leave(rank);
+        return part;
+    }
+
+    private Duration timeout() {
+        return Duration.ofNanos(timeoutNanos);
+    }
+
+    /**
+     * Waits until every rank has come with its call, and checks that they agree.
+     *
+     * @param rank the rank that comes
+     * @param call what it is about to do
+     * @return the calls of all ranks; they stay as they are until {@link #leave}
+     */
+    CollectiveCall[] meet(int rank, CollectiveCall call) {
+        long present;
+        lock.lock();
+        try {
+            throwFailure(rank);
+            calls[rank] = call;
+            here[rank] = true;
+            present = meeting;
+            if (++arrived == calls.length) {
+                if (checkAgreement()) {
+                    endMeeting();
+                } else {
+                    throwFailure(rank);
+                }
+            }
+        } finally {
+            lock.unlock();
+        }
+        spin(present);
+        lock.lock();
+        try {
+            awaitOthers(rank, present);
+            return calls;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Ranks often come together: to sleep and be woken takes longer than most operations. */
+    private void spin(long present) {
+        if (calls.length <= PROCESSORS) {
+            long end = System.nanoTime() + SPIN_NANOS;
+            while (meeting == present && !failure.isSet() && System.nanoTime() < end) {
+                Thread.onSpinWait();
+            }
+        }
+    }
+
+    /**
+     * Waits until every rank has done its part, which takes no longer than the work itself. A
+     * failure is thrown only then.
+     *
+     * @param rank the rank that is done
+     */
+    void leave(int rank) {
+        long present;
+        lock.lock();
+        try {
+            present = meeting;
+            if (++arrived == calls.length) {
+                endMeeting();
+            }
+        } finally {
+            lock.unlock();
+        }
+        spin(present);
+        lock.lock();
+        try {
+            // whatever happens: until then, the others read this rank's tensors
+            while (present == meeting) {
+                met.awaitUninterruptibly();
+            }
+            throwFailure(rank);
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    void fail(CollectiveException cause) {
+        failure.set(cause);
+    }
+
+    private void wake() {
+        lock.lock();
+        try {
+            met.signalAll();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void endMeeting() {
+        arrived = 0;
+        Arrays.fill(here, false);
+        meeting++;
+        met.signalAll();
+    }
+
+    private void awaitOthers(int rank, long present) {
+        long left = timeoutNanos;
+        // a failure after the meeting is for later: the others count on this rank now
+        while (present == meeting) {
+            throwFailure(rank);
+            if (left <= 0) {
+                fail(new CollectiveException(describeTimeout(rank)));
+            } else {
+                try {
+                    left = met.awaitNanos(left);
+                } catch (InterruptedException e) {
+                    Thread.currentThread().interrupt();
+                    fail(
+                            new CollectiveException(
+                                    "rank " + rank + " was interrupted in " + calls[rank], e));
+                }
+            }
+        }
+    }
+
+    private void throwFailure(int rank) {
+        failure.check(rank, calls.length);
+    }
+
+    private boolean checkAgreement() {
+        for (CollectiveCall call : calls) {
+            if (!call.agreesWith(calls[0])) {
+                StringBuilder text = new StringBuilder("the ranks called different operations:");
+                for (int i = 0; i < calls.length; i++) {
+                    text.append(i == 0 ? " " : "; ").append("rank ").append(i).append(' ');
+                    text.append(calls[i]);
+                }
+                fail(new CollectiveException(text.toString()));
+                return false;
+            }
+        }
+        return true;
+    }
+
+    private String describeTimeout(int rank) {
+        List<String> missing = new ArrayList<>();
+        for (int i = 0; i < here.length; i++) {
+            if (!here[i]) {
+                missing.add(
+                        "rank "
+                                + i
+                                + (calls[i] == null
+                                        ? " (has not called anything yet)"
+                                        : " (last in " + calls[i] + ")"));
+            }
+        }
+        return "time-out after "
+                + TimeUnit.NANOSECONDS.toMillis(timeoutNanos)
+                + " ms: rank "
+                + rank
+                + " waits in "
+                + calls[rank]
+                + " for "
+                + String.join(", ", missing);
+    }
+}

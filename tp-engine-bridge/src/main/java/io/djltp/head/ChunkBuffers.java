@@ -1,0 +1,208 @@
+package io.djltp.head;
+
+import io.djltp.cut.ShardRange;
+
+import org.bytedeco.javacpp.PointerScope;
+import org.bytedeco.pytorch.MemoryFormatOptional;
+import org.bytedeco.pytorch.ScalarTypeOptional;
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorOptions;
+import org.bytedeco.pytorch.global.torch;
+import org.bytedeco.pytorch.global.torch.ScalarType;
+
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+
+/**
+ * The memory of a fused cross entropy, used again by every step: fresh pages cost more than the
+ * arithmetic on them. Batches with fewer rows use a part of it.
+ */
+@SuppressWarnings("try") // a scope is used by being open
+final class ChunkBuffers implements AutoCloseable {
+
+    private final long features;
+    private final ChunkPlan capacity;
+    private final TensorOptions options; // float32 on the device of the rank
+    private final TensorOptions wide;
+    private final Map<String, Tensor> tensors = new ConcurrentHashMap<>();
+    private ChunkPlan plan; // of the batch
+    private ChunkViews views;
+    private long rows;
+
+    /**
+     * Prepares memory, which is taken when it is first used.
+     *
+     * @param plan the chunks
+     * @param features the length of a row of features
+     * @param like a tensor on the device of the rank
+     */
+    ChunkBuffers(ChunkPlan plan, long features, Tensor like) {
+        capacity = plan;
+        this.plan = plan;
+        this.features = features;
+        try (PointerScope scope = new PointerScope()) {
+            options = of(like, ScalarType.Float).retainReference();
+            wide = of(like, ScalarType.Double).retainReference();
+        }
+    }
+
+    private static TensorOptions of(Tensor like, ScalarType type) {
+        return like.options().dtype(new ScalarTypeOptional(type));
+    }
+
+    ChunkPlan plan() {
+        return plan;
+    }
+
+    TensorOptions options() {
+        return options;
+    }
+
+    TensorOptions wide() {
+        return wide;
+    }
+
+    /** Returns whether a batch fits in. */
+    boolean fits(long batchRows, long batchFeatures) {
+        return batchRows <= plan.rows() && batchFeatures == features;
+    }
+
+    /** Sets the classes that are computed with, not more than those of the first plan. */
+    void setClasses(ShardRange classes) {
+        plan = capacity.withClasses(classes);
+    }
+
+    /** Begins a pass over a batch. */
+    void setRows(long batchRows) {
+        rows = batchRows;
+    }
+
+    /** Returns the features, or what they are multiplied to, [rows, features]. */
+    Tensor rows(String name) {
+        return get(name, plan.rows() * features, options)
+                .narrow(0, 0, rows * features)
+                .view(rows, features);
+    }
+
+    /** Returns the features as columns, [features, rows]. */
+    Tensor columns(String name) {
+        return get(name, plan.rows() * features, options)
+                .narrow(0, 0, rows * features)
+                .view(features, rows);
+    }
+
+    /** Returns some numbers. */
+    Tensor vector(String name, long size) {
+        return get(name, size, options);
+    }
+
+    /** Returns the sums over the classes of each chunk, [chunks, rows]. */
+    Tensor chunkSums() {
+        return get("chunk sums", capacity.count() * plan.rows(), options)
+                .narrow(0, 0, plan.count() * rows)
+                .view(plan.count(), rows);
+    }
+
+    /** Returns the places of the chunks for the present batch. */
+    ChunkViews views() {
+        if (views == null || !views.fits(rows, plan)) {
+            freeViews();
+            views = new ChunkViews(this, rows, plan);
+        }
+        return views;
+    }
+
+    private void freeViews() {
+        if (views != null) {
+            views.close();
+        }
+    }
+
+    /** Returns one number a row, [rows]. */
+    Tensor column(String name) {
+        return get(name, plan.rows(), options).narrow(0, 0, rows);
+    }
+
+    /** Returns one number a row in float64, [rows]. */
+    Tensor wideColumn(String name) {
+        return get(name, plan.rows(), wide).narrow(0, 0, rows);
+    }
+
+    /**
+     * Returns what the exponentials of a chunk are computed above, [rows]; -1 is before the first.
+     */
+    Tensor reference(int index) {
+        Tensor all = get("references", plan.rows() * (capacity.count() + 1L), options);
+        return all.narrow(0, (index + 1) * plan.rows(), rows);
+    }
+
+    /** Returns whether the logits of a chunk have a place of their own. */
+    boolean isKept(int index) {
+        return index < plan.kept();
+    }
+
+    /** Returns the place of the logits of a chunk, [classes of the chunk, rows]. */
+    Tensor logits(int index) {
+        long length = plan.length(index);
+        return place(index).narrow(0, 0, length * rows).view(length, rows);
+    }
+
+    private Tensor place(int index) {
+        long size = plan.rows() * plan.chunk();
+        if (!isKept(index)) {
+            return get("scratch", size, options);
+        }
+        return get("kept", capacity.kept() * size, options).narrow(0, index * size, size);
+    }
+
+    /**
+     * Returns a place for what a chunk's logits become while those that are kept stay as they are,
+     * [classes of the chunk, rows]: for logits that are not kept it is their own.
+     */
+    Tensor spareLogits(int index) {
+        return scratch(index).view(plan.length(index), rows);
+    }
+
+    /** Returns a place for logits that are not kept, [rows, classes of the chunk]. */
+    Tensor scratch(int index) {
+        long length = plan.length(index);
+        return get("scratch", plan.rows() * plan.chunk(), options)
+                .narrow(0, 0, rows * length)
+                .view(rows, length);
+    }
+
+    /** Returns memory of the size of a chunk's weights, [length, features]. */
+    Tensor work(int number, long length) {
+        return get("work " + number, plan.chunk() * features, options)
+                .narrow(0, 0, length * features)
+                .view(length, features);
+    }
+
+    /** Returns how many pieces of memory there are. */
+    int count() {
+        return tensors.size();
+    }
+
+    /** Returns numbers as a tensor on the device. */
+    Tensor index(long... values) {
+        return torch.tensor(values).to(options.device(), ScalarType.Long);
+    }
+
+    private Tensor get(String name, long size, TensorOptions type) {
+        return tensors.computeIfAbsent(
+                name,
+                key ->
+                        torch.empty(new long[] {size}, type, new MemoryFormatOptional())
+                                .retainReference());
+    }
+
+    /** Frees the memory. */
+    @Override
+    public void close() {
+        freeViews();
+        tensors.values().forEach(Tensor::close);
+        tensors.clear();
+        options.close();
+        wide.close();
+    }
+}

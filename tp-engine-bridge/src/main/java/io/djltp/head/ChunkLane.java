@@ -1,0 +1,270 @@
+package io.djltp.head;
+
+import io.djltp.torch.FlushDenormals;
+import io.djltp.update.WeightUpdate;
+
+import org.bytedeco.javacpp.PointerScope;
+import org.bytedeco.pytorch.NoGradGuard;
+import org.bytedeco.pytorch.Scalar;
+import org.bytedeco.pytorch.ScalarTypeOptional;
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch;
+import org.bytedeco.pytorch.global.torch.ScalarType;
+
+/**
+ * The part of a {@link FusedPass} that one thread computes: some of the rank's classes, a chunk of
+ * them at a time. The logits of a chunk are [classes, rows], the layout in which the products with
+ * the weights are fastest.
+ */
+@SuppressWarnings("try") // a scope is used by being open
+final class ChunkLane {
+
+    private static final LabelsOfChunk NO_LABELS = new LabelsOfChunk(0, 0, null);
+
+    private final FusedPass pass;
+    private final ChunkBuffers buffers;
+    private final ChunkedLinear linear;
+    private final LaneSmoothing smoothing; // or null
+    private ChunkViews views;
+    private Tensor features; // [features, rows]
+    private Tensor products;
+
+    ChunkLane(FusedPass pass, ChunkBuffers buffers, ChunkedLinear linear) {
+        this.pass = pass;
+        this.buffers = buffers;
+        this.linear = linear;
+        smoothing = pass.isSmooth() ? new LaneSmoothing(pass, buffers) : null;
+    }
+
+    /** Returns what the exponentials of the last chunk were computed above, [rows]. */
+    Tensor top() {
+        return buffers.reference(pass.isGuarded() ? buffers.plan().count() - 1 : -1);
+    }
+
+    /** Returns the sums of exponentials, above {@link #top()}, float64 [rows]. */
+    Tensor sum() {
+        return buffers.wideColumn("sum");
+    }
+
+    /**
+     * Returns the products of exponentials and weights, above {@link #top()}, [rows, features];
+     * with label smoothing, of exponentials less the {@link #shift()}.
+     */
+    Tensor products() {
+        return buffers.rows("products");
+    }
+
+    /** Returns the shift of {@link LaneSmoothing}, above {@link #top()}, [rows]. */
+    Tensor shift() {
+        return smoothing.shift();
+    }
+
+    /**
+     * Computes the logits of all chunks and keeps, of all of them, the sums of the exponentials and
+     * their products with the weights.
+     */
+    void run() {
+        try (PointerScope all = new PointerScope();
+                NoGradGuard guard = new NoGradGuard();
+                FlushDenormals zeros = new FlushDenormals()) {
+            prepare();
+            products = products().zero_();
+            sum().zero_();
+            if (smoothing != null) {
+                shift().zero_();
+            }
+            buffers.reference(-1).fill_(new Scalar(pass.isGuarded() ? -Float.MAX_VALUE : 0));
+            for (int i = 0; i < buffers.plan().count(); i++) {
+                try (PointerScope scope = new PointerScope()) {
+                    runChunk(i);
+                }
+            }
+            if (!pass.isGuarded() && smoothing == null) {
+                torch.sum_out(sum(), buffers.chunkSums(), new long[] {0}, false, doubles());
+            }
+        }
+    }
+
+    private void prepare() {
+        views = buffers.views();
+        features = pass.transposedFeatures();
+    }
+
+    private static ScalarTypeOptional floats() {
+        return new ScalarTypeOptional(ScalarType.Float);
+    }
+
+    private static ScalarTypeOptional doubles() {
+        return new ScalarTypeOptional(ScalarType.Double);
+    }
+
+    private void runChunk(int index) {
+        Tensor weight = linear.weight(index);
+        Tensor logits = logits(index, weight);
+        if (pass.isGuarded()) {
+            raiseTop(index, logits);
+        }
+        logits.exp_();
+        if (smoothing != null) {
+            smoothing.addProducts(index, logits, weight, sum(), products);
+            return;
+        }
+        Tensor transposed = views.transposed(index);
+        torch.mv_out(views.sum(index), transposed, views.ones(index));
+        if (pass.isGuarded()) {
+            sum().add_(views.sum(index));
+        }
+        products.addmm_(transposed, weight);
+    }
+
+    private Tensor logits(int index, Tensor weight) {
+        Tensor logits = views.logits(index);
+        linear.classMajor(index, logits, features, pass.rows, weight);
+        return logits;
+    }
+
+    /** Lowers the logits, and what came of those before, by the largest logit so far. */
+    private void raiseTop(int index, Tensor logits) {
+        Tensor before = buffers.reference(index - 1);
+        Tensor now = buffers.reference(index);
+        torch.amax_out(now, logits, new long[] {0}, false);
+        torch.maximum_out(now, before, now);
+        logits.sub_(now);
+        Tensor factor = buffers.column("factor");
+        torch.sub_out(factor, before, now).exp_();
+        sum().mul_(factor);
+        products.mul_(factor.unsqueeze(1));
+        if (smoothing != null) {
+            shift().mul_(factor);
+        }
+    }
+
+    /**
+     * Updates the weights, and computes the gradient of the bias.
+     *
+     * @param biasGradient where the gradient of the bias goes, or {@code null}
+     * @param update the update, or {@code null} if the weights are not to be changed
+     * @param scale what the loss was multiplied with
+     */
+    void update(Tensor biasGradient, WeightUpdate update, float scale) {
+        try (PointerScope all = new PointerScope();
+                NoGradGuard guard = new NoGradGuard();
+                FlushDenormals zeros = new FlushDenormals()) {
+            prepare();
+            // backwards: the last chunks may still be in a cache
+            for (int i = buffers.plan().count() - 1; i >= 0; i--) {
+                try (PointerScope scope = new PointerScope()) {
+                    updateChunk(i, biasGradient, update, scale);
+                }
+            }
+        }
+    }
+
+    private void updateChunk(int index, Tensor biasGradient, WeightUpdate update, float scale) {
+        Tensor weight = linear.weight(index);
+        Tensor exponentials = exponentials(index, weight);
+        Tensor factor = factor(index);
+        if (smoothing != null) {
+            Tensor ofLogits = smoothing.logitGradient(index, exponentials, factor, scale);
+            if (biasGradient != null) {
+                long[] rows = {1};
+                torch.sum_out(part(biasGradient, index), ofLogits, rows, false, floats());
+            }
+            if (update != null) {
+                Tensor x = pass.batch(pass.buffers.rows("features"));
+                apply(update, index, weight, ofLogits, x, NO_LABELS, scale);
+            }
+            return;
+        }
+        LabelsOfChunk own = labelsOf(index);
+        if (biasGradient != null) {
+            addBiasGradient(biasGradient, index, exponentials, factor, own, scale);
+        }
+        if (update != null) {
+            Tensor scaled = pass.scaledFeatures(buffers, factor);
+            apply(update, index, weight, exponentials, scaled, own, scale);
+        }
+    }
+
+    /** Applies the update with the gradient that is a product, plus that of labels. */
+    private void apply(
+            WeightUpdate update,
+            int index,
+            Tensor weight,
+            Tensor ofLogits,
+            Tensor x,
+            LabelsOfChunk own,
+            float scale) {
+        Tensor labelRows = own.classes == null ? null : own.part(pass.labelRows());
+        GradientChunk gradient =
+                new GradientChunk(
+                        buffers, linear, index, weight, ofLogits, x, own.classes, labelRows, scale);
+        update.apply(gradient);
+        linear.setWeight(index, gradient.weight);
+    }
+
+    /** Returns the exponentials of a chunk, kept or computed again. */
+    private Tensor exponentials(int index, Tensor weight) {
+        if (buffers.isKept(index)) {
+            return views.logits(index);
+        }
+        Tensor logits = logits(index, weight);
+        if (pass.isGuarded()) {
+            logits.sub_(top());
+        }
+        return logits.exp_();
+    }
+
+    /** Returns what the exponentials of a chunk are multiplied with, [rows of the batch]. */
+    private Tensor factor(int index) {
+        if (!pass.isGuarded()) {
+            return pass.softmaxFactor();
+        }
+        Tensor above = buffers.isKept(index) ? buffers.reference(index) : top();
+        Tensor factor = pass.batch(buffers.column("factor"));
+        torch.sub_out(factor, pass.batch(above), pass.top()).exp_();
+        return factor.mul_(pass.softmaxFactor());
+    }
+
+    private void addBiasGradient(
+            Tensor target,
+            int index,
+            Tensor exponentials,
+            Tensor factor,
+            LabelsOfChunk own,
+            float scale) {
+        Tensor gradient = part(target, index);
+        torch.mv_out(gradient, exponentials, factor);
+        if (own.classes != null) {
+            gradient.index_add_(0, own.classes, own.part(pass.labelParts()), new Scalar(scale));
+        }
+    }
+
+    private Tensor part(Tensor ofClasses, int index) {
+        return ofClasses.narrow(0, buffers.plan().start(index), buffers.plan().length(index));
+    }
+
+    private LabelsOfChunk labelsOf(int index) {
+        LabelRows labels = pass.labels;
+        long start = buffers.plan().start(index);
+        int from = labels.from(start);
+        int to = labels.from(start + buffers.plan().length(index));
+        Tensor classes = null;
+        if (from < to) {
+            long[] local = new long[to - from];
+            for (int i = 0; i < local.length; i++) {
+                local[i] = labels.classes[from + i] - start;
+            }
+            classes = buffers.index(local);
+        }
+        return new LabelsOfChunk(from, to, classes);
+    }
+
+    /** The labels that lie in a chunk, counted from its first class; {@code null} if none do. */
+    private record LabelsOfChunk(int from, int to, Tensor classes) {
+
+        Tensor part(Tensor ofAllLabels) {
+            return ofAllLabels.narrow(0, from, to - from);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+package io.djltp.head;
+
+import io.djltp.update.UnitRows;
+
+import org.bytedeco.pytorch.MemoryFormatOptional;
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch;
+import org.bytedeco.pytorch.global.torch.ScalarType;
+
+/**
+ * A linear layer whose output is computed a chunk of its units at a time: of all units, or of some
+ * that are given, and with the rows of the weight as they are, or each divided by its length.
+ *
+ * <p>A chunk is a range of positions: of the classes, or of the list of those that are given.
+ */
+final class ChunkedLinear {
+
+    private static final int USED = 2; // the work memory of the rows that are computed with
+    private static final int UPDATED = 5; // and of those that are updated, if these are others
+
+    private final ChunkBuffers buffers;
+    private final Tensor weight;
+    private final Tensor bias;
+    private final Tensor sample;
+    private final boolean unit;
+    private final boolean wide; // whether the weight is in 32 bits
+    private MarginLabels margin;
+
+    /**
+     * Creates the layer.
+     *
+     * @param buffers the memory
+     * @param weight the weight, [classes, features], no part of a graph
+     * @param bias the bias, [classes], or {@code null}
+     * @param sample the classes to which the layer is reduced, ascending, int64, or {@code null}
+     * @param unit whether rows of the weight are divided by their lengths
+     */
+    ChunkedLinear(ChunkBuffers buffers, Tensor weight, Tensor bias, Tensor sample, boolean unit) {
+        this.buffers = buffers;
+        this.weight = weight;
+        this.bias = bias == null || sample == null ? bias : bias.index_select(0, sample);
+        this.sample = sample;
+        this.unit = unit;
+        wide = weight.scalar_type().intern() == ScalarType.Float;
+    }
+
+    private ChunkedLinear(ChunkedLinear other, ChunkBuffers buffers) {
+        this.buffers = buffers;
+        weight = other.weight;
+        bias = other.bias;
+        sample = other.sample;
+        unit = other.unit;
+        wide = other.wide;
+        margin = other.margin;
+    }
+
+    /** Returns the same layer, computed in other memory. */
+    ChunkedLinear in(ChunkBuffers memory) {
+        return new ChunkedLinear(this, memory);
+    }
+
+    /** Sets what takes the place of the outputs of labels. */
+    void setMargin(MarginLabels labels) {
+        margin = labels;
+    }
+
+    /** Returns the bias of the classes that are computed, or {@code null}. */
+    Tensor bias() {
+        return bias;
+    }
+
+    boolean isUnit() {
+        return unit;
+    }
+
+    /** Returns rows of the weight at some positions, in float32 and not divided by their length. */
+    Tensor rows(Tensor positions) {
+        Tensor places = sample == null ? positions : sample.index_select(0, positions);
+        return weight.index_select(0, places).to(ScalarType.Float);
+    }
+
+    /** Returns the classes of a chunk, or {@code null} if they are a range of all. */
+    Tensor classes(int index) {
+        return sample == null ? null : part(sample, index);
+    }
+
+    /** Returns a chunk's rows to compute with: those of the weight, or a copy in 32 bits. */
+    Tensor weight(int index) {
+        Tensor own = stored(index, USED);
+        if (!unit) {
+            return own;
+        }
+        Tensor place = buffers.work(USED, own.size(0));
+        return torch.mul_out(place, own, UnitRows.inverseLengths(own).unsqueeze(1));
+    }
+
+    /** Returns a chunk's rows to update, where {@link #weight(int)} has returned some to use. */
+    Tensor updated(int index, Tensor used) {
+        return unit ? stored(index, UPDATED) : used;
+    }
+
+    private Tensor stored(int index, int number) {
+        Tensor classes = classes(index);
+        Tensor own = classes == null ? part(weight, index) : null;
+        if (own != null && wide) {
+            return own;
+        }
+        Tensor place = buffers.work(number, buffers.plan().length(index));
+        if (own != null) {
+            return place.copy_(own);
+        }
+        return wide
+                ? torch.index_select_out(place, weight, 0, classes)
+                : place.copy_(weight.index_select(0, classes));
+    }
+
+    /** Writes the updated rows of a chunk back, if they are a copy. */
+    void setWeight(int index, Tensor rows) {
+        Tensor classes = classes(index);
+        if (classes != null) {
+            weight.index_copy_(0, classes, rows.to(weight.scalar_type()));
+        } else if (!wide) {
+            part(weight, index).copy_(rows);
+        }
+    }
+
+    /**
+     * Computes the output of a chunk.
+     *
+     * @param index the chunk
+     * @param place where it goes, [rows, classes of the chunk]
+     * @param features the features, [rows, features]
+     * @param rows the number of the rows to which the bias is added, from the first
+     * @param rowsOfWeight the rows of the weight that belong to the chunk
+     * @return the output
+     */
+    Tensor output(int index, Tensor place, Tensor features, long rows, Tensor rowsOfWeight) {
+        torch.mm_out(place, features, rowsOfWeight.t());
+        if (bias != null) {
+            place.narrow(0, 0, rows).add_(part(bias, index));
+        }
+        return place;
+    }
+
+    /**
+     * Computes the output of a chunk, the classes first and with the margin.
+     *
+     * @param index the chunk
+     * @param place where it goes, [classes of the chunk, rows]
+     * @param features the features, [features, rows]
+     * @param rows the number of the rows to which the bias is added, from the first
+     * @param rowsOfWeight the rows of the weight that belong to the chunk
+     */
+    void classMajor(int index, Tensor place, Tensor features, long rows, Tensor rowsOfWeight) {
+        torch.mm_out(place, rowsOfWeight, features);
+        if (bias != null) {
+            place.narrow(1, 0, rows).add_(part(bias, index).unsqueeze(1));
+        }
+        if (margin != null) {
+            margin.replace(buffers.plan(), index, place);
+        }
+    }
+
+    /**
+     * Returns memory for the gradient of the bias in 32 bits: its own, or if that is of another
+     * type, or of other classes than those that are used, as much as these take.
+     */
+    Tensor biasGradient(Tensor whole) {
+        if (whole == null || sample == null && whole.scalar_type().intern() == ScalarType.Float) {
+            return whole;
+        }
+        Tensor used = sample == null ? whole : sample;
+        return torch.empty(used.shape(), buffers.options(), new MemoryFormatOptional());
+    }
+
+    /** Writes the gradient of the bias into that of all classes, where the others have none. */
+    void setBiasGradient(Tensor whole, Tensor gradient) {
+        if (gradient == whole) {
+            return;
+        }
+        if (sample == null) {
+            whole.copy_(gradient);
+        } else {
+            whole.zero_().index_copy_(0, sample, gradient.to(whole.scalar_type()));
+        }
+    }
+
+    private Tensor part(Tensor parameter, int index) {
+        return parameter.narrow(0, buffers.plan().start(index), buffers.plan().length(index));
+    }
+}

@@ -1,0 +1,106 @@
+package io.djltp.head;
+
+import ai.djl.engine.EngineException;
+
+import io.djltp.torch.Autograd;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.function.IntConsumer;
+
+/**
+ * Threads that work side by side on parts of a rank's classes, each of them with operations of one
+ * thread. That is faster than operations of several threads one after another: no operation waits
+ * for the slowest thread, and what one operation leaves in the cache of a core the next one finds
+ * there.
+ */
+final class Lanes implements AutoCloseable {
+
+    private final List<ExecutorService> threads = new ArrayList<>();
+
+    /**
+     * Creates lanes.
+     *
+     * @param count their number; a single one is the calling thread with all of its threads
+     */
+    Lanes(int count) {
+        if (count > 1) {
+            for (int i = 0; i < count; i++) {
+                threads.add(newThread(Thread.currentThread().getName() + "-lane-" + i));
+            }
+            run(count, lane -> Autograd.setThreads(1));
+        }
+    }
+
+    private static ExecutorService newThread(String name) {
+        return Executors.newSingleThreadExecutor(
+                task -> {
+                    Thread thread = new Thread(task, name);
+                    thread.setDaemon(true);
+                    return thread;
+                });
+    }
+
+    /**
+     * Runs a task in some lanes and waits for all of them, also when one has failed: the others
+     * work on memory that the caller may free.
+     *
+     * @param count the number of lanes, from the first
+     * @param task the task, given the number of the lane
+     */
+    void run(int count, IntConsumer task) {
+        if (count == 1) {
+            task.accept(0); // alone, with all threads of the caller
+            return;
+        }
+        List<Future<?>> results = new ArrayList<>(count);
+        for (int i = 0; i < count; i++) {
+            int lane = i;
+            results.add(threads.get(i).submit(() -> task.accept(lane)));
+        }
+        RuntimeException failure = null;
+        for (Future<?> result : results) {
+            RuntimeException own = await(result);
+            failure = failure == null ? own : failure;
+        }
+        if (failure != null) {
+            throw failure;
+        }
+    }
+
+    private static RuntimeException await(Future<?> result) {
+        boolean interrupted = false;
+        try {
+            while (true) {
+                try {
+                    result.get();
+                    return null;
+                } catch (InterruptedException e) {
+                    interrupted = true; // a lane takes milliseconds: it is waited for
+                } catch (ExecutionException e) {
+                    return e.getCause() instanceof RuntimeException cause
+                            ? cause
+                            : new EngineException("A lane has failed", e.getCause());
+                }
+            }
+        } finally {
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    int count() {
+        return Math.max(1, threads.size());
+    }
+
+    /** Ends the threads. */
+    @Override
+    public void close() {
+        threads.forEach(ExecutorService::shutdown);
+    }
+}

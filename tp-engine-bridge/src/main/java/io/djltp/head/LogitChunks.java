@@ -1,0 +1,71 @@
+package io.djltp.head;
+
+import org.bytedeco.pytorch.Tensor;
+
+/** The logits of a batch, of which those of one chunk of a rank's classes exist at a time. */
+abstract class LogitChunks {
+
+    final ChunkBuffers buffers;
+    final long rows;
+
+    /**
+     * Prepares a pass over the chunks.
+     *
+     * @param buffers the memory
+     * @param rows the rows of the batch
+     */
+    LogitChunks(ChunkBuffers buffers, long rows) {
+        this.buffers = buffers;
+        this.rows = rows;
+        buffers.setRows(rows);
+    }
+
+    ChunkPlan plan() {
+        return buffers.plan();
+    }
+
+    /**
+     * Returns the logits of a chunk, [rows, classes of the chunk], contiguous and in float32. The
+     * caller may change them; they last until the next call.
+     */
+    final Tensor logits(int index) {
+        return fill(index, buffers.scratch(index));
+    }
+
+    /** Puts the logits of a chunk into their place. */
+    abstract Tensor fill(int index, Tensor place);
+
+    /** Logits that a linear layer computes when they are asked for. */
+    static final class OfLinear extends LogitChunks {
+
+        private final ChunkedLinear linear;
+        private final Tensor features; // [rows, features], contiguous, float32
+
+        OfLinear(ChunkBuffers buffers, ChunkedLinear linear, Tensor features) {
+            super(buffers, features.size(0));
+            this.linear = linear;
+            this.features = features;
+        }
+
+        @Override
+        Tensor fill(int index, Tensor place) {
+            return linear.output(index, place, features, rows, linear.weight(index));
+        }
+    }
+
+    /** Logits that are there. */
+    static final class OfWhole extends LogitChunks {
+
+        private final Tensor whole; // [rows, classes], of any floating type
+
+        OfWhole(ChunkBuffers buffers, Tensor whole) {
+            super(buffers, whole.size(0));
+            this.whole = whole;
+        }
+
+        @Override
+        Tensor fill(int index, Tensor place) {
+            return place.copy_(whole.narrow(1, plan().start(index), plan().length(index)));
+        }
+    }
+}

@@ -1,0 +1,46 @@
+package io.djltp.torch;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.pytorch.engine.PtNDArray;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.lang.reflect.Field;
+
+/**
+ * Gives an array other contents: the object stays, so that whoever keeps it, such as a predictor
+ * that has computed with it before, sees them.
+ */
+public final class ArrayContents {
+
+    private static final Logger logger = LoggerFactory.getLogger(ArrayContents.class);
+
+    private ArrayContents() {}
+
+    /**
+     * Replaces what an array holds, and frees that. Views of it keep the old memory.
+     *
+     * @param array the array; afterwards it requires a gradient only if told so again
+     * @param contents an array of the same shape, type and device, which is closed
+     */
+    public static void replace(NDArray array, NDArray contents) {
+        array.intern(contents);
+        dropBuffer(array);
+    }
+
+    /**
+     * DJL keeps the Java buffer that an array was loaded into until the array is closed, though
+     * nothing points to it any more. There is no method to let go of it; without access to the
+     * field the memory comes free later.
+     */
+    private static void dropBuffer(NDArray array) {
+        try {
+            Field buffer = PtNDArray.class.getDeclaredField("dataRef");
+            buffer.setAccessible(true);
+            buffer.set(array, null);
+        } catch (ReflectiveOperationException | RuntimeException e) {
+            logger.debug("The buffer of a loaded array stays until the array is closed", e);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+package io.djltp.torch;
+
+import org.bytedeco.javacpp.PointerScope;
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch;
+
+/** The state of libtorch's generator of random numbers on the CPU at some moment. */
+@SuppressWarnings("try") // a scope is used by being open
+public final class RandomState implements AutoCloseable {
+
+    private final Tensor state;
+
+    private RandomState(Tensor state) {
+        this.state = state;
+    }
+
+    /**
+     * Returns the present state.
+     *
+     * @return a copy, to be closed by the caller
+     */
+    public static RandomState save() {
+        LibTorch.load(); // may be the first call of all
+        try (PointerScope scope = new PointerScope()) {
+            Tensor state = torch.getDefaultCPUGenerator().get_state();
+            state.retainReference(); // beyond the scope
+            return new RandomState(state);
+        }
+    }
+
+    /**
+     * Returns whether no number has been drawn since this state was saved.
+     *
+     * @return whether the generator is in this state
+     */
+    public boolean isPresent() {
+        try (PointerScope scope = new PointerScope()) {
+            return state.equal(torch.getDefaultCPUGenerator().get_state());
+        }
+    }
+
+    /** Sets the generator back, so that it draws once more what it has drawn since. */
+    public void restore() {
+        try (PointerScope scope = new PointerScope()) {
+            torch.getDefaultCPUGenerator().set_state(state);
+        }
+    }
+
+    /** Frees the copy. */
+    @Override
+    public void close() {
+        state.close();
+    }
+}

@@ -1,0 +1,2 @@
+/** Contains the access to libtorch beneath DJL: tensors, autograd, memory, random numbers. */
+package io.djltp.torch;

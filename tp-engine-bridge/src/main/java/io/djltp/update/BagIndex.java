@@ -1,0 +1,96 @@
+package io.djltp.update;
+
+import java.util.Arrays;
+
+/**
+ * Which rows of a table are in which bag: the sums of an embedding bag are over the rows of each
+ * bag, and its gradient is over the bags of each row.
+ */
+public final class BagIndex {
+
+    final long[] offsets; // where a bag begins, [bags]
+    final long[] rows; // of one bag after the other
+    private final int bags;
+
+    private BagIndex(int bags, long[] offsets, long[] rows) {
+        this.bags = bags;
+        this.offsets = offsets;
+        this.rows = rows;
+    }
+
+    /**
+     * Reads bags of a fixed width, which zeros fill up.
+     *
+     * @param ids the rows of one bag after the other
+     * @param width the places of a bag
+     * @param tableRows the rows of the table
+     * @return the index
+     * @throws IllegalArgumentException if a row is not in the table
+     */
+    public static BagIndex of(int[] ids, int width, long tableRows) {
+        int bags = width == 0 ? 0 : ids.length / width;
+        long[] offsets = new long[bags];
+        long[] rows = new long[ids.length];
+        int count = 0;
+        for (int bag = 0; bag < bags; bag++) {
+            offsets[bag] = count;
+            for (int i = bag * width; i < (bag + 1) * width; i++) {
+                if (ids[i] < 0 || ids[i] >= tableRows) {
+                    throw new IllegalArgumentException(
+                            "A row of an embedding bag is "
+                                    + ids[i]
+                                    + ", but the table has the rows 1 to "
+                                    + (tableRows - 1)
+                                    + " (or 0 for none)");
+                }
+                if (ids[i] != 0) {
+                    rows[count++] = ids[i];
+                }
+            }
+        }
+        return new BagIndex(bags, offsets, Arrays.copyOf(rows, count));
+    }
+
+    int bags() {
+        return bags;
+    }
+
+    /**
+     * The same the other way round: the bags that each row is in, as often as it is.
+     *
+     * @param rows the rows that are in any bag, ascending
+     * @param offsets where the bags of a row begin
+     * @param bags the bags of one row after the other
+     */
+    record Transposed(long[] rows, long[] offsets, long[] bags) {}
+
+    /** Returns the bags by row. */
+    Transposed transposed(long tableRows) {
+        int[] places = new int[(int) tableRows];
+        for (long row : rows) {
+            places[(int) row]++;
+        }
+        int used = 0;
+        int count = 0;
+        long[] usedRows = new long[Math.min(rows.length, places.length)];
+        long[] begins = new long[usedRows.length];
+        for (int row = 0; row < places.length; row++) {
+            if (places[row] > 0) {
+                usedRows[used] = row;
+                begins[used++] = count;
+                int length = places[row];
+                places[row] = count; // from here on where its next bag goes
+                count += length;
+            }
+        }
+        long[] bagsOfRows = new long[rows.length];
+        for (int bag = 0; bag < bags; bag++) {
+            long end = bag + 1 < bags ? offsets[bag + 1] : rows.length;
+            for (long i = offsets[bag]; i < end; i++) {
+                bagsOfRows[places[(int) rows[(int) i]]++] = bag;
+            }
+        }
+        return new Transposed(
+                Arrays.copyOf(usedRows, used), Arrays.copyOf(begins, used), bagsOfRows);
+    }
+}

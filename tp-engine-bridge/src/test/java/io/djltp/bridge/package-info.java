@@ -1,2 +1,0 @@
-/** Contains the tests of the binding to libtorch and of the autograd mappings. */
-package io.djltp.bridge;

@@ -1,0 +1,106 @@
+package io.djltp.head;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+
+import io.djltp.collective.RankThreads;
+import io.djltp.cut.ShardRange;
+import io.djltp.torch.TensorView;
+import io.djltp.update.ReferenceUpdate;
+import io.djltp.update.WeightUpdate;
+
+import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/** Weights in 16 bits: rounded after each step, with everything else in 32 bits. */
+public class SixteenBitHeadTest {
+
+    private static final int ROWS = 6;
+    private static final int FEATURES = 5;
+    private static final int CLASSES = 23;
+
+    @DataProvider
+    public Object[][] cases() {
+        List<Object[]> cases = new ArrayList<>();
+        for (ScalarType type : List.of(ScalarType.BFloat16, ScalarType.Half)) {
+            for (ReferenceUpdate.Kind kind : ReferenceUpdate.Kind.values()) {
+                cases.add(new Object[] {type, kind, HeadOptions.DEFAULT});
+                cases.add(new Object[] {type, kind, new HeadOptions(0.5f, 1, null)});
+                Margin margin = Margin.arcFace(8, 0.3f);
+                cases.add(new Object[] {type, kind, new HeadOptions(1, 1, margin)});
+                cases.add(new Object[] {type, kind, new HeadOptions(0.5f, 1, margin)});
+            }
+        }
+        return cases.toArray(new Object[0][]);
+    }
+
+    /**
+     * Five steps equal those of a float32 weight that is rounded to 16 bits after each of them, to
+     * the last bit: the state is not rounded.
+     */
+    @Test(dataProvider = "cases", timeOut = 60_000)
+    public void equalsARoundedWeight(ScalarType type, ReferenceUpdate.Kind kind, HeadOptions head)
+            throws Exception {
+        RankThreads.run(
+                1,
+                (group, manager) -> {
+                    HeadReference data =
+                            new HeadReference(ROWS, FEATURES, CLASSES, LossOptions.DEFAULT, null);
+                    NDArray narrow = to(array(manager, data.weight), type);
+                    NDArray wide = to(narrow, ScalarType.Float);
+                    NDArray labels = manager.create(data.labels);
+                    WeightUpdate.Settings settings = new WeightUpdate.Settings(0.1f, 1, -1);
+                    try (FusedCrossEntropy ofNarrow = function(head);
+                            FusedCrossEntropy ofWide = function(head);
+                            WeightUpdate narrowUpdate = kind.update(settings);
+                            WeightUpdate wideUpdate = kind.update(settings)) {
+                        for (int i = 1; i <= 5; i++) {
+                            NDArray x = to(array(manager, data.x).mul(i), type);
+                            NDArray wideX = to(x, ScalarType.Float);
+                            float loss = step(ofNarrow, x, narrow, labels, narrowUpdate, i);
+                            float expected = step(ofWide, wideX, wide, labels, wideUpdate, i);
+                            Assert.assertEquals(loss, expected);
+                            wide = to(to(wide, type), ScalarType.Float);
+                            Assert.assertEquals(
+                                    to(narrow, ScalarType.Float).toFloatArray(),
+                                    wide.toFloatArray());
+                        }
+                    }
+                });
+    }
+
+    private static FusedCrossEntropy function(HeadOptions head) {
+        ShardRange all = new ShardRange(0, CLASSES);
+        return new FusedCrossEntropy(null, all, CLASSES, 2 * 4 * ROWS * Float.BYTES, 4, head);
+    }
+
+    private static float step(
+            FusedCrossEntropy function,
+            NDArray x,
+            NDArray weight,
+            NDArray labels,
+            WeightUpdate update,
+            int number) {
+        FusedCrossEntropy.Result result =
+                function.evaluate(x, weight, null, labels, LossOptions.DEFAULT);
+        update.begin(0.1f, number);
+        function.update(weight, null, null, update, 1);
+        return result.value().getFloat();
+    }
+
+    private static NDArray array(NDManager manager, double[] values) {
+        return manager.create(
+                HeadReference.floats(values), new Shape(values.length / FEATURES, FEATURES));
+    }
+
+    /** DJL cannot make bfloat16. */
+    private static NDArray to(NDArray array, ScalarType type) {
+        return TensorView.toArray(TensorView.of(array).tensor().to(type), array.getManager());
+    }
+}

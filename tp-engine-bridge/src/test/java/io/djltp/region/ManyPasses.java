@@ -1,0 +1,66 @@
+package io.djltp.region;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+
+import io.djltp.collective.Communicator;
+import io.djltp.collective.ProcessMemory;
+import io.djltp.collective.RankThreads;
+import io.djltp.testing.TestArrays;
+import io.djltp.torch.Autograd;
+import io.djltp.torch.GradientKeeper;
+
+/** Runs many forward and backward passes and prints the memory early and at the end. */
+final class ManyPasses {
+
+    private static final Shape INPUT = new Shape(16, 64);
+
+    private ManyPasses() {}
+
+    public static void main(String[] args) throws Exception {
+        int passes = Integer.parseInt(args[0]);
+        RankThreads.run(
+                2,
+                (communicator, manager) -> {
+                    try (RegionMappings mappings = new RegionMappings(communicator);
+                            GradientKeeper keeper = new GradientKeeper()) {
+                        NDArray weight = TestArrays.leaf(manager.ones(new Shape(64, 64)));
+                        for (int i = 0; i < passes; i++) {
+                            if (i == 2 * passes / 5) {
+                                report(communicator, "early");
+                            }
+                            try (NDManager step = manager.newSubManager()) {
+                                pass(mappings, keeper, weight, step);
+                            }
+                            keeper.clearTaken();
+                        }
+                        report(communicator, "late");
+                    }
+                });
+    }
+
+    private static void pass(
+            RegionMappings mappings, GradientKeeper keeper, NDArray weight, NDManager step) {
+        NDArray input = TestArrays.leaf(step.ones(INPUT));
+        NDArray array = mappings.copyToRegion(input, true).matMul(weight);
+        array = mappings.reduceFromRegion(array, true);
+        array = mappings.gatherFromRegion(mappings.scatterToRegion(array), 64);
+        array = mappings.scatterToSequenceRegion(array);
+        array = mappings.gatherFromSequenceRegion(array, 16, true);
+        array = mappings.reduceScatterToSequenceRegion(array);
+        array = mappings.gatherFromSequenceRegion(array, 16, false);
+        NDArray loss = keeper.scalar(array, step.create(1f), step.ones(INPUT));
+        Autograd.backward(loss, step.create(1f));
+        Autograd.zeroGradient(weight);
+        Autograd.gradient(input).close();
+    }
+
+    private static void report(Communicator communicator, String when) throws Exception {
+        communicator.barrier();
+        if (communicator.getRank() == 0) {
+            ProcessMemory.print(when);
+        }
+        communicator.barrier();
+    }
+}

@@ -1,0 +1,61 @@
+package io.djltp.torch;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+
+import org.testng.Assert;
+import org.testng.annotations.Test;
+
+/** A checksum sees a change of one bit, and the exchange of two values. */
+public class ChecksumTest {
+
+    @Test(timeOut = 60_000)
+    public void oneChangedValueChangesIt() {
+        LibTorch.load();
+        try (NDManager manager = NDManager.newBaseManager()) {
+            for (long size : new long[] {1, 5, 1023, 1024, 1025, 5000}) {
+                NDArray array = manager.arange((float) size);
+                long sum = Checksum.of(array);
+                Assert.assertEquals(Checksum.of(array.duplicate()), sum);
+                for (long place : new long[] {0, size / 2, size - 1}) {
+                    NDArray other = array.duplicate();
+                    float value = other.getFloat(place);
+                    other.set(new NDIndex("{}", place), Math.nextUp(value));
+                    Assert.assertNotEquals(Checksum.of(other), sum, size + " " + place);
+                }
+            }
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void anExchangeOfTwoValuesChangesIt() {
+        LibTorch.load();
+        try (NDManager manager = NDManager.newBaseManager()) {
+            NDArray first = manager.create(new float[] {1, 2, 3});
+            NDArray second = manager.create(new float[] {2, 1, 3});
+            Assert.assertNotEquals(Checksum.of(first), Checksum.of(second));
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void everyTypeAndShapeIsTaken() {
+        LibTorch.load();
+        try (NDManager manager = NDManager.newBaseManager()) {
+            for (DataType type :
+                    new DataType[] {
+                        DataType.FLOAT16, DataType.FLOAT64, DataType.INT64, DataType.INT32
+                    }) {
+                NDArray zeros = manager.zeros(new Shape(3, 5), type);
+                NDArray ones = manager.ones(new Shape(3, 5), type);
+                Assert.assertNotEquals(Checksum.of(zeros), Checksum.of(ones), type.toString());
+            }
+            Assert.assertEquals(Checksum.of(manager.zeros(new Shape(0, 4))), 0);
+            Checksum.of(manager.ones(new Shape())); // a scalar
+            NDArray matrix = manager.arange(12f).reshape(3, 4);
+            Assert.assertNotEquals(Checksum.of(matrix.transpose()), Checksum.of(matrix));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+package io.djltp.torch;
+
+import io.djltp.collective.ForkedJvm;
+import io.djltp.update.EmbeddingBags;
+
+import org.testng.Assert;
+import org.testng.SkipException;
+import org.testng.annotations.Test;
+
+import java.net.URISyntaxException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+
+/**
+ * Whichever public class a program uses first, the process gets one libtorch, that of DJL. The
+ * first object of the preset that is made before the binding loads another one, and the JVM ends.
+ */
+public class FirstCallTest {
+
+    private static final String PRESET = "org/bytedeco/pytorch/";
+
+    private static ClassFiles classes() throws Exception {
+        return new ClassFiles(folder());
+    }
+
+    private static Path folder() throws URISyntaxException {
+        Path place =
+                Path.of(LibTorch.class.getProtectionDomain().getCodeSource().getLocation().toURI());
+        if (!Files.isDirectory(place)) {
+            throw new SkipException("the classes are in " + place);
+        }
+        return place;
+    }
+
+    /** A JVM for each public class that touches the preset, itself or by what lies behind it. */
+    @Test(timeOut = 300_000)
+    public void everyPublicClassMayBeTheFirst() throws Exception {
+        Set<String> names = classes().publicClassesThatReach(PRESET);
+        Assert.assertTrue(names.contains(EmbeddingBags.class.getName()), "" + names);
+        ExecutorService two = Executors.newFixedThreadPool(2);
+        try {
+            Map<String, Future<ForkedJvm.Result>> results = new TreeMap<>();
+            for (String name : names) {
+                results.put(
+                        name,
+                        two.submit(
+                                () ->
+                                        new ForkedJvm()
+                                                .option("-XX:TieredStopAtLevel=1")
+                                                .option("-XX:+UseSerialGC")
+                                                .run(FirstCallProbe.class, name)));
+            }
+            for (Map.Entry<String, Future<ForkedJvm.Result>> entry : results.entrySet()) {
+                ForkedJvm.Result result = entry.getValue().get();
+                Assert.assertEquals(result.exitCode(), 0, entry.getKey() + ": " + result.output());
+                if (Files.isReadable(Path.of("/proc/self/maps"))) {
+                    Assert.assertTrue(
+                            result.output().endsWith("libraries=2\n"),
+                            entry.getKey() + ": " + result.output());
+                }
+            }
+        } finally {
+            two.shutdown();
+        }
+    }
+
+    /** Public methods open a {@link TorchScope}, which loads libtorch, and make no guards. */
+    @Test
+    public void publicClassesMakeNoGuardsThemselves() throws Exception {
+        for (String guard : new String[] {"NoGradGuard", "Context"}) {
+            Assert.assertEquals(classes().publicClassesThatUse(PRESET + guard), Set.of(), guard);
+        }
+    }
+}
