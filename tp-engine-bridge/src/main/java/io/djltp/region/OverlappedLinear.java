@@ -3,7 +3,6 @@ package io.djltp.region;
 import ai.djl.ndarray.NDArray;
 
 import io.djltp.collective.Work;
-import io.djltp.torch.GradientHook;
 import io.djltp.torch.TensorView;
 
 import org.bytedeco.javacpp.PointerScope;

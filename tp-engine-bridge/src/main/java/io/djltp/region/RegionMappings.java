@@ -7,7 +7,6 @@ import io.djltp.collective.ReduceOp;
 import io.djltp.collective.Work;
 import io.djltp.cut.ShardRange;
 import io.djltp.torch.Autograd;
-import io.djltp.torch.GradientHook;
 import io.djltp.torch.LibTorch;
 import io.djltp.torch.TensorView;
 import io.djltp.torch.TorchScope;

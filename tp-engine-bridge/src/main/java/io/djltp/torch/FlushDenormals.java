@@ -16,6 +16,7 @@ public final class FlushDenormals implements AutoCloseable {
 
     /** Takes small numbers for zero in the calling thread, until it is closed. */
     public FlushDenormals() {
+        LibTorch.load(); // may be the first call of all
         Context.setFlushDenormal(true); // false where the processor cannot
     }
 

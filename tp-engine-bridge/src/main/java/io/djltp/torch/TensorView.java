@@ -64,6 +64,7 @@ public final class TensorView {
      * @return the array
      */
     public static NDArray toArray(Tensor tensor, NDManager manager) {
+        LibTorch.load(); // may be the first call of all
         Tensor owned = new Tensor(tensor);
         long handle = owned.address();
         owned.retainReference(); // not to be freed with the scope of the caller ...

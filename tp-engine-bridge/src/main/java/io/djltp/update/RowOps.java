@@ -2,6 +2,7 @@ package io.djltp.update;
 
 import ai.djl.ndarray.NDArray;
 
+import io.djltp.torch.LibTorch;
 import io.djltp.torch.TensorView;
 import io.djltp.torch.TorchScope;
 
@@ -86,6 +87,7 @@ public final class RowOps {
      * @return the counts, int64 [rows]
      */
     public static Tensor countBefore(Tensor all, Tensor value, Tensor column) {
+        LibTorch.load(); // may be the first call of all
         long count = all.size(0);
         long columns = all.size(1);
         Tensor values = value.unsqueeze(1);

@@ -1,5 +1,7 @@
 package io.djltp.update;
 
+import io.djltp.torch.LibTorch;
+
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
@@ -22,6 +24,7 @@ public final class UnitRows {
      * @return the inverse lengths, [rows]
      */
     public static Tensor inverseLengths(Tensor rows) {
+        LibTorch.load(); // may be the first call of all
         Tensor lengths =
                 torch.linalg_vector_norm(
                         rows, new Scalar(2.0), new long[] {1}, false, new ScalarTypeOptional());
@@ -40,6 +43,7 @@ public final class UnitRows {
      */
     public static void project(
             Tensor gradient, Tensor directions, Tensor inverseLengths, Tensor spare) {
+        LibTorch.load(); // may be the first call of all
         torch.mul_out(spare, gradient, directions);
         Tensor along = spare.sum(1).unsqueeze(1);
         gradient.addcmul_(along, directions, new Scalar(-1.0));

@@ -120,8 +120,7 @@ final class FirstCallProbe {
             return List.of();
         } else if (type == Duration.class) {
             return Duration.ofSeconds(9);
-        } else if (type.getName().startsWith("io.djltp.bridge")
-                || type.getName().startsWith("io.djltp.cut.ShardRange")) {
+        } else if (type.getName().matches("io[.]djltp[.](cut|head|region|torch|update)[.].*")) {
             return make(type, depth - 1);
         }
         return null;

@@ -13,6 +13,7 @@ import java.nio.file.Path;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.TreeSet;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -70,11 +71,14 @@ public class FirstCallTest {
         }
     }
 
-    /** Public methods open a {@link TorchScope}, which loads libtorch, and make no guards. */
+    /** Public methods open a {@link TorchScope}, or another that loads libtorch, for a guard. */
     @Test
     public void publicClassesMakeNoGuardsThemselves() throws Exception {
         for (String guard : new String[] {"NoGradGuard", "Context"}) {
-            Assert.assertEquals(classes().publicClassesThatUse(PRESET + guard), Set.of(), guard);
+            Set<String> users = new TreeSet<>(classes().publicClassesThatUse(PRESET + guard));
+            users.remove("io/djltp/torch/TorchScope");
+            users.remove("io/djltp/torch/FlushDenormals");
+            Assert.assertEquals(users, Set.of(), guard);
         }
     }
 }

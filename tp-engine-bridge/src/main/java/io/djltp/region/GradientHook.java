@@ -1,4 +1,4 @@
-package io.djltp.torch;
+package io.djltp.region;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
@@ -16,7 +16,7 @@ import java.util.function.Consumer;
  * alive.
  */
 @SuppressWarnings("try") // a scope is used by being open
-public final class GradientHook extends TensorTensorHook {
+final class GradientHook extends TensorTensorHook {
 
     private final Consumer<Tensor> change;
     private final boolean ownsGradient;
@@ -30,7 +30,7 @@ public final class GradientHook extends TensorTensorHook {
      * @param ownsGradient whether the gradient is fresh memory that nothing else reads
      * @param failure where the first exception is kept: libtorch passes on nothing but its message
      */
-    public GradientHook(
+    GradientHook(
             Consumer<Tensor> change, boolean ownsGradient, AtomicReference<Throwable> failure) {
         this.change = change;
         this.ownsGradient = ownsGradient;
@@ -61,7 +61,7 @@ public final class GradientHook extends TensorTensorHook {
     }
 
     /** Frees the last gradient that was handed over. */
-    public void release() {
+    void release() {
         if (result != null) {
             result.close();
             result = null;
