@@ -296,7 +296,8 @@ public final class ForwardPass {
             attach(slice, scope);
         }
         layouts.put(slice, layout);
-        cutLayers.add(layer + " (here " + slice.getShape() + " of " + layout.total() + ")");
+        cutLayers.add(
+                layer + " (here " + slice.getShape() + " of " + layout.cut().getLength() + ")");
         return slice;
     }
 

@@ -1,23 +1,23 @@
 package io.djltp.layout;
 
+import io.djltp.cut.Cut;
 import io.djltp.loss.FusedHead;
 
 /**
- * How an array is cut over the ranks of a tensor-parallel group: in balanced ranges of its last
- * axis.
+ * How an array is cut over the ranks of a tensor-parallel group, along its last axis.
  *
- * @param total the length of the last axis over all ranks
+ * @param cut which ranges of the last axis each rank has
  * @param head if not {@code null}, the array is not the slice itself but the features that this
  *     head would compute it from
  */
-public record ShardedLayout(long total, FusedHead head) {
+public record ShardedLayout(Cut cut, FusedHead head) {
 
     /**
      * Creates the layout of a slice that is there.
      *
-     * @param total the length of the last axis over all ranks
+     * @param cut which ranges of the last axis each rank has
      */
-    public ShardedLayout(long total) {
-        this(total, null);
+    public ShardedLayout(Cut cut) {
+        this(cut, null);
     }
 }

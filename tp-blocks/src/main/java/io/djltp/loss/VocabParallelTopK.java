@@ -8,6 +8,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.head.ChunkedEvaluation;
 import io.djltp.head.TopClasses;
@@ -110,7 +111,7 @@ public class VocabParallelTopK {
         ShardRange range =
                 group == null
                         ? new ShardRange(0, classes)
-                        : ShardRange.balanced(classes, group.getRank(), group.getSize());
+                        : Cut.balanced(classes, group.getSize()).getRange(group.getRank());
         try (ChunkedEvaluation slice =
                 new ChunkedEvaluation(group, range, classes, Long.MAX_VALUE, 0, null)) {
             return slice.topK(logits, k, withProbabilities);

@@ -8,6 +8,7 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.rank.ParallelContext;
@@ -52,7 +53,7 @@ final class VocabShard {
         Shape shape = logits.getShape();
         long columns = shape.get(shape.dimension() - 1);
         classes = classes(context, logits);
-        start = group == null ? 0 : ShardRange.balanced(classes, group.getRank(), size()).start();
+        start = group == null ? 0 : Cut.balanced(classes, size()).getRange(group.getRank()).start();
         this.logits = Autograd.detach(logits, manager).reshape(-1, columns);
         this.labels = labels.flatten().toType(DataType.INT64, true);
         this.labels.attach(manager);
@@ -100,7 +101,7 @@ final class VocabShard {
                             + " without optGatherOutput; for gathered logits use DJL's"
                             + " SoftmaxCrossEntropyLoss.");
         }
-        ShardRange range = ShardRange.balanced(layout.total(), group.getRank(), group.getSize());
+        ShardRange range = layout.cut().getRange(group.getRank());
         if (range.length() != columns) {
             throw new IllegalArgumentException(
                     "The logits "
@@ -110,10 +111,10 @@ final class VocabShard {
                             + " should have "
                             + range.length()
                             + " of "
-                            + layout.total()
+                            + layout.cut().getLength()
                             + " classes");
         }
-        return layout.total();
+        return layout.cut().getLength();
     }
 
     /**

@@ -6,6 +6,7 @@ import ai.djl.nn.core.Linear;
 import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Communicator;
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.head.FusedCrossEntropy;
 import io.djltp.head.HeadOptions;
@@ -130,7 +131,7 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
             pass.leave(y, Region.SHARDED, below);
             return pass.enter(mappings.gatherFromRegion(y, units), Region.WHOLE, Region.SHARDED);
         }
-        return pass.enterSlice(y, new ShardedLayout(units), below, describe());
+        return pass.enterSlice(y, new ShardedLayout(outputCut(context)), below, describe());
     }
 
     /** The gradient of a gathered input is reduced where it is scattered. */
@@ -141,6 +142,12 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         NDArray x = context.getMappings(this).copyToRegion(input, true);
         context.getPass().leave(x, Region.SHARDED, Region.WHOLE);
         return x;
+    }
+
+    /** Returns which output features each rank has. */
+    private Cut outputCut(ParallelContext context) {
+        return getShardingStrategy(weight())
+                .cut(weight().getShape(), context.getTensorGroup().getSize());
     }
 
     private String describe() {
@@ -186,7 +193,7 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         }
         FusedHead head = context.getFusedHead(weight(), () -> newHead(context));
         head.setValues(weight, bias);
-        ShardedLayout layout = new ShardedLayout(weight().getShape().get(0), head);
+        ShardedLayout layout = new ShardedLayout(outputCut(context), head);
         // the gradient of a gathered input is reduced where it is scattered
         Region below = gathered ? Region.SHARDED : Region.WHOLE;
         return context.getPass().enterSlice(x, layout, below, describe());
@@ -204,7 +211,7 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
     private FusedHead newHead(ParallelContext context) {
         long units = weight().getShape().get(0);
         Communicator group = context.getTensorGroup();
-        ShardRange own = ShardRange.balanced(units, group.getRank(), group.getSize());
+        ShardRange own = outputCut(context).getRange(group.getRank());
         long budget = fusedMemory > 0 ? fusedMemory : defaultMemory(own.length());
         return new FusedHead(
                 weight(), bias(), new FusedCrossEntropy(group, own, units, budget, 0, head));

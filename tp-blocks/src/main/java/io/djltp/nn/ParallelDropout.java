@@ -13,6 +13,7 @@ import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Communicator;
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.layout.Region;
 import io.djltp.layout.ShardedLayout;
@@ -131,8 +132,8 @@ public final class ParallelDropout extends AbstractBlock {
         if (region == Region.BATCH_CUT) {
             Communicator group = context.getDataGroup();
             ShardRange rows =
-                    ShardRange.balanced(
-                            context.getPass().getGlobalRows(), group.getRank(), group.getSize());
+                    Cut.balanced(context.getPass().getGlobalRows(), group.getSize())
+                            .getRange(group.getRank());
             boolean whole = rows.length() > 0 && input.size() % rows.length() == 0;
             return whole
                     ? DropoutMask.Part.from(rows.start() * (input.size() / rows.length()))
@@ -142,11 +143,11 @@ public final class ParallelDropout extends AbstractBlock {
             return null;
         }
         Communicator group = context.getTensorGroup();
-        ShardRange columns = ShardRange.balanced(layout.total(), group.getRank(), group.getSize());
+        ShardRange columns = layout.cut().getRange(group.getRank());
         Shape shape = input.getShape();
         boolean last = shape.get(shape.dimension() - 1) == columns.length(); // not cut to heads
         return last
-                ? new DropoutMask.Part(columns.start(), columns.length(), layout.total())
+                ? new DropoutMask.Part(columns.start(), columns.length(), layout.cut().getLength())
                 : null;
     }
 

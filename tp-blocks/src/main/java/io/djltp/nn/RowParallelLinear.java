@@ -5,7 +5,7 @@ import ai.djl.nn.Parameter;
 import ai.djl.nn.core.Linear;
 import ai.djl.util.Preconditions;
 
-import io.djltp.cut.ShardRange;
+import io.djltp.cut.Cut;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.ParallelMode;
 import io.djltp.layout.Region;
@@ -77,7 +77,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
             return features;
         }
         int rank = context.getTensorGroup().getRank();
-        return ShardRange.balanced(features, rank, context.getTensorGroup().getSize()).length();
+        return Cut.balanced(features, context.getTensorGroup().getSize()).getRange(rank).length();
     }
 
     /** {@inheritDoc} */

@@ -4,9 +4,9 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 
-import java.util.List;
 import java.util.Objects;
 
 /**
@@ -17,7 +17,7 @@ import java.util.Objects;
  * Megatron-LM and PyTorch call column parallel, and {@link #columnwise()} cuts the input features,
  * which they call row parallel.
  *
- * <p>Ranges are balanced: lengths differ by at most one, see {@link ShardRange}. A strategy may
+ * <p>Ranges are balanced: lengths differ by at most one, see {@link Cut#balanced}. A strategy may
  * give a rank several ranges of the axis, one after another in its shard.
  */
 public abstract class ShardingStrategy {
@@ -83,15 +83,13 @@ public abstract class ShardingStrategy {
     public abstract int axis(Shape shape);
 
     /**
-     * Returns the ranges of the axis that make up a rank's shard, in the order in which they lie in
-     * it.
+     * Returns which ranges of the axis each rank holds.
      *
-     * @param length the length of the axis
-     * @param rank the rank
+     * @param shape the shape of the whole
      * @param size the number of ranks
-     * @return the ranges
+     * @return the cut of the axis
      */
-    public abstract List<ShardRange> ranges(long length, int rank, int size);
+    public abstract Cut cut(Shape shape, int size);
 
     /**
      * Returns the shape of a rank's shard.
@@ -102,10 +100,8 @@ public abstract class ShardingStrategy {
      * @return the shape of the shard
      */
     public Shape shardShape(Shape shape, int rank, int size) {
-        int axis = axis(shape);
         long[] local = shape.getShape().clone();
-        local[axis] =
-                ranges(shape.get(axis), rank, size).stream().mapToLong(ShardRange::length).sum();
+        local[axis(shape)] = cut(shape, size).getShardLength(rank);
         return new Shape(local);
     }
 
@@ -179,7 +175,7 @@ public abstract class ShardingStrategy {
         int axis = axis(whole);
         long endRow = firstRow + rows.getShape().get(0);
         long at = 0; // where the range lies in the shard
-        for (ShardRange range : ranges(whole.get(axis), rank, size)) {
+        for (ShardRange range : cut(whole, size).getRanges(rank)) {
             NDIndex inRows;
             NDIndex inShard;
             if (axis == 0) {
@@ -242,8 +238,8 @@ public abstract class ShardingStrategy {
 
         /** {@inheritDoc} */
         @Override
-        public List<ShardRange> ranges(long length, int rank, int size) {
-            return List.of(ShardRange.balanced(length, rank, size));
+        public Cut cut(Shape shape, int size) {
+            return Cut.balanced(shape.get(axis(shape)), size);
         }
 
         /** {@inheritDoc} */
@@ -282,8 +278,8 @@ public abstract class ShardingStrategy {
 
         /** {@inheritDoc} */
         @Override
-        public List<ShardRange> ranges(long length, int rank, int size) {
-            return List.of(new ShardRange(0, length));
+        public Cut cut(Shape shape, int size) {
+            return Cut.replicated(shape.get(0), size);
         }
 
         /** {@inheritDoc} */

@@ -5,6 +5,7 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
 
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelContext;
@@ -73,7 +74,7 @@ final class BatchPart {
     static ShardRange rows(long rows, ParallelContext context, boolean cut) {
         int ranks = context.getDataGroup().getSize();
         return cut && ranks > 1
-                ? ShardRange.balanced(rows, context.getDataGroup().getRank(), ranks)
+                ? Cut.balanced(rows, ranks).getRange(context.getDataGroup().getRank())
                 : new ShardRange(0, rows);
     }
 

@@ -7,7 +7,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
-import io.djltp.cut.ShardRange;
+import io.djltp.cut.Cut;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region;
 import io.djltp.rank.ParallelContext;
@@ -77,7 +77,8 @@ final class BatchRows {
                     rows,
                     rank ->
                             times
-                                    * ShardRange.balanced(pass.getGlobalRows(), rank, rows.length)
+                                    * Cut.balanced(pass.getGlobalRows(), rows.length)
+                                            .getRange(rank)
                                             .length());
             return rows;
         }

@@ -98,7 +98,9 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
             Shape leading = shape.slice(0, shape.dimension() - 1);
             boolean onDemand = layout.head() != null && !training;
             return ShardedArray.of(
-                    array, leading.add(layout.total()), onDemand ? () -> logits(index) : null);
+                    array,
+                    leading.add(layout.cut().getLength()),
+                    onDemand ? () -> logits(index) : null);
         }
         List<NDArray> arrays = parts.stream().map(part -> part.arrays.get(index)).toList();
         return concatenated(arrays, first.getRegion(index) == Region.BATCH_CUT);
@@ -118,7 +120,8 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                                 NDArray features = Autograd.detach(part.arrays.get(index), scope);
                                 NDArray own = layout.head().logits(features);
                                 NDArray whole =
-                                        context.getMappings().gatherFromRegion(own, layout.total());
+                                        context.getMappings()
+                                                .gatherFromRegion(own, layout.cut().getLength());
                                 whole.attach(manager);
                                 return whole;
                             }

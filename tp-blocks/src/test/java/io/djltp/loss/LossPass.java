@@ -8,6 +8,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.layout.ParallelMode;
 import io.djltp.layout.ShardedLayout;
@@ -70,7 +71,7 @@ final class LossPass {
         int classes = (int) shape.get(axis);
         for (int rank = 0; rank < ranks; rank++) {
             Assert.assertEquals(results.get(rank)[0][0], value, 0, "loss on rank " + rank);
-            ShardRange own = ShardRange.balanced(classes, rank, ranks);
+            ShardRange own = Cut.balanced(classes, ranks).getRange(rank);
             for (int row = 0; row < logits.length / classes; row++) {
                 System.arraycopy(
                         results.get(rank)[1],
@@ -90,7 +91,13 @@ final class LossPass {
             NDArray slice = Ranks.slice(whole, axis, context.getTensorGroup());
             slice.setRequiresGradient(true);
             if (layout && context.getSize() > 1) {
-                context.getPass().setLayout(slice, new ShardedLayout(shape.get(axis)));
+                context.getPass()
+                        .setLayout(
+                                slice,
+                                new ShardedLayout(
+                                        Cut.balanced(
+                                                shape.get(axis),
+                                                context.getTensorGroup().getSize())));
             }
             CollectiveCounts before = context.getCounts();
             NDArray scalar = loss.evaluate(new NDList(labels.create(manager)), new NDList(slice));

@@ -8,6 +8,7 @@ import ai.djl.training.evaluator.Accuracy;
 import ai.djl.training.evaluator.Evaluator;
 import ai.djl.training.evaluator.TopKAccuracy;
 
+import io.djltp.cut.Cut;
 import io.djltp.layout.ParallelMode;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.testing.Ranks;
@@ -181,7 +182,14 @@ public class VocabParallelAccuracyTest {
                                                 manager.create(logits, shape),
                                                 1,
                                                 context.getTensorGroup());
-                                context.getPass().setLayout(slice, new ShardedLayout(shape.get(1)));
+                                context.getPass()
+                                        .setLayout(
+                                                slice,
+                                                new ShardedLayout(
+                                                        Cut.balanced(
+                                                                shape.get(1),
+                                                                context.getTensorGroup()
+                                                                        .getSize())));
                                 NDArray right =
                                         evaluator.evaluate(
                                                 new NDList(manager.create(labels)),

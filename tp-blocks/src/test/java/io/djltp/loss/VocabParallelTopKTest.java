@@ -7,6 +7,7 @@ import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Collective;
+import io.djltp.cut.Cut;
 import io.djltp.head.TopClasses;
 import io.djltp.layout.ParallelMode;
 import io.djltp.layout.ShardedLayout;
@@ -38,7 +39,13 @@ public class VocabParallelTopKTest {
                     try (NDManager manager = NDManager.newBaseManager()) {
                         NDArray whole = TrainingRun.random(manager, 3, 2, 3, CLASSES);
                         NDArray slice = Ranks.slice(whole, 2, context.getTensorGroup());
-                        context.getPass().setLayout(slice, new ShardedLayout(CLASSES));
+                        context.getPass()
+                                .setLayout(
+                                        slice,
+                                        new ShardedLayout(
+                                                Cut.balanced(
+                                                        CLASSES,
+                                                        context.getTensorGroup().getSize())));
                         NDArray rows = whole.reshape(ROWS, CLASSES);
                         for (int k = 1; k <= CLASSES; k++) {
                             long gathers = context.getCounts().get(Collective.ALL_GATHER);
@@ -85,7 +92,13 @@ public class VocabParallelTopKTest {
                         NDArray whole = TrainingRun.random(manager, 3, 4, CLASSES);
                         whole.set(new NDIndex(2, CLASSES - 1), Float.NaN);
                         NDArray slice = Ranks.slice(whole, 1, context.getTensorGroup());
-                        context.getPass().setLayout(slice, new ShardedLayout(CLASSES));
+                        context.getPass()
+                                .setLayout(
+                                        slice,
+                                        new ShardedLayout(
+                                                Cut.balanced(
+                                                        CLASSES,
+                                                        context.getTensorGroup().getSize())));
                         ArithmeticException e =
                                 Assert.expectThrows(
                                         ArithmeticException.class,

@@ -5,6 +5,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelContext;
@@ -52,7 +53,7 @@ public class BatchShardedLayersTest {
                             BatchShardedLayersTest::cutRows,
                             (whole, context) -> Ranks.slice(whole, 1, context.getTensorGroup()));
             for (int rank = 0; rank < ranks; rank++) {
-                ShardRange units = ShardRange.balanced(5, rank, ranks);
+                ShardRange units = Cut.balanced(5, ranks).getRange(rank);
                 assertExact(
                         pass.output(rank),
                         expected.output.get(":, {}:{}", units.start(), units.end()));
@@ -85,7 +86,7 @@ public class BatchShardedLayersTest {
                             BatchShardedLayersTest::cutRows);
             NDArray bias = manager.zeros(new Shape(5));
             for (int rank = 0; rank < ranks; rank++) {
-                ShardRange features = ShardRange.balanced(4, rank, ranks);
+                ShardRange features = Cut.balanced(4, ranks).getRange(rank);
                 assertExact(pass.output(rank), rows(expected.output, rank, ranks));
                 assertExact(
                         pass.inputGradient(rank),
@@ -167,7 +168,7 @@ public class BatchShardedLayersTest {
     }
 
     private static NDArray rows(NDArray whole, int rank, int ranks) {
-        ShardRange rows = ShardRange.balanced(ROWS, rank, ranks);
+        ShardRange rows = Cut.balanced(ROWS, ranks).getRange(rank);
         return whole.get("{}:{}", rows.start(), rows.end());
     }
 

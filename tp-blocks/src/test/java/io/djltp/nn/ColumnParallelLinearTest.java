@@ -6,6 +6,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.layout.ParallelMode;
 import io.djltp.testing.ArrayAssert;
@@ -56,7 +57,7 @@ public class ColumnParallelLinearTest {
             LayerPass pass = goldenPass(manager, type, ranks, layer, true);
             NDArray whole = manager.create(OUTPUT, new Shape(2, 4));
             for (int rank = 0; rank < ranks; rank++) {
-                ShardRange range = ShardRange.balanced(4, rank, ranks);
+                ShardRange range = Cut.balanced(4, ranks).getRange(rank);
                 NDArray slice = whole.get(":, {}:{}", range.start(), range.end());
                 ArrayAssert.assertExact(
                         pass.output(rank),
@@ -113,7 +114,7 @@ public class ColumnParallelLinearTest {
             LayerPass deep = pass(ranks, layer, input, gradient);
             LayerPass flat = pass(ranks, layer, input.reshape(15, 7), gradient.reshape(15, 10));
             for (int rank = 0; rank < ranks; rank++) {
-                long own = ShardRange.balanced(10, rank, ranks).length();
+                long own = Cut.balanced(10, ranks).getRange(rank).length();
                 Assert.assertEquals(deep.output(rank).getShape(), new Shape(3, 5, own));
                 // the same products in the same order: the same bits
                 assertSame(deep.output(rank), flat.output(rank));

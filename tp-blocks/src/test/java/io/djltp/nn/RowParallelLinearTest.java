@@ -6,6 +6,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelContext;
@@ -61,7 +62,7 @@ public class RowParallelLinearTest {
                 String who = " of rank " + rank;
                 ArrayAssert.assertExact(pass.output(rank), OUTPUT, new Shape(2, 3), "output" + who);
                 Assert.assertEquals(pass.output(rank).getDataType(), type);
-                ShardRange own = ShardRange.balanced(4, rank, ranks);
+                ShardRange own = Cut.balanced(4, ranks).getRange(rank);
                 NDArray slice = whole.get(":, {}:{}", own.start(), own.end());
                 // a whole input gets the whole gradient
                 ArrayAssert.assertExact(
@@ -109,7 +110,7 @@ public class RowParallelLinearTest {
             LayerPass flat = pass(ranks, layer, input.reshape(15, 7), gradient.reshape(15, 10));
             for (int rank = 0; rank < ranks; rank++) {
                 Assert.assertEquals(deep.output(rank).getShape(), new Shape(3, 5, 10));
-                long own = ShardRange.balanced(7, rank, ranks).length();
+                long own = Cut.balanced(7, ranks).getRange(rank).length();
                 Assert.assertEquals(deep.inputGradient(rank).getShape(), new Shape(3, 5, own));
                 // the same products in the same order: the same bits
                 assertSame(deep.output(rank), flat.output(rank));

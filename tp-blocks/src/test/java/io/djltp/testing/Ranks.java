@@ -4,6 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.index.NDIndex;
 
 import io.djltp.collective.Communicator;
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
@@ -52,7 +53,7 @@ public final class Ranks {
      */
     public static NDArray slice(NDArray whole, int axis, Communicator group) {
         ShardRange range =
-                ShardRange.balanced(whole.getShape().get(axis), group.getRank(), group.getSize());
+                Cut.balanced(whole.getShape().get(axis), group.getSize()).getRange(group.getRank());
         NDIndex index = new NDIndex();
         for (int i = 0; i < axis; i++) {
             index = index.addAllDim();

@@ -20,6 +20,7 @@ import ai.djl.training.initializer.UniformInitializer;
 import ai.djl.training.initializer.XavierInitializer;
 import ai.djl.training.loss.Loss;
 
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
@@ -162,7 +163,7 @@ public class InitializationTest {
                         .get("weight");
         for (int rank = 0; rank < trainer.getRanks().size(); rank++) {
             var group = trainer.getRanks().getContext(rank).getTensorGroup();
-            ShardRange own = ShardRange.balanced(units, group.getRank(), group.getSize());
+            ShardRange own = Cut.balanced(units, group.getSize()).getRange(group.getRank());
             ArrayAssert.assertExact(
                     trainer.getParameterStore(rank).getValue(weight, Device.cpu(), true),
                     Arrays.copyOfRange(

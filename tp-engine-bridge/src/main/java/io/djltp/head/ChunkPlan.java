@@ -1,5 +1,6 @@
 package io.djltp.head;
 
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 
 /**
@@ -68,7 +69,7 @@ record ChunkPlan(long rows, ShardRange range, long chunk, int count, int kept) {
         int count = (int) Math.max(1, Math.min(Math.min(lanes, budget / bytes), chunks));
         ChunkPlan[] plans = new ChunkPlan[count];
         for (int lane = 0; lane < count; lane++) {
-            ShardRange range = ShardRange.balanced(classes, lane, count);
+            ShardRange range = Cut.balanced(classes, count).getRange(lane);
             plans[lane] = of(rows, range, chunk, budget / bytes / count);
         }
         return plans;

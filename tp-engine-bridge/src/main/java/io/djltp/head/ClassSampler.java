@@ -1,5 +1,6 @@
 package io.djltp.head;
 
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 
 import org.slf4j.Logger;
@@ -69,7 +70,7 @@ final class ClassSampler {
                             + ". The least share is "
                             + leastShare(fewest, least));
         }
-        classes = Math.toIntExact(ShardRange.balanced(total, rank, ranks).length());
+        classes = Math.toIntExact(Cut.balanced(total, ranks).getRange(rank).length());
         drawn = new BitSet(classes);
     }
 
@@ -99,7 +100,7 @@ final class ClassSampler {
         long sum = 0;
         int next = 0;
         for (int i = 0; i < ranks; i++) {
-            ShardRange range = ShardRange.balanced(total, i, ranks);
+            ShardRange range = Cut.balanced(total, ranks).getRange(i);
             int first = next;
             while (next < distinct.length && distinct[next] < range.end()) {
                 next++;

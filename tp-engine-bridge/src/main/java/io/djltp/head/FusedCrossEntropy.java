@@ -4,6 +4,7 @@ import ai.djl.ndarray.NDArray;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.TensorView;
@@ -103,7 +104,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
     private ClassSampler newSampler() {
         int rank = group == null ? 0 : group.getRank();
         int ranks = group == null ? 1 : group.getSize();
-        if (!range.equals(ShardRange.balanced(total, rank, ranks))) {
+        if (!range.equals(Cut.balanced(total, ranks).getRange(rank))) {
             throw new IllegalArgumentException(
                     "Classes are drawn of balanced ranges, not " + range);
         }

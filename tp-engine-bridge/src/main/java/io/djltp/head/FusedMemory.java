@@ -1,6 +1,6 @@
 package io.djltp.head;
 
-import io.djltp.cut.ShardRange;
+import io.djltp.cut.Cut;
 
 import org.bytedeco.pytorch.Tensor;
 
@@ -43,7 +43,7 @@ final class FusedMemory implements AutoCloseable {
     /** Sets how many classes are computed with, not more than those of the first plans. */
     void setClasses(long classes) {
         for (int i = 0; i < lanes.size(); i++) {
-            lanes.get(i).setClasses(ShardRange.balanced(classes, i, lanes.size()));
+            lanes.get(i).setClasses(Cut.balanced(classes, lanes.size()).getRange(i));
         }
     }
 

@@ -1,6 +1,7 @@
 package io.djltp.head;
 
 import io.djltp.collective.Communicator;
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.torch.TensorView;
 
@@ -46,14 +47,14 @@ final class TopKGather {
         long[] counts = new long[size];
         long sum = 0;
         for (int rank = 0; rank < size; rank++) {
-            counts[rank] = rows * width(ShardRange.balanced(total, rank, size).length());
+            counts[rank] = rows * width(Cut.balanced(total, size).getRange(rank).length());
             sum += counts[rank];
         }
         Tensor all = torch.empty(new long[] {sum}, packed.options(), new MemoryFormatOptional());
         group.allGather(TensorView.of(packed), TensorView.of(all), counts).await();
         long start = 0;
         for (int rank = 0; rank < size; rank++) {
-            long width = width(ShardRange.balanced(total, rank, size).length());
+            long width = width(Cut.balanced(total, size).getRange(rank).length());
             parts[rank] = all.narrow(0, start, counts[rank]).view(rows, width);
             start += counts[rank];
         }

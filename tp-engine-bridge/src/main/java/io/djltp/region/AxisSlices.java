@@ -4,6 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.torch.TensorView;
 
@@ -56,14 +57,14 @@ final class AxisSlices {
         long slice = total == 0 ? 0 : whole.numel() / total; // elements of one index of the axis
         long[] shares = new long[communicator.getSize()];
         for (int i = 0; i < shares.length; i++) {
-            shares[i] = slice * ShardRange.balanced(total, i, shares.length).length();
+            shares[i] = slice * Cut.balanced(total, shares.length).getRange(i).length();
         }
         return shares;
     }
 
     /** The own range of an axis. */
     ShardRange range(long total) {
-        return ShardRange.balanced(total, communicator.getRank(), communicator.getSize());
+        return Cut.balanced(total, communicator.getSize()).getRange(communicator.getRank());
     }
 
     /** Refuses a slice that is not as long as the own range. */

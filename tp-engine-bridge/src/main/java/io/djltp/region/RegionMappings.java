@@ -5,6 +5,7 @@ import ai.djl.ndarray.NDArray;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.Work;
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.LibTorch;
@@ -404,7 +405,7 @@ public final class RegionMappings implements AutoCloseable {
         issue().allGather(TensorView.of(mine), TensorView.of(all), shares).await();
         long start = 0;
         for (int i = 0; i < shares.length; i++) {
-            ShardRange range = ShardRange.balanced(total, i, shares.length);
+            ShardRange range = Cut.balanced(total, shares.length).getRange(i);
             if (i != communicator.getRank() && shares[i] > 0) {
                 Tensor place = target.narrow(axis, range.start(), range.length());
                 place.copy_(all.narrow(0, start, shares[i]).view(place.sizes()));

@@ -9,6 +9,7 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.RankThreads;
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.update.RowOps;
 
@@ -36,7 +37,7 @@ public class ChunkedEvaluationTest {
     }
 
     private static ShardRange range(Communicator group, long classes) {
-        return ShardRange.balanced(classes, group.getRank(), group.getSize());
+        return Cut.balanced(classes, group.getSize()).getRange(group.getRank());
     }
 
     private static NDArray rows(NDArray whole, Communicator group) {

@@ -9,6 +9,7 @@ import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.RankThreads;
 import io.djltp.collective.ReduceOp;
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.TensorView;
@@ -63,7 +64,7 @@ public class FusedCrossEntropyTest {
                 ranks,
                 (group, manager) -> {
                     Autograd.setThreads(lanes);
-                    ShardRange range = ShardRange.balanced(CLASSES, group.getRank(), ranks);
+                    ShardRange range = Cut.balanced(CLASSES, ranks).getRange(group.getRank());
                     NDArray x = manager.create(reference.x, new Shape(ROWS, FEATURES));
                     NDArray w = slice(manager, reference.weight, range);
                     NDArray b = manager.create(reference.bias).get(index(range)).duplicate();
@@ -140,7 +141,7 @@ public class FusedCrossEntropyTest {
             RankThreads.run(
                     ranks,
                     (group, manager) -> {
-                        ShardRange range = ShardRange.balanced(4, group.getRank(), ranks);
+                        ShardRange range = Cut.balanced(4, ranks).getRange(group.getRank());
                         NDArray x = manager.ones(new Shape(1, 1));
                         NDArray w = manager.arange(4f).reshape(4, 1).get(index(range)).duplicate();
                         NDArray before = w.duplicate();
@@ -165,7 +166,7 @@ public class FusedCrossEntropyTest {
         RankThreads.run(
                 4,
                 (group, manager) -> {
-                    ShardRange range = ShardRange.balanced(128, group.getRank(), 4);
+                    ShardRange range = Cut.balanced(128, 4).getRange(group.getRank());
                     NDArray x = manager.ones(new Shape(1, 1));
                     NDArray w = manager.arange(32f).mod(8).reshape(32, 1);
                     try (FusedCrossEntropy fused =

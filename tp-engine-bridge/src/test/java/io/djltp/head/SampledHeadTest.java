@@ -8,6 +8,7 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.RankThreads;
 import io.djltp.collective.ReduceOp;
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.update.ReferenceUpdate;
 import io.djltp.update.WeightUpdate;
@@ -67,7 +68,7 @@ public class SampledHeadTest {
         RankThreads.run(
                 ranks,
                 (group, manager) -> {
-                    ShardRange range = ShardRange.balanced(CLASSES, group.getRank(), ranks);
+                    ShardRange range = Cut.balanced(CLASSES, ranks).getRange(group.getRank());
                     NDArray w = slice(manager, reference.weight, range, FEATURES);
                     NDArray b = slice(manager, reference.bias, range, 1).flatten();
                     NDArray biasGradient = manager.ones(b.getShape());
@@ -114,7 +115,7 @@ public class SampledHeadTest {
         }
         IntStream.Builder all = IntStream.builder();
         for (int rank = 0; rank < ranks; rank++) {
-            ShardRange range = ShardRange.balanced(CLASSES, rank, ranks);
+            ShardRange range = Cut.balanced(CLASSES, ranks).getRange(rank);
             long[] own =
                     Arrays.stream(reference.labels)
                             .filter(l -> l != options.ignoreIndex())
@@ -184,7 +185,7 @@ public class SampledHeadTest {
             RankThreads.run(
                     ranks,
                     (group, manager) -> {
-                        ShardRange range = ShardRange.balanced(CLASSES, group.getRank(), size);
+                        ShardRange range = Cut.balanced(CLASSES, size).getRange(group.getRank());
                         NDArray w = slice(manager, steps.get(0).weight, range, FEATURES);
                         HeadOptions head = new HeadOptions(share, SEED, margin);
                         try (WeightUpdate update = kind.update(settings);
@@ -282,7 +283,7 @@ public class SampledHeadTest {
             RankThreads.run(
                     ranks,
                     (group, manager) -> {
-                        ShardRange range = ShardRange.balanced(2, group.getRank(), ranks);
+                        ShardRange range = Cut.balanced(2, ranks).getRange(group.getRank());
                         NDArray w = manager.create(new float[] {2, 0, 0, 5}, new Shape(2, 2));
                         w = w.get(new NDIndex().addSliceDim(range.start(), range.end()));
                         w = w.duplicate();

@@ -8,6 +8,7 @@ import ai.djl.training.GradientCollector;
 
 import io.djltp.collective.RankThreads;
 import io.djltp.collective.ReduceOp;
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.TensorView;
@@ -328,7 +329,7 @@ public class SmoothedHeadTest {
                             continue;
                         }
                         int classes = c.reference.classes;
-                        ShardRange range = ShardRange.balanced(classes, group.getRank(), ranks);
+                        ShardRange range = Cut.balanced(classes, ranks).getRange(group.getRank());
                         Autograd.setThreads(c.lanes);
                         try (NDManager scope = manager.newSubManager();
                                 FusedCrossEntropy head =

@@ -5,6 +5,7 @@ import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.torch.TensorView;
 
@@ -192,7 +193,8 @@ enum Mapping {
 
     private Shape sliceShape(Shape whole, int rank, int size) {
         long[] dimensions = whole.getShape().clone();
-        dimensions[axis(whole)] = ShardRange.balanced(dimensions[axis(whole)], rank, size).length();
+        dimensions[axis(whole)] =
+                Cut.balanced(dimensions[axis(whole)], size).getRange(rank).length();
         return new Shape(dimensions);
     }
 
@@ -211,7 +213,7 @@ enum Mapping {
     /** Returns a rank's slice of an axis. */
     static NDArray slice(NDArray whole, int axis, int rank, int size) {
         int positive = Math.floorMod(axis, whole.getShape().dimension());
-        ShardRange range = ShardRange.balanced(whole.getShape().get(positive), rank, size);
+        ShardRange range = Cut.balanced(whole.getShape().get(positive), size).getRange(rank);
         try (PointerScope scope = new PointerScope()) {
             return TensorView.toArray(
                     TensorView.of(whole)

@@ -7,6 +7,7 @@ import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.GroupFailure;
 import io.djltp.collective.Work;
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 
 import org.bytedeco.javacpp.PointerScope;
@@ -121,7 +122,7 @@ public final class LocalCommunicator extends AbstractCommunicator {
 
     private void allReduce(CollectiveCall call, CollectiveCall[] calls) {
         Tensor[] all = flatInputs(calls);
-        ShardRange own = ShardRange.balanced(call.getInput().size(), getRank(), getSize());
+        ShardRange own = Cut.balanced(call.getInput().size(), getSize()).getRange(getRank());
         reduction.reduce(all, own.start(), own.length(), call.getOp(), all, own.start());
     }
 

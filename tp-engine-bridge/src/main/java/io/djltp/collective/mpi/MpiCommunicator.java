@@ -9,6 +9,7 @@ import io.djltp.collective.GroupFailure;
 import io.djltp.collective.QueuedCommunicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.local.BlockReduction;
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.torch.TensorView;
 
@@ -211,8 +212,8 @@ public final class MpiCommunicator extends QueuedCommunicator {
             reduction.reduce(rows(all, size), 0, size, call.getOp(), new Tensor[] {tensor}, 0);
         } else {
             long[] shares = new long[getSize()];
-            Arrays.setAll(shares, i -> ShardRange.balanced(size, i, getSize()).length());
-            ShardRange own = ShardRange.balanced(size, getRank(), getSize());
+            Arrays.setAll(shares, i -> Cut.balanced(size, getSize()).getRange(i).length());
+            ShardRange own = Cut.balanced(size, getSize()).getRange(getRank());
             reduce(call, tensor, tensor.narrow(0, own.start(), own.length()), shares);
             transfers.allGather(address, shares);
         }

@@ -6,6 +6,7 @@ import io.djltp.collective.Communicator;
 import io.djltp.collective.GroupFailure;
 import io.djltp.collective.QueuedCommunicator;
 import io.djltp.collective.local.BlockReduction;
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 
 import org.bytedeco.pytorch.Tensor;
@@ -218,7 +219,7 @@ public final class TcpCommunicator extends QueuedCommunicator {
     }
 
     private ShardRange range(long size, int index) {
-        return ShardRange.balanced(size, index, getSize());
+        return Cut.balanced(size, getSize()).getRange(index);
     }
 
     private static ShardRange[] ranges(long[] shares) {

@@ -1,0 +1,114 @@
+package io.djltp.cut;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.List;
+import java.util.SplittableRandom;
+
+/** Ranges are balanced, contiguous, disjoint and cover the axis. */
+public class CutTest {
+
+    /** Returns cases worked out by hand. */
+    @DataProvider
+    public static Object[][] cases() {
+        return new Object[][] {
+            {10, new long[] {4, 3, 3}},
+            {10, new long[] {3, 3, 2, 2}},
+            {257, new long[] {65, 64, 64, 64}},
+            {151_674, new long[] {37_919, 37_919, 37_918, 37_918}},
+            {3, new long[] {1, 1, 1, 0}},
+            {0, new long[] {0, 0}},
+            {7, new long[] {7}},
+        };
+    }
+
+    @Test(dataProvider = "cases")
+    public void theFirstRanksGetOneMore(long total, long[] lengths) {
+        Cut cut = Cut.balanced(total, lengths.length);
+        long start = 0;
+        for (int rank = 0; rank < lengths.length; rank++) {
+            ShardRange range = cut.getRange(rank);
+            Assert.assertEquals(range, new ShardRange(start, lengths[rank]));
+            start += lengths[rank];
+            Assert.assertEquals(range.end(), start);
+        }
+        Assert.assertEquals(start, total);
+    }
+
+    @Test
+    public void anyRangesCoverTheAxisWithoutGaps() {
+        SplittableRandom random = new SplittableRandom(42);
+        for (int i = 0; i < 10_000; i++) {
+            // small and beyond 32 bits, with more ranks than elements among them
+            long total = random.nextLong(1L << random.nextInt(1, 50));
+            int size = random.nextInt(1, 1 << random.nextInt(1, 9));
+            Cut cut = Cut.balanced(total, size);
+            long end = 0;
+            for (int rank = 0; rank < size; rank++) {
+                ShardRange range = cut.getRange(rank);
+                Assert.assertEquals(range.start(), end);
+                long least = total / size;
+                long most = least + (total % size == 0 ? 0 : 1);
+                Assert.assertTrue(range.length() == least || range.length() == most);
+                // never more than the rank before
+                Assert.assertTrue(rank == 0 || range.length() <= cut.getRange(rank - 1).length());
+                end = range.end();
+            }
+            Assert.assertEquals(end, total);
+        }
+    }
+
+    @Test
+    public void impossibleCutsAreRefused() {
+        assertRefused("An axis of length -1 cannot be cut over 2 ranks", () -> Cut.balanced(-1, 2));
+        assertRefused("An axis of length 10 cannot be cut over 0 ranks", () -> Cut.balanced(10, 0));
+        assertRefused(
+                "The element 4 of an axis of length 6 is on no rank of the cut"
+                        + " [[ShardRange[start=0, length=4]], [ShardRange[start=5, length=1]]]",
+                () -> Cut.of(6, 2, rank -> List.of(new ShardRange(5L * rank, rank == 0 ? 4 : 1))));
+        assertRefused(
+                "Rank 0 of a cut of an axis of length 6 has the ranges [ShardRange[start=0,"
+                        + " length=4], ShardRange[start=3, length=3]], which overlap or are not on"
+                        + " the axis",
+                () -> Cut.of(6, 1, rank -> List.of(new ShardRange(3, 3), new ShardRange(0, 4))));
+    }
+
+    private static void assertRefused(String message, Assert.ThrowingRunnable cut) {
+        Assert.assertEquals(
+                Assert.expectThrows(IllegalArgumentException.class, cut).getMessage(), message);
+    }
+
+    @Test
+    public void aRankMayHoldSeveralRanges() {
+        // the query, key and value rows of one head each, of two stacked over two ranks
+        Cut cut =
+                Cut.of(
+                        12,
+                        2,
+                        rank ->
+                                List.of(
+                                        new ShardRange(2L * rank, 2),
+                                        new ShardRange(4 + 2L * rank, 2),
+                                        new ShardRange(8 + 2L * rank, 2)));
+        Assert.assertEquals(cut.getShardLengths(), new long[] {6, 6});
+        Assert.assertFalse(cut.isConsecutive());
+        Assert.assertTrue(cut.isPartition());
+        Assert.assertEquals(cut.getReplicas(1), new int[] {1});
+        Assert.assertThrows(IllegalStateException.class, () -> cut.getRange(0));
+    }
+
+    @Test
+    public void aRangeMayBeOnSeveralRanks() {
+        // two key heads over four ranks
+        Cut cut = Cut.of(6, 4, rank -> List.of(new ShardRange(3L * (rank / 2), 3)));
+        Assert.assertFalse(cut.isPartition());
+        Assert.assertFalse(cut.isConsecutive());
+        Assert.assertEquals(cut.getReplicas(3), new int[] {2, 3});
+        Assert.assertEquals(Cut.replicated(6, 3).getReplicas(0), new int[] {0, 1, 2});
+        Assert.assertEquals(Cut.balanced(5, 2), Cut.ofLengths(3, 2));
+        Assert.assertNotEquals(Cut.balanced(5, 2), Cut.ofLengths(2, 3));
+        Assert.assertTrue(Cut.ofLengths(2, 3).isConsecutive());
+    }
+}
