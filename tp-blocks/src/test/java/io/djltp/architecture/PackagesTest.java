@@ -1,0 +1,121 @@
+package io.djltp.architecture;
+
+import static com.tngtech.archunit.lang.syntax.ArchRuleDefinition.noClasses;
+import static com.tngtech.archunit.library.dependencies.SlicesRuleDefinition.slices;
+
+import com.tngtech.archunit.core.domain.JavaClasses;
+import com.tngtech.archunit.core.importer.ClassFileImporter;
+import com.tngtech.archunit.core.importer.ImportOption;
+import com.tngtech.archunit.library.GeneralCodingRules;
+
+import org.testng.Assert;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.List;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+
+/** Dependencies between packages point down, without circles. */
+public class PackagesTest {
+
+    private static final String ROOT = "io.djltp.";
+
+    /** The packages of both modules of the library, from the lowest to the highest. */
+    private static final List<String> BRIDGE =
+            List.of(
+                    "cut",
+                    "torch",
+                    "collective",
+                    "collective.local",
+                    "collective.tcp",
+                    "collective.mpi",
+                    "collective.nccl",
+                    "region",
+                    "update",
+                    "head",
+                    "job",
+                    "launch");
+
+    private static final List<String> BLOCKS =
+            List.of(
+                    "layout",
+                    "rank",
+                    "sharding",
+                    "parameters",
+                    "optimizer",
+                    "loss",
+                    "nn",
+                    "search",
+                    "gradient",
+                    "training");
+
+    private JavaClasses classes;
+
+    @BeforeClass
+    public void readClasses() {
+        classes =
+                new ClassFileImporter()
+                        .withImportOption(ImportOption.Predefined.DO_NOT_INCLUDE_TESTS)
+                        .importPackages("io.djltp");
+    }
+
+    @DataProvider
+    public static Object[][] packages() {
+        return Stream.concat(BRIDGE.stream(), BLOCKS.stream())
+                .map(name -> new Object[] {name})
+                .toArray(Object[][]::new);
+    }
+
+    @Test
+    public void everyPackageHasItsPlace() {
+        Set<String> found =
+                classes.stream()
+                        .map(type -> type.getPackageName().substring(ROOT.length()))
+                        .collect(Collectors.toCollection(TreeSet::new));
+        Set<String> known = new TreeSet<>(BRIDGE);
+        known.addAll(BLOCKS);
+        Assert.assertEquals(found, known);
+    }
+
+    @Test(dataProvider = "packages")
+    public void aPackageDependsOnLowerOnesOnly(String name) {
+        List<String> order = Stream.concat(BRIDGE.stream(), BLOCKS.stream()).toList();
+        String[] above =
+                order.subList(order.indexOf(name) + 1, order.size()).stream()
+                        .map(each -> ROOT + each)
+                        .toArray(String[]::new);
+        noClasses()
+                .that()
+                .resideInAPackage(ROOT + name)
+                .should()
+                .dependOnClassesThat()
+                .resideInAnyPackage(above)
+                .check(classes);
+    }
+
+    @Test
+    public void thereAreNoCircles() {
+        slices().matching("io.djltp.(**)").should().beFreeOfCycles().check(classes);
+    }
+
+    /** The engine of DJL and the presets of JavaCPP are the bridge's affair. */
+    @Test
+    public void onlyTheBridgeTouchesTheEngine() {
+        noClasses()
+                .that()
+                .resideInAnyPackage(BLOCKS.stream().map(ROOT::concat).toArray(String[]::new))
+                .should()
+                .dependOnClassesThat()
+                .resideInAnyPackage("ai.djl.pytorch..", "org.bytedeco..", "com.sun.jna..")
+                .check(classes);
+    }
+
+    @Test
+    public void theLibraryDoesNotPrint() {
+        GeneralCodingRules.NO_CLASSES_SHOULD_ACCESS_STANDARD_STREAMS.check(classes);
+    }
+}
