@@ -62,7 +62,9 @@ public abstract class AbstractCommunicator implements Communicator {
         failure = parent.failure;
         recorder = parent.recorder;
         issuer = parent.issuer;
-        name = (parent.name.isEmpty() ? "" : parent.name + ", ") + "part " + color;
+        // the number tells groups of the same ranks apart
+        String part = "part " + color + " of split #" + parent.sequence;
+        name = (parent.name.isEmpty() ? "" : parent.name + ", ") + part;
     }
 
     /**

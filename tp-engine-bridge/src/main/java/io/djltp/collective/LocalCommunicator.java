@@ -7,6 +7,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
  * The {@code local} backend: ranks that are threads of one JVM and share its memory.
@@ -24,6 +25,7 @@ public final class LocalCommunicator extends AbstractCommunicator {
 
     private final LocalRendezvous rendezvous;
     private final BlockReduction reduction = new BlockReduction();
+    private final AtomicBoolean closed = new AtomicBoolean();
 
     private LocalCommunicator(LocalRendezvous rendezvous, int rank) {
         super(rank, rendezvous.size(), rendezvous.getFailure());
@@ -183,6 +185,9 @@ public final class LocalCommunicator extends AbstractCommunicator {
     /** {@inheritDoc} */
     @Override
     public void close() {
-        reduction.close();
+        if (closed.compareAndSet(false, true)) {
+            reduction.close();
+            rendezvous.close();
+        }
     }
 }

@@ -31,12 +31,14 @@ final class LocalRendezvous {
     private final GroupFailure failure;
     private final Map<Integer, LocalRendezvous> parts = new HashMap<>(); // of the present split
     private final int[][] places; // color and key of each rank in the present split
+    private final Runnable wake = this::wake;
+    private int closed; // ranks that do not come any more
 
     LocalRendezvous(int size, Duration timeout, GroupFailure failure) {
         this.failure = failure;
         timeoutNanos = timeout.toNanos();
         places = new int[size][];
-        failure.onSet(this::wake);
+        failure.onSet(wake);
         calls = new CollectiveCall[size];
         here = new boolean[size];
     }
@@ -173,6 +175,18 @@ final class LocalRendezvous {
 
     void fail(CollectiveException cause) {
         failure.set(cause);
+    }
+
+    /** Lets go of the group's failure, which lives longer, when the last rank has closed. */
+    void close() {
+        lock.lock();
+        try {
+            if (++closed == calls.length) {
+                failure.forget(wake);
+            }
+        } finally {
+            lock.unlock();
+        }
     }
 
     private void wake() {

@@ -29,6 +29,11 @@ import java.util.List;
  * barrier. Where a GPU reaches ordinary host memory, as on Grace Hopper, tensors of the CPU may
  * take part too: then {@link Work#await()} blocks until the operation is done.
  *
+ * <p>A group and the parts that it was split into have a communicator of NCCL each, and one stream:
+ * kernels of two communicators that ran at once could each hold what the other waits for. They run
+ * in the order of the rank's calls instead, which must fit those of the other ranks, see {@link
+ * Communicator#split}.
+ *
  * <p>NCCL computes 16-bit sums in steps that are rounded each, in an order of its own, and its MAX
  * and MIN may drop what is not a number. It does not compare what the ranks call: ranks that
  * disagree end in a time-out at best. {@code NCCL_CHECK_MODE=DEBUG_GLOBAL} makes it look.

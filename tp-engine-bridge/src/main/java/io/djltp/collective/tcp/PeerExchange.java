@@ -181,13 +181,19 @@ final class PeerExchange implements AutoCloseable {
         }
 
         private void await() throws IOException {
+            int[] interests = new int[peers.length]; // none in peers outside the group
             for (int i = 0; i < messages.length; i++) {
                 if (messages[i] != null) {
                     int interest = messages[i].isSent() ? 0 : SelectionKey.OP_WRITE;
                     interest |= messages[i].isReceived() ? 0 : SelectionKey.OP_READ;
-                    SelectionKey key = peers[members[i]].keyFor(selector);
-                    if (key.interestOps() != interest) {
-                        key.interestOps(interest);
+                    interests[members[i]] = interest;
+                }
+            }
+            for (int peer = 0; peer < peers.length; peer++) {
+                if (peer != rank) {
+                    SelectionKey key = peers[peer].keyFor(selector);
+                    if (key.interestOps() != interests[peer]) {
+                        key.interestOps(interests[peer]);
                     }
                 }
             }

@@ -37,9 +37,9 @@ public final class TcpCommunicator extends QueuedCommunicator {
     private final PeerExchange exchange;
     private final int[] members; // the ranks of this group, as the connections are numbered
     private final Staging staging;
-    private final BlockReduction reduction = new BlockReduction();
+    private final BlockReduction reduction;
     private final UnaryOperator<CollectiveException> explanation;
-    private final boolean whole; // not a part of another group
+    private final boolean ownsConnections; // and is not a part of another group
 
     /**
      * Creates a rank's end of the group of all ranks.
@@ -65,7 +65,8 @@ public final class TcpCommunicator extends QueuedCommunicator {
         members = new int[peers.length];
         Arrays.setAll(members, i -> i);
         staging = new Staging();
-        whole = true;
+        reduction = new BlockReduction();
+        ownsConnections = true;
         failure.onSet(
                 () -> {
                     exchange.wakeUp();
@@ -79,7 +80,8 @@ public final class TcpCommunicator extends QueuedCommunicator {
         explanation = parent.explanation;
         exchange = parent.exchange;
         staging = parent.staging;
-        whole = false;
+        reduction = parent.reduction;
+        ownsConnections = false;
     }
 
     /** {@inheritDoc} */
@@ -247,11 +249,8 @@ public final class TcpCommunicator extends QueuedCommunicator {
     @Override
     public void close() {
         super.close();
-        if (!isIdle()) {
-            return; // what is in use is not freed
-        }
-        reduction.close();
-        if (whole) {
+        if (ownsConnections && isIdle()) { // what is in use is not freed
+            reduction.close();
             staging.close();
             exchange.close();
         }
