@@ -18,6 +18,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Optional;
 
 /**
  * The {@code nccl} backend: ranks with a GPU each, in one process or in many.
@@ -80,6 +81,17 @@ public final class NcclCommunicator extends AbstractCommunicator {
     }
 
     /**
+     * Says why {@link #create} would refuse the ranks of this process. Never throws.
+     *
+     * @param firstRank the first rank of this process; the others follow
+     * @param devices the device of each rank of this process
+     * @return the reason, or nothing if NCCL and a GPU for each rank are there
+     */
+    public static Optional<String> whyNot(int firstRank, List<Device> devices) {
+        return NcclLibrary.whyNot().or(() -> new GpuAssignment(firstRank, devices).whyNot());
+    }
+
+    /**
      * Creates the communicators of this process's ranks, and waits until all ranks of the group
      * have come.
      *
@@ -97,7 +109,7 @@ public final class NcclCommunicator extends AbstractCommunicator {
         checkRanks(uniqueId, size, firstRank, devices.size(), timeout);
         LibTorch.load();
         NcclLibrary.load();
-        int[] gpus = GpuAssignment.assign(firstRank, devices, NcclLibrary.deviceCount());
+        int[] gpus = new GpuAssignment(firstRank, devices).getGpus();
         ncclComm[] comms = new NcclBootstrap(size, firstRank, gpus, timeout).run(uniqueId);
         NcclGroup group = new NcclGroup(size, timeout);
         List<NcclCommunicator> ranks = new ArrayList<>();
