@@ -6,26 +6,16 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.bridge.TensorView;
 
 import org.testng.Assert;
-import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
-import java.util.stream.Stream;
 
 /** The groups of a mesh of two axes are used by turns, and end together. */
 public class MeshGroupsTest {
 
     private static final Duration LONG = Duration.ofMinutes(10);
-
-    @BeforeClass
-    public void openWhatTheProcessKeeps() throws Exception {
-        bothAxesComputeByTurns(2, 2);
-    }
 
     /** Returns the sizes of the axes, data and tensor. */
     @DataProvider
@@ -48,7 +38,7 @@ public class MeshGroupsTest {
     /** Whoever shares a group with the rank that fails, or shares none with it. */
     @Test(timeOut = 60_000)
     public void aFailureEndsTheGroupsOfAllAxes() throws Exception {
-        List<String> before = left();
+        List<String> before = Leftovers.list();
         List<Communicator> group = TestBackend.current().create(6, LONG);
         IllegalStateException cause = new IllegalStateException("rank 5 has lost its data");
         Throwable[] outcomes =
@@ -74,13 +64,13 @@ public class MeshGroupsTest {
             }
         }
         group.forEach(Communicator::close); // the groups of the axes go with that of all ranks
-        assertNothingLeft(before);
+        Leftovers.assertNoneSince(before);
     }
 
     /** An abort of one axis at any moment is one of all groups of the ranks. */
     @Test(timeOut = 60_000)
     public void anAbortOfOneAxisLeavesNothingBehind() throws Exception {
-        List<String> before = left();
+        List<String> before = Leftovers.list();
         for (int i = 0; i < 10; i++) {
             long delay = 3 * i;
             List<Communicator> group = TestBackend.current().create(4, LONG);
@@ -102,7 +92,7 @@ public class MeshGroupsTest {
             }
             group.forEach(Communicator::close);
         }
-        assertNothingLeft(before);
+        Leftovers.assertNoneSince(before);
     }
 
     /** What is under way when a group is closed is carried out. */
@@ -154,38 +144,5 @@ public class MeshGroupsTest {
                     outcome.getMessage());
         }
         group.forEach(Communicator::close);
-    }
-
-    private static void assertNothingLeft(List<String> before) throws Exception {
-        for (int i = 0; i < 100 && !left().equals(before); i++) {
-            Thread.sleep(20);
-        }
-        Assert.assertEquals(left(), before);
-    }
-
-    /** Returns the threads of collectives, and how many sockets are open. */
-    private static List<String> left() throws IOException {
-        long sockets = 0;
-        Path files = Path.of("/proc/self/fd");
-        if (Files.isDirectory(files)) {
-            try (Stream<Path> open = Files.list(files)) {
-                sockets = open.filter(MeshGroupsTest::isSocket).count();
-            }
-        }
-        return Stream.concat(
-                        Thread.getAllStackTraces().keySet().stream()
-                                .map(Thread::getName)
-                                .filter(name -> name.startsWith("tp-"))
-                                .sorted(),
-                        Stream.of(sockets + " sockets"))
-                .toList();
-    }
-
-    private static boolean isSocket(Path file) {
-        try {
-            return Files.readSymbolicLink(file).toString().startsWith("socket:");
-        } catch (IOException e) {
-            return false; // closed meanwhile
-        }
     }
 }
