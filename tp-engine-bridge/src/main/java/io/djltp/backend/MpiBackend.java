@@ -5,8 +5,8 @@ import ai.djl.Device;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.GroupFailure;
 import io.djltp.collective.mpi.MpiCommunicator;
+import io.djltp.collective.mpi.MpiEnvironment;
 import io.djltp.collective.mpi.MpiLibrary;
-import io.djltp.collective.mpi.MpiWorld;
 import io.djltp.job.Job;
 
 import java.time.Duration;
@@ -32,7 +32,7 @@ final class MpiBackend extends Backend {
                     + devices.size() * (job == null ? 1 : job.getProcesses())
                     + "), or use tcp";
         }
-        String missing = MpiLibrary.whyNot().orElse(MpiWorld.refusal(System.getenv()));
+        String missing = MpiLibrary.whyNot().orElse(MpiEnvironment.refusal(System.getenv()));
         if (missing != null) {
             return missing;
         }
@@ -51,7 +51,7 @@ final class MpiBackend extends Backend {
     @Override
     boolean isAutomatic(List<Device> devices, Job job) {
         return devices.size() == 1
-                && MpiWorld.launchedByMpi(System.getenv())
+                && MpiEnvironment.launchedByMpi(System.getenv())
                 && MpiLibrary.whyNot().isEmpty();
     }
 

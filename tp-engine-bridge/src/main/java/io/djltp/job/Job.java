@@ -2,7 +2,6 @@ package io.djltp.job;
 
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
-import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
 import java.util.Objects;
@@ -31,7 +30,6 @@ public final class Job implements AutoCloseable {
 
     private static final int MAX_ALL_EXCHANGE = 1 << 30;
     private static final int MAX_NAME = 1024;
-    private static final int MAX_ERROR = 16 * 1024;
 
     private final int process;
     private final List<JobMember> members;
@@ -190,27 +188,8 @@ public final class Job implements AutoCloseable {
      * @throws JobFailedException if a process is not ready
      */
     public void check(String what, String error) {
-        byte[] mine = new byte[0];
-        if (error != null) {
-            // the first byte tells an empty error from none
-            mine = ("!" + Texts.cut(error, MAX_ERROR)).getBytes(StandardCharsets.UTF_8);
-        }
-        byte[][] all = exchange("check: " + what, mine);
-        StringBuilder text = new StringBuilder();
-        int failed = -1;
-        int count = 0;
-        for (int i = 0; i < all.length; i++) {
-            if (all[i].length > 0) {
-                String said = new String(all[i], StandardCharsets.UTF_8).substring(1);
-                text.append(count++ == 0 ? "" : "; ").append(getMember(i)).append(": ");
-                text.append(said);
-                failed = i;
-            }
-        }
-        if (count > 0) {
-            String message = what + " failed on " + Texts.cut(text.toString(), 2 * MAX_ERROR);
-            throw new JobFailedException(message, count == 1 ? failed : -1, -1, null);
-        }
+        byte[][] all = exchange("check: " + what, ReadinessCheck.encode(error));
+        ReadinessCheck.throwIfAny(what, all, members);
     }
 
     /**

@@ -10,10 +10,10 @@ import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 
 /**
- * One message of an exchange with one peer, in both directions: a header that says what the sender
- * has called, and the bytes of the tensor, straight from and to its memory.
+ * What goes to one peer and comes from it in one exchange: each way a header that says what the
+ * sender has called, and the bytes of the tensor, straight from and to its memory.
  */
-final class Message {
+final class PeerTransfer {
 
     private static final int FIXED = 4 + 4 + 8; // lengths of the two texts and of the payload
     private static final int TEXT_LIMIT = 1 << 20;
@@ -30,14 +30,14 @@ final class Message {
     private int agreementLength;
 
     /**
-     * Creates a message.
+     * Creates the transfer with one peer.
      *
      * @param channel the connection, not blocking
      * @param header the header to send, its fixed part without the length of the payload
      * @param sent what to send
      * @param received where to put what comes
      */
-    Message(SocketChannel channel, byte[] header, ByteBuffer[] sent, ByteBuffer[] received) {
+    PeerTransfer(SocketChannel channel, byte[] header, ByteBuffer[] sent, ByteBuffer[] received) {
         this.channel = channel;
         ByteBuffer own = ByteBuffer.wrap(header.clone());
         own.putLong(8, remaining(sent));
