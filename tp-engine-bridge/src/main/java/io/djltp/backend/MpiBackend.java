@@ -37,7 +37,7 @@ final class MpiBackend extends Backend {
             return missing;
         }
         int processes = job == null ? 1 : job.getProcesses();
-        int started = MpiMeeting.start().getSize();
+        int started = MpiRendezvous.start().getSize();
         return started == processes
                 ? null
                 : "MPI has started "
@@ -58,6 +58,6 @@ final class MpiBackend extends Backend {
     /** {@inheritDoc} */
     @Override
     List<Communicator> connect(List<Device> devices, Job job, Duration timeout) {
-        return List.of(MpiCommunicator.create(MpiMeeting.start(), timeout, new GroupFailure()));
+        return List.of(MpiCommunicator.create(MpiRendezvous.start(), timeout, new GroupFailure()));
     }
 }

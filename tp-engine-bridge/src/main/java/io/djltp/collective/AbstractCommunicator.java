@@ -10,6 +10,8 @@ public abstract class AbstractCommunicator implements Communicator {
 
     private final int rank;
     private final int size;
+    private final int worldRank;
+    private final int worldSize;
     private final String name;
     private final ArgumentChecks checks;
     private final FlightRecorder recorder;
@@ -29,6 +31,8 @@ public abstract class AbstractCommunicator implements Communicator {
         this.rank = rank;
         this.size = size;
         this.failure = failure;
+        worldRank = rank;
+        worldSize = size;
         name = "";
         checks = new ArgumentChecks(rank, size);
         recorder = new FlightRecorder();
@@ -46,6 +50,8 @@ public abstract class AbstractCommunicator implements Communicator {
     protected AbstractCommunicator(AbstractCommunicator parent, int color, int rank, int size) {
         this.rank = rank;
         this.size = size;
+        worldRank = parent.worldRank;
+        worldSize = parent.worldSize;
         failure = parent.failure;
         recorder = parent.recorder;
         issuer = parent.issuer;
@@ -111,6 +117,33 @@ public abstract class AbstractCommunicator implements Communicator {
      */
     protected final GroupFailure getFailure() {
         return failure;
+    }
+
+    /**
+     * Throws the failure of the group, if there is one.
+     *
+     * @throws CollectiveException the failure, as this rank's
+     */
+    protected final void checkFailure() {
+        failure.check(worldRank, worldSize);
+    }
+
+    /**
+     * Returns the rank's number in the group of all ranks, by which errors name it.
+     *
+     * @return the rank
+     */
+    protected final int getWorldRank() {
+        return worldRank;
+    }
+
+    /**
+     * Returns the number of ranks in the group of all ranks.
+     *
+     * @return the size
+     */
+    protected final int getWorldSize() {
+        return worldSize;
     }
 
     /** {@inheritDoc} */
@@ -179,7 +212,7 @@ public abstract class AbstractCommunicator implements Communicator {
         }
         CollectiveCall call = next(Collective.SPLIT);
         recorder.add(call);
-        failure.check(rank, size);
+        checkFailure();
         Communicator part = startSplit(call, color, key);
         call.finish();
         count(call);
@@ -198,7 +231,7 @@ public abstract class AbstractCommunicator implements Communicator {
 
     private Work issue(CollectiveCall call) {
         recorder.add(call);
-        failure.check(rank, size);
+        checkFailure();
         Work work = start(call);
         count(call);
         return work;

@@ -8,6 +8,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.stream.IntStream;
 
 /**
  * The {@code local} backend: ranks that are threads of one JVM and share its memory.
@@ -62,7 +63,8 @@ public final class LocalCommunicator extends AbstractCommunicator {
         if (timeout.isNegative() || timeout.isZero()) {
             throw new IllegalArgumentException("The time-out must be positive, not " + timeout);
         }
-        LocalRendezvous rendezvous = new LocalRendezvous(size, timeout, new GroupFailure());
+        int[] ranks = IntStream.range(0, size).toArray();
+        LocalRendezvous rendezvous = new LocalRendezvous(ranks, size, timeout, new GroupFailure());
         List<Communicator> group = new ArrayList<>(size);
         for (int i = 0; i < size; i++) {
             group.add(new LocalCommunicator(rendezvous, i));
@@ -76,11 +78,11 @@ public final class LocalCommunicator extends AbstractCommunicator {
         CollectiveCall[] calls = rendezvous.meet(getRank(), call);
         if (call.getCollective() != Collective.BARRIER) {
             try (PointerScope scope = new PointerScope()) {
-                doOwnPart(call, calls);
+                carryOut(call, calls);
             } catch (RuntimeException | Error e) {
                 rendezvous.fail(
                         new CollectiveException(
-                                "rank " + getRank() + " failed in " + call + ": " + e, e));
+                                "rank " + getWorldRank() + " failed in " + call + ": " + e, e));
             }
             rendezvous.leave(getRank());
         }
@@ -88,7 +90,7 @@ public final class LocalCommunicator extends AbstractCommunicator {
         return Work.DONE;
     }
 
-    private void doOwnPart(CollectiveCall call, CollectiveCall[] calls) {
+    private void carryOut(CollectiveCall call, CollectiveCall[] calls) {
         switch (call.getCollective()) {
             case ALL_REDUCE:
                 allReduce(call, calls);
@@ -144,11 +146,11 @@ public final class LocalCommunicator extends AbstractCommunicator {
             if (sent != expected) {
                 throw new CollectiveException(
                         "rank "
-                                + i
+                                + rendezvous.getWorldRank(i)
                                 + " sends "
                                 + sent
                                 + " elements to rank "
-                                + getRank()
+                                + getWorldRank()
                                 + ", which expects "
                                 + expected);
             }

@@ -35,16 +35,21 @@ public final class Job implements AutoCloseable {
     private final List<JobMember> members;
     private final JobState state;
     private final Control control;
-    private final Mesh mesh;
+    private final RankConnections connections;
     private final ReentrantLock turn = new ReentrantLock();
     private final AtomicBoolean closed = new AtomicBoolean();
 
-    Job(int process, List<JobMember> members, JobState state, Control control, Mesh mesh) {
+    Job(
+            int process,
+            List<JobMember> members,
+            JobState state,
+            Control control,
+            RankConnections connections) {
         this.process = process;
         this.members = List.copyOf(members);
         this.state = state;
         this.control = control;
-        this.mesh = mesh;
+        this.connections = connections;
     }
 
     /**
@@ -249,7 +254,7 @@ public final class Job implements AutoCloseable {
     public SocketChannel[][] connectMesh(String name) {
         turn.lock();
         try {
-            return mesh.connect(this, name);
+            return connections.connect(this, name);
         } catch (InterruptedException e) {
             throw interrupted("the mesh '" + name + "'", e);
         } finally {
@@ -269,7 +274,7 @@ public final class Job implements AutoCloseable {
         if (closed.compareAndSet(false, true)) {
             state.close();
             control.close();
-            mesh.close();
+            connections.close();
         }
     }
 

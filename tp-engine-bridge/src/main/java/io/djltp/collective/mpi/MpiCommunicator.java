@@ -75,7 +75,7 @@ public final class MpiCommunicator extends QueuedCommunicator {
         staging = parent.staging;
         reduction = parent.reduction;
         ownsMemory = false;
-        poller = new MpiPoller(getFailure(), rank, size);
+        poller = new MpiPoller(getFailure(), getWorldRank(), getWorldSize());
         MpiTransfers transfers = newTransfers();
         agreement = new MpiAgreement(transfers, rank, size);
         algorithms = new MpiAlgorithms(transfers, agreement, staging, reduction, checked);

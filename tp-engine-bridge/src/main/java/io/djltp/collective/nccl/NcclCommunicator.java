@@ -163,6 +163,10 @@ public final class NcclCommunicator extends AbstractCommunicator {
         return isPart;
     }
 
+    void throwIfFailed() {
+        checkFailure();
+    }
+
     boolean hasFailed() {
         return getFailure().isSet();
     }
@@ -220,7 +224,7 @@ public final class NcclCommunicator extends AbstractCommunicator {
                             + ", which GPU "
                             + endpoint.getDevice()
                             + " of rank "
-                            + getRank()
+                            + getWorldRank()
                             + " does not work on: copy it to "
                             + Device.gpu(endpoint.getDevice()));
         }
@@ -236,13 +240,13 @@ public final class NcclCommunicator extends AbstractCommunicator {
                     .set(
                             new CollectiveException(
                                     "rank "
-                                            + getRank()
+                                            + getWorldRank()
                                             + " failed in "
                                             + call
                                             + ": "
                                             + e.getMessage(),
                                     e));
-            getFailure().check(getRank(), getSize());
+            checkFailure();
         }
     }
 
@@ -252,7 +256,7 @@ public final class NcclCommunicator extends AbstractCommunicator {
         NcclWork work = new NcclWork(endpoint, this, call, false);
         guard(call, () -> endpoint.call(work, comm, () -> endpoint.split(comm, color, key)));
         ncclComm part = endpoint.takePart();
-        getFailure().check(getRank(), getSize());
+        checkFailure();
         int[] rank = new int[1];
         int[] size = new int[1];
         guard(

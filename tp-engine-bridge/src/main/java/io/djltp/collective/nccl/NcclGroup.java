@@ -92,7 +92,7 @@ final class NcclGroup {
     void checkFailure(NcclWork work) {
         if (failure.isSet()) {
             awaitAborted();
-            failure.check(work.getOwner().getRank(), work.getOwner().getSize());
+            work.getOwner().throwIfFailed();
         }
     }
 

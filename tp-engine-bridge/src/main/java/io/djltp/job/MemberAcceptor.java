@@ -23,7 +23,7 @@ import java.util.concurrent.TimeUnit;
  * are at it, the oldest is dropped. Members are done within one round trip, and come again if they
  * are dropped.
  */
-final class Doorkeeper {
+final class MemberAcceptor {
 
     /** How many connections may be unproven at a time. */
     static final int MAX_PENDING = 512;
@@ -31,7 +31,7 @@ final class Doorkeeper {
     /** How long a connection may take to prove itself. */
     static final Duration PATIENCE = Duration.ofSeconds(5);
 
-    private static final Logger logger = LoggerFactory.getLogger(Doorkeeper.class);
+    private static final Logger logger = LoggerFactory.getLogger(MemberAcceptor.class);
 
     // so that those who are at it are heard between the arrivals of a flood
     private static final int MAX_ACCEPTS = 64;
@@ -41,7 +41,7 @@ final class Doorkeeper {
 
     private final ServerSocketChannel server;
     private final byte[] key;
-    private final Guest guest;
+    private final Handler handler;
     private final Selector selector;
     private final SelectionKey acceptKey;
     // in the order of arrival, which is that of the deadlines
@@ -53,7 +53,7 @@ final class Doorkeeper {
     private long acceptAgain;
 
     /** What to do with a connection that has proved itself. */
-    interface Guest {
+    interface Handler {
 
         /**
          * Takes a connection over. Called on the thread that accepts, and must not wait.
@@ -61,20 +61,20 @@ final class Doorkeeper {
          * @param channel the connection, in blocking mode
          * @param payload what it said
          */
-        void enter(SocketChannel channel, byte[] payload) throws IOException;
+        void accept(SocketChannel channel, byte[] payload) throws IOException;
     }
 
     /**
-     * Creates a doorkeeper.
+     * Creates an acceptor.
      *
-     * @param server the bound channel, which is closed with the doorkeeper
+     * @param server the bound channel, which is closed with the acceptor
      * @param key what members know
-     * @param guest what to do with members
+     * @param handler what to do with members
      */
-    Doorkeeper(ServerSocketChannel server, byte[] key, Guest guest) throws IOException {
+    MemberAcceptor(ServerSocketChannel server, byte[] key, Handler handler) throws IOException {
         this.server = server;
         this.key = key;
-        this.guest = guest;
+        this.handler = handler;
         refusals = new RefusalLog(server);
         // loads the class as long as there are file descriptors to load it with
         Dialer.closeQuietly(null);
@@ -235,7 +235,7 @@ final class Doorkeeper {
         ready.cancel();
         // a cancelled key must be gone before the channel may block
         handshake.channel().configureBlocking(true);
-        guest.enter(handshake.channel(), handshake.payload());
+        handler.accept(handshake.channel(), handshake.payload());
     }
 
     private void dropLate() {

@@ -22,13 +22,13 @@ import java.util.HexFormat;
 import java.util.Map;
 
 /** How the processes meet that {@code mpirun} has started without saying where: through MPI. */
-final class MpiMeeting {
+final class MpiRendezvous {
 
-    private static final Logger logger = LoggerFactory.getLogger(MpiMeeting.class);
+    private static final Logger logger = LoggerFactory.getLogger(MpiRendezvous.class);
 
     private static final int SECRET_BYTES = 32;
 
-    private MpiMeeting() {}
+    private MpiRendezvous() {}
 
     /** Starts MPI, which is ended with the process: it cannot be started again. */
     static MpiWorld start() {
@@ -86,7 +86,7 @@ final class MpiMeeting {
                     .filter(a -> a instanceof Inet4Address && !a.isLoopbackAddress())
                     .map(InetAddress::getHostAddress)
                     .findFirst()
-                    .orElseThrow(MpiMeeting::noAddress);
+                    .orElseThrow(MpiRendezvous::noAddress);
         } catch (SocketException e) {
             throw noAddress();
         }
