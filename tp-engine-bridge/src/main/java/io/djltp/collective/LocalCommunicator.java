@@ -116,8 +116,8 @@ public final class LocalCommunicator extends AbstractCommunicator {
 
     private void allReduce(CollectiveCall call, CollectiveCall[] calls) {
         Tensor[] all = flatInputs(calls);
-        ShardRange own = ShardRange.balanced(call.getInput().size(), getRank(), getSize());
-        reduction.reduce(all, own.start(), own.length(), call.getOp(), all, own.start());
+        ShardRange share = ShardRange.balanced(call.getInput().size(), getRank(), getSize());
+        reduction.reduce(all, share.start(), share.length(), call.getOp(), all, share.start());
     }
 
     private void allGather(CollectiveCall call, CollectiveCall[] calls) {

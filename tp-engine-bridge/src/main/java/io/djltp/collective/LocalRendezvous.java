@@ -28,7 +28,7 @@ final class LocalRendezvous {
     private final int worldSize;
 
     private final CollectiveCall[] calls; // the latest call of each rank
-    private final boolean[] here; // who has come to the present meeting
+    private final boolean[] hasArrived; // who has come to the present meeting
     private int arrived;
     private volatile long meeting; // changed under the lock
     private final GroupFailure failure;
@@ -52,7 +52,7 @@ final class LocalRendezvous {
         timeoutNanos = timeout.toNanos();
         places = new Place[ranks.length];
         calls = new CollectiveCall[ranks.length];
-        here = new boolean[ranks.length];
+        hasArrived = new boolean[ranks.length];
         failure.onSet(wake);
     }
 
@@ -130,7 +130,7 @@ final class LocalRendezvous {
         try {
             throwFailure(rank);
             calls[rank] = call;
-            here[rank] = true;
+            hasArrived[rank] = true;
             present = meeting;
             if (++arrived == calls.length) {
                 if (checkAgreement()) {
@@ -219,7 +219,7 @@ final class LocalRendezvous {
 
     private void endMeeting() {
         arrived = 0;
-        Arrays.fill(here, false);
+        Arrays.fill(hasArrived, false);
         meeting++;
         met.signalAll();
     }
@@ -267,8 +267,8 @@ final class LocalRendezvous {
 
     private String describeTimeout(int rank) {
         List<String> missing = new ArrayList<>();
-        for (int i = 0; i < here.length; i++) {
-            if (!here[i]) {
+        for (int i = 0; i < hasArrived.length; i++) {
+            if (!hasArrived[i]) {
                 missing.add(
                         "rank "
                                 + ranks[i]

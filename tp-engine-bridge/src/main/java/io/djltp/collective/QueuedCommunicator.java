@@ -122,7 +122,7 @@ public abstract class QueuedCommunicator extends AbstractCommunicator {
      *
      * @param task what is to be done
      */
-    protected final void later(Runnable task) {
+    protected final void runInTurn(Runnable task) {
         try {
             thread.execute(task);
         } catch (RejectedExecutionException e) {

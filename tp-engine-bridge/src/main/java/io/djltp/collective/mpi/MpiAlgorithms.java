@@ -125,11 +125,11 @@ final class MpiAlgorithms {
 
     /** Sends every rank its share, and reduces what comes, in the order of the ranks. */
     private void reduce(CollectiveCall call, Tensor input, Tensor output, long[] shares) {
-        long own = shares[rank];
+        long length = shares[rank];
         long largest = Arrays.stream(shares).max().orElse(0);
-        Tensor all = staging.take(input, own * size);
+        Tensor all = staging.take(input, length * size);
         long[] received = new long[size];
-        Arrays.fill(received, own);
+        Arrays.fill(received, length);
         transfers.allToAll(
                 address(input),
                 address(all),
@@ -137,7 +137,7 @@ final class MpiAlgorithms {
                 received,
                 largest,
                 Math.max(input.numel(), largest * size));
-        reduction.reduce(rows(all, own), 0, own, call.getOp(), new Tensor[] {output}, 0);
+        reduction.reduce(rows(all, length), 0, length, call.getOp(), new Tensor[] {output}, 0);
     }
 
     private void reduceScatter(CollectiveCall call) {

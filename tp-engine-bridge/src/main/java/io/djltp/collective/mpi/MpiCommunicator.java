@@ -199,7 +199,7 @@ public final class MpiCommunicator extends QueuedCommunicator {
     public void close() {
         super.close();
         if (!ownsMemory) {
-            later(() -> handles.free(handle, getFailure()));
+            runInTurn(() -> handles.free(handle, getFailure()));
             return;
         }
         handles.freeAll(getFailure());

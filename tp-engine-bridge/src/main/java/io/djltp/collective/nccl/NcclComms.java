@@ -68,7 +68,7 @@ final class NcclComms {
      * Returns the result of a split that nobody else will come to take, or {@code null}. Any
      * thread, after the end.
      */
-    ncclComm takeLeftPart() {
+    ncclComm takeUnclaimedPart() {
         return part.take();
     }
 

@@ -211,8 +211,8 @@ final class NcclEndpoint {
     }
 
     /** Returns the result of a split that nobody else will come to take, or {@code null}. */
-    ncclComm takeLeftPart() {
-        return comms.takeLeftPart();
+    ncclComm takeUnclaimedPart() {
+        return comms.takeUnclaimedPart();
     }
 
     /** Returns whether no operation is under way, as far as can be said without waiting. */

@@ -39,10 +39,10 @@ final class PeerTransfer {
      */
     PeerTransfer(SocketChannel channel, byte[] header, ByteBuffer[] sent, ByteBuffer[] received) {
         this.channel = channel;
-        ByteBuffer own = ByteBuffer.wrap(header.clone());
-        own.putLong(8, remaining(sent));
+        ByteBuffer first = ByteBuffer.wrap(header.clone());
+        first.putLong(8, remaining(sent));
         outgoing = new ByteBuffer[sent.length + 1];
-        outgoing[0] = own;
+        outgoing[0] = first;
         System.arraycopy(sent, 0, outgoing, 1, sent.length);
         unsent = remaining(outgoing);
         payload = received;
@@ -89,8 +89,7 @@ final class PeerTransfer {
 
     /** Returns whether the peer has called what this rank has: only once the header is here. */
     boolean agreesWith(byte[] header) {
-        ByteBuffer own = ByteBuffer.wrap(header);
-        int length = own.getInt(0);
+        int length = ByteBuffer.wrap(header).getInt(0);
         return length == agreementLength
                 && Arrays.equals(header, FIXED, FIXED + length, texts.array(), 0, agreementLength);
     }
