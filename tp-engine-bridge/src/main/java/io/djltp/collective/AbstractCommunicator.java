@@ -1,12 +1,6 @@
 package io.djltp.collective;
 
-import ai.djl.ndarray.types.DataType;
-
 import io.djltp.torch.TensorView;
-
-import java.util.Arrays;
-import java.util.EnumSet;
-import java.util.Set;
 
 /**
  * What all backends share: a rank's place in its group, the checks of arguments, and the numbering,
@@ -14,18 +8,12 @@ import java.util.Set;
  */
 public abstract class AbstractCommunicator implements Communicator {
 
-    private static final Set<DataType> TYPES =
-            EnumSet.of(
-                    DataType.FLOAT32,
-                    DataType.FLOAT64,
-                    DataType.FLOAT16,
-                    DataType.BFLOAT16,
-                    DataType.INT32,
-                    DataType.INT64);
-
     private final int rank;
     private final int size;
+    private final int worldRank;
+    private final int worldSize;
     private final String name;
+    private final ArgumentChecks checks;
     private final FlightRecorder recorder;
     private final GroupFailure failure;
     private String issuer;
@@ -43,7 +31,10 @@ public abstract class AbstractCommunicator implements Communicator {
         this.rank = rank;
         this.size = size;
         this.failure = failure;
+        worldRank = rank;
+        worldSize = size;
         name = "";
+        checks = new ArgumentChecks(rank, size);
         recorder = new FlightRecorder();
     }
 
@@ -59,10 +50,15 @@ public abstract class AbstractCommunicator implements Communicator {
     protected AbstractCommunicator(AbstractCommunicator parent, int color, int rank, int size) {
         this.rank = rank;
         this.size = size;
+        worldRank = parent.worldRank;
+        worldSize = parent.worldSize;
         failure = parent.failure;
         recorder = parent.recorder;
         issuer = parent.issuer;
-        name = (parent.name.isEmpty() ? "" : parent.name + ", ") + "part " + color;
+        checks = new ArgumentChecks(rank, size);
+        // the number tells groups of the same ranks apart
+        String part = "part " + color + " of split #" + parent.sequence;
+        name = (parent.name.isEmpty() ? "" : parent.name + ", ") + part;
     }
 
     /**
@@ -123,6 +119,33 @@ public abstract class AbstractCommunicator implements Communicator {
         return failure;
     }
 
+    /**
+     * Throws the failure of the group, if there is one.
+     *
+     * @throws CollectiveException the failure, as this rank's
+     */
+    protected final void checkFailure() {
+        failure.check(worldRank, worldSize);
+    }
+
+    /**
+     * Returns the rank's number in the group of all ranks, by which errors name it.
+     *
+     * @return the rank
+     */
+    protected final int getWorldRank() {
+        return worldRank;
+    }
+
+    /**
+     * Returns the number of ranks in the group of all ranks.
+     *
+     * @return the size
+     */
+    protected final int getWorldSize() {
+        return worldSize;
+    }
+
     /** {@inheritDoc} */
     @Override
     public boolean isAsynchronous() {
@@ -132,16 +155,14 @@ public abstract class AbstractCommunicator implements Communicator {
     /** {@inheritDoc} */
     @Override
     public final Work allReduce(TensorView tensor, ReduceOp op) {
-        checkTensor(Collective.ALL_REDUCE, tensor);
+        checks.tensor(Collective.ALL_REDUCE, tensor);
         return issue(next(Collective.ALL_REDUCE).with(tensor, tensor).with(op));
     }
 
     /** {@inheritDoc} */
     @Override
     public final Work allGather(TensorView input, TensorView output, long[] shares) {
-        checkTensor(Collective.ALL_GATHER, input);
-        checkTensor(Collective.ALL_GATHER, output);
-        checkShares(Collective.ALL_GATHER, shares, input, output);
+        checks.shares(Collective.ALL_GATHER, shares, input, output);
         return issue(next(Collective.ALL_GATHER).with(input, output).withShares(shares, null));
     }
 
@@ -149,9 +170,7 @@ public abstract class AbstractCommunicator implements Communicator {
     @Override
     public final Work reduceScatter(
             TensorView input, TensorView output, long[] shares, ReduceOp op) {
-        checkTensor(Collective.REDUCE_SCATTER, input);
-        checkTensor(Collective.REDUCE_SCATTER, output);
-        checkShares(Collective.REDUCE_SCATTER, shares, output, input);
+        checks.shares(Collective.REDUCE_SCATTER, shares, output, input);
         return issue(
                 next(Collective.REDUCE_SCATTER)
                         .with(input, output)
@@ -162,14 +181,8 @@ public abstract class AbstractCommunicator implements Communicator {
     /** {@inheritDoc} */
     @Override
     public final Work broadcast(TensorView tensor, int root) {
-        checkTensor(Collective.BROADCAST, tensor);
-        if (root < 0 || root >= size) {
-            throw new IllegalArgumentException(
-                    "The root of a broadcast must be a rank from 0 to "
-                            + (size - 1)
-                            + ", not "
-                            + root);
-        }
+        checks.tensor(Collective.BROADCAST, tensor);
+        checks.root(root);
         return issue(next(Collective.BROADCAST).with(tensor, tensor).withRoot(root));
     }
 
@@ -177,21 +190,7 @@ public abstract class AbstractCommunicator implements Communicator {
     @Override
     public final Work allToAll(
             TensorView input, TensorView output, long[] inputCounts, long[] outputCounts) {
-        checkTensor(Collective.ALL_TO_ALL, input);
-        checkTensor(Collective.ALL_TO_ALL, output);
-        checkParts("sent", inputCounts, input);
-        checkParts("received", outputCounts, output);
-        checkTypes(Collective.ALL_TO_ALL, input, output);
-        if (inputCounts[rank] != outputCounts[rank]) {
-            throw new IllegalArgumentException(
-                    "all-to-all: rank "
-                            + rank
-                            + " sends "
-                            + inputCounts[rank]
-                            + " elements to itself and expects "
-                            + outputCounts[rank]
-                            + ": the two must be the same");
-        }
+        checks.allToAll(input, output, inputCounts, outputCounts);
         return issue(
                 next(Collective.ALL_TO_ALL)
                         .with(input, output)
@@ -213,7 +212,7 @@ public abstract class AbstractCommunicator implements Communicator {
         }
         CollectiveCall call = next(Collective.SPLIT);
         recorder.add(call);
-        failure.check(rank, size);
+        checkFailure();
         Communicator part = startSplit(call, color, key);
         call.finish();
         count(call);
@@ -232,7 +231,7 @@ public abstract class AbstractCommunicator implements Communicator {
 
     private Work issue(CollectiveCall call) {
         recorder.add(call);
-        failure.check(rank, size);
+        checkFailure();
         Work work = start(call);
         count(call);
         return work;
@@ -241,67 +240,6 @@ public abstract class AbstractCommunicator implements Communicator {
     private void count(CollectiveCall call) {
         if (size > 1) {
             counts = counts.plus(call.getCollective(), call.getBytes());
-        }
-    }
-
-    private static void checkTensor(Collective collective, TensorView tensor) {
-        if (!TYPES.contains(tensor.getDataType())) {
-            throw new IllegalArgumentException(
-                    collective + " does not take " + tensor + ", only the types " + TYPES);
-        }
-        if (!tensor.isContiguous()) {
-            throw new IllegalArgumentException(
-                    collective
-                            + " needs a contiguous tensor, but this one of "
-                            + tensor
-                            + " is not: copy it first");
-        }
-    }
-
-    private void checkShares(
-            Collective collective, long[] shares, TensorView own, TensorView whole) {
-        long sum = Arrays.stream(shares).sum();
-        if (shares.length != size
-                || Arrays.stream(shares).anyMatch(share -> share < 0)
-                || shares[rank] != own.size()
-                || sum != whole.size()) {
-            throw new IllegalArgumentException(
-                    collective
-                            + ": the shares "
-                            + Arrays.toString(shares)
-                            + " do not fit "
-                            + size
-                            + " ranks, "
-                            + own
-                            + " as the share of rank "
-                            + rank
-                            + " and "
-                            + whole
-                            + " as the whole");
-        }
-        checkTypes(collective, own, whole);
-    }
-
-    private void checkParts(String direction, long[] parts, TensorView whole) {
-        if (parts.length != size
-                || Arrays.stream(parts).anyMatch(part -> part < 0)
-                || Arrays.stream(parts).sum() != whole.size()) {
-            throw new IllegalArgumentException(
-                    "all-to-all: the parts "
-                            + direction
-                            + " "
-                            + Arrays.toString(parts)
-                            + " do not fit "
-                            + size
-                            + " ranks and "
-                            + whole);
-        }
-    }
-
-    private static void checkTypes(Collective collective, TensorView first, TensorView second) {
-        if (first.getDataType() != second.getDataType()) {
-            throw new IllegalArgumentException(
-                    collective + " of " + first + " and " + second + ": the data types differ");
         }
     }
 }

@@ -205,19 +205,12 @@ public final class CollectiveCall {
      * @return a text
      */
     public String getAgreement() {
-        if (collective == Collective.ALL_TO_ALL) {
-            return collective + " #" + sequence + " of " + type();
+        if (inputShares == null) {
+            return describe();
         }
-        return inputShares == null
-                ? describe()
-                : collective
-                        + " #"
-                        + sequence
-                        + detail()
-                        + " of "
-                        + type()
-                        + " in "
-                        + Arrays.toString(inputShares);
+        boolean sharesDiffer = collective == Collective.ALL_TO_ALL;
+        String shares = sharesDiffer ? "" : " in " + Arrays.toString(inputShares);
+        return collective + " #" + sequence + detail() + " of " + type() + shares + place();
     }
 
     /**
@@ -234,7 +227,11 @@ public final class CollectiveCall {
         if (inputShares != null) {
             text.append(" in shares ").append(Arrays.toString(inputShares));
         }
-        return text.append(group.isEmpty() ? "" : " in " + group).toString();
+        return text.append(place()).toString();
+    }
+
+    private String place() {
+        return group.isEmpty() ? "" : " in " + group;
     }
 
     private String detail() {

@@ -99,7 +99,15 @@ public interface Communicator extends AutoCloseable {
 
     /**
      * Forms new groups of the ranks of this one: those with the same color compute together. All
-     * ranks call it.
+     * ranks call it. On a mesh of {@code data x tensor} ranks, rank {@code d * tensor + t} finds
+     * its tensor group by {@code split(d, t)} and its data group by {@code split(t, d)}.
+     *
+     * <p>A rank uses this group and those made of it by turns, and may begin an operation on one
+     * before one on another is done. Its operations are carried out in the order of its calls,
+     * whatever their groups. So the operations of all groups must have one order that the calls of
+     * every rank follow, as they have where all ranks run the same program. Otherwise ranks may
+     * wait for each other in a circle until the time-out: rank 0 for 1, which waits for 3, which
+     * waits for 2, which waits for 0.
      *
      * @param color which group this rank joins, 0 or more
      * @param key the order of the ranks in the new group; equal keys keep the order they have here

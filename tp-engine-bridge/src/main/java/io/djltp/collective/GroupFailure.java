@@ -63,6 +63,24 @@ public final class GroupFailure {
     }
 
     /**
+     * Forgets what was to be run when the group fails.
+     *
+     * @param listener what was given to {@link #onSet(Runnable)}
+     */
+    public void forget(Runnable listener) {
+        synchronized (listeners) {
+            listeners.remove(listener);
+        }
+    }
+
+    /** Returns how many listeners wait for a failure. */
+    int countListeners() {
+        synchronized (listeners) {
+            return listeners.size();
+        }
+    }
+
+    /**
      * Runs something when the group fails, at once if it has.
      *
      * @param listener wakes those that wait

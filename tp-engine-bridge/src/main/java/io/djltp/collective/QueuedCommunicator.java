@@ -111,7 +111,7 @@ public abstract class QueuedCommunicator extends AbstractCommunicator {
             thread.execute(work);
         } catch (RejectedExecutionException e) {
             getFailure().set(new CollectiveException("the group was closed before " + call, e));
-            getFailure().check(getRank(), getSize());
+            checkFailure();
         }
         return work;
     }
@@ -122,7 +122,7 @@ public abstract class QueuedCommunicator extends AbstractCommunicator {
      *
      * @param task what is to be done
      */
-    protected final void later(Runnable task) {
+    protected final void runInTurn(Runnable task) {
         try {
             thread.execute(task);
         } catch (RejectedExecutionException e) {
@@ -210,7 +210,8 @@ public abstract class QueuedCommunicator extends AbstractCommunicator {
                 getFailure()
                         .set(
                                 new CollectiveException(
-                                        "rank " + getRank() + " failed in " + call + ": " + t, t));
+                                        "rank " + getWorldRank() + " failed in " + call + ": " + t,
+                                        t));
             } finally {
                 done.countDown();
             }
@@ -229,7 +230,10 @@ public abstract class QueuedCommunicator extends AbstractCommunicator {
                     getFailure()
                             .set(
                                     new CollectiveException(
-                                            "rank " + getRank() + " was interrupted in " + call,
+                                            "rank "
+                                                    + getWorldRank()
+                                                    + " was interrupted in "
+                                                    + call,
                                             e));
                 }
             }
@@ -237,7 +241,7 @@ public abstract class QueuedCommunicator extends AbstractCommunicator {
                 Thread.currentThread().interrupt();
             }
             if (!call.isFinished()) {
-                getFailure().check(getRank(), getSize());
+                checkFailure();
             }
         }
     }

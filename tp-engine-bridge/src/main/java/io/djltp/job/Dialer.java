@@ -17,8 +17,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
 
 /**
- * Connects to a {@link Doorkeeper} and proves that this process is a member; tries again until it
- * is let in or the time is over.
+ * Connects to a {@link MemberAcceptor} and proves that this process is a member; tries again until
+ * it is let in or the time is over.
  */
 final class Dialer {
 

@@ -2,7 +2,6 @@ package io.djltp.job;
 
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
-import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
 import java.util.Objects;
@@ -31,22 +30,26 @@ public final class Job implements AutoCloseable {
 
     private static final int MAX_ALL_EXCHANGE = 1 << 30;
     private static final int MAX_NAME = 1024;
-    private static final int MAX_ERROR = 16 * 1024;
 
     private final int process;
     private final List<JobMember> members;
     private final JobState state;
     private final Control control;
-    private final Mesh mesh;
+    private final RankConnections connections;
     private final ReentrantLock turn = new ReentrantLock();
     private final AtomicBoolean closed = new AtomicBoolean();
 
-    Job(int process, List<JobMember> members, JobState state, Control control, Mesh mesh) {
+    Job(
+            int process,
+            List<JobMember> members,
+            JobState state,
+            Control control,
+            RankConnections connections) {
         this.process = process;
         this.members = List.copyOf(members);
         this.state = state;
         this.control = control;
-        this.mesh = mesh;
+        this.connections = connections;
     }
 
     /**
@@ -190,27 +193,8 @@ public final class Job implements AutoCloseable {
      * @throws JobFailedException if a process is not ready
      */
     public void check(String what, String error) {
-        byte[] mine = new byte[0];
-        if (error != null) {
-            // the first byte tells an empty error from none
-            mine = ("!" + Texts.cut(error, MAX_ERROR)).getBytes(StandardCharsets.UTF_8);
-        }
-        byte[][] all = exchange("check: " + what, mine);
-        StringBuilder text = new StringBuilder();
-        int failed = -1;
-        int count = 0;
-        for (int i = 0; i < all.length; i++) {
-            if (all[i].length > 0) {
-                String said = new String(all[i], StandardCharsets.UTF_8).substring(1);
-                text.append(count++ == 0 ? "" : "; ").append(getMember(i)).append(": ");
-                text.append(said);
-                failed = i;
-            }
-        }
-        if (count > 0) {
-            String message = what + " failed on " + Texts.cut(text.toString(), 2 * MAX_ERROR);
-            throw new JobFailedException(message, count == 1 ? failed : -1, -1, null);
-        }
+        byte[][] all = exchange("check: " + what, ReadinessCheck.encode(error));
+        ReadinessCheck.throwIfAny(what, all, members);
     }
 
     /**
@@ -270,7 +254,7 @@ public final class Job implements AutoCloseable {
     public SocketChannel[][] connectMesh(String name) {
         turn.lock();
         try {
-            return mesh.connect(this, name);
+            return connections.connect(this, name);
         } catch (InterruptedException e) {
             throw interrupted("the mesh '" + name + "'", e);
         } finally {
@@ -290,7 +274,7 @@ public final class Job implements AutoCloseable {
         if (closed.compareAndSet(false, true)) {
             state.close();
             control.close();
-            mesh.close();
+            connections.close();
         }
     }
 

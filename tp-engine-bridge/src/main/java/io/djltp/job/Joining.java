@@ -25,7 +25,7 @@ final class Joining {
     private final JobOptions options;
     private final ServerSocketChannel bound;
     private final JobState state = new JobState();
-    private final Mesh mesh = new Mesh(state);
+    private final RankConnections connections = new RankConnections(state);
     private final Status status = new Status(state::isOver);
     private final long deadline;
 
@@ -44,8 +44,11 @@ final class Joining {
             if (environment.processes() == 1) {
                 job = joinAlone();
             } else {
-                Meeting meeting = new Meeting(environment, options.getSecret(), bound);
-                job = environment.process() == 0 ? joinAsMaster(meeting) : joinMaster(meeting);
+                Rendezvous rendezvous = new Rendezvous(environment, options.getSecret(), bound);
+                job =
+                        environment.process() == 0
+                                ? joinAsMaster(rendezvous)
+                                : joinMaster(rendezvous);
             }
             joined = true;
             return job;
@@ -59,7 +62,7 @@ final class Joining {
         } finally {
             if (!joined) {
                 state.close();
-                mesh.close();
+                connections.close();
                 Dialer.closeQuietly(bound);
             }
         }
@@ -78,63 +81,66 @@ final class Joining {
         Dialer.closeQuietly(bound);
         Hello own = hello("", 0);
         byte[] secret = options.getSecret() == null ? Proof.nonce() : options.getSecret();
-        mesh.start(Proof.meshKey(secret, Proof.nonce()), options.getTimeout(), List.of(own));
-        return new Job(0, List.of(own.member()), state, new SoloControl(state), mesh);
+        connections.start(Proof.meshKey(secret, Proof.nonce()), options.getTimeout(), List.of(own));
+        return new Job(0, List.of(own.member()), state, new SoloControl(state), connections);
     }
 
-    private Job joinAsMaster(Meeting meeting) throws IOException, InterruptedException {
+    private Job joinAsMaster(Rendezvous rendezvous) throws IOException, InterruptedException {
         try (Cleanup cleanup = new Cleanup()) {
-            ServerSocketChannel server = meeting.listen();
+            ServerSocketChannel server = rendezvous.listen();
             cleanup.add(() -> Dialer.closeQuietly(server));
             InetAddress address = server.socket().getInetAddress();
-            InetSocketAddress meshAddress = mesh.listen(address);
+            InetSocketAddress meshAddress = connections.listen(address);
             Hello own = hello(address.getHostAddress(), meshAddress.getPort());
-            Gathering gathering = new Gathering(own, options, status);
-            Doorkeeper door = new Doorkeeper(server, meeting.controlKey(), gathering);
-            cleanup.add(door::close);
-            door.start("accept");
-            logger.info("Waiting for {} processes at {}", own.processes() - 1, meeting.place());
-            awaitAll(gathering, door);
-            Job job = start(meeting.secret(), gathering, door);
+            Registration registration = new Registration(own, options, status);
+            MemberAcceptor acceptor =
+                    new MemberAcceptor(server, rendezvous.controlKey(), registration);
+            cleanup.add(acceptor::close);
+            acceptor.start("accept");
+            logger.info("Waiting for {} processes at {}", own.processes() - 1, rendezvous.place());
+            awaitAll(registration, acceptor);
+            Job job = start(rendezvous.secret(), registration, acceptor);
             cleanup.keep();
             return job;
         }
     }
 
-    private void awaitAll(Gathering gathering, Doorkeeper door) throws InterruptedException {
+    private void awaitAll(Registration registration, MemberAcceptor acceptor)
+            throws InterruptedException {
         String refusal;
         try {
-            refusal = gathering.await(deadline);
+            refusal = registration.await(deadline);
         } catch (InterruptedException e) {
-            gathering.refuse("process 0 was interrupted while it waited for the others");
+            registration.refuse("process 0 was interrupted while it waited for the others");
             throw e;
         }
         if (refusal != null) {
-            gathering.refuse(refusal);
-            long strangers = door.wrongKeys();
+            registration.refuse(refusal);
+            long strangers = acceptor.wrongKeys();
             String note =
                     strangers == 0 ? "" : " (%d attempts had another secret)".formatted(strangers);
             throw failure(refusal + note, null);
         }
     }
 
-    private Job start(byte[] secret, Gathering gathering, Doorkeeper door) throws IOException {
-        List<Hello> hellos = gathering.hellos();
-        Link[] links = gathering.links();
+    private Job start(byte[] secret, Registration registration, MemberAcceptor acceptor)
+            throws IOException {
+        List<Hello> hellos = registration.hellos();
+        Link[] links = registration.links();
         List<JobMember> members = hellos.stream().map(Hello::member).toList();
         byte[] nonce = Proof.nonce();
-        mesh.start(Proof.meshKey(secret, nonce), options.getTimeout(), hellos);
-        MasterControl control = new MasterControl(members, links, options, state, status, door);
-        if (!gathering.start(control)) {
+        connections.start(Proof.meshKey(secret, nonce), options.getTimeout(), hellos);
+        MasterControl control = new MasterControl(members, links, options, state, status, acceptor);
+        if (!registration.start(control)) {
             String text = "A process ended just when all had come";
-            gathering.refuse(text);
+            registration.refuse(text);
             throw failure(text, null);
         }
         for (Link link : Arrays.asList(links).subList(1, links.length)) {
             link.send(welcome(nonce, hellos, link).encode());
         }
         control.start();
-        return new Job(0, members, state, control, mesh);
+        return new Job(0, members, state, control, connections);
     }
 
     /** Returns the welcome for a member: it reaches the master's ranks where it reached it. */
@@ -145,32 +151,32 @@ final class Joining {
         return new Welcome(nonce, options.getTimeout(), options.getHeartbeatTimeout(), all);
     }
 
-    private Job joinMaster(Meeting meeting) throws IOException, InterruptedException {
+    private Job joinMaster(Rendezvous rendezvous) throws IOException, InterruptedException {
         try (Cleanup cleanup = new Cleanup()) {
             Hello own = hello("", 0);
             SocketChannel channel =
-                    meeting.dial(
+                    rendezvous.dial(
                             deadline, options.getTimeout(), dialled -> introduce(own, dialled));
             cleanup.add(() -> Dialer.closeQuietly(channel));
-            MemberControl control = new MemberControl(own, meeting.place(), state, status);
+            MemberControl control = new MemberControl(own, rendezvous.place(), state, status);
             long limit = (long) own.processes() * (Job.MAX_EXCHANGE + MAX_MEMBER);
             Link link =
                     new Link(
                             channel, 0, limit, options.getHeartbeatTimeout(), status::get, control);
             Welcome welcome = control.join(link, options);
-            mesh.start(
-                    Proof.meshKey(meeting.secret(), welcome.nonce()),
+            connections.start(
+                    Proof.meshKey(rendezvous.secret(), welcome.nonce()),
                     welcome.timeout(),
                     welcome.members());
             cleanup.keep();
-            return new Job(own.process(), welcome.jobMembers(), state, control, mesh);
+            return new Job(own.process(), welcome.jobMembers(), state, control, connections);
         }
     }
 
     /** Returns what this process says: its ranks are reached where it reached the master from. */
     private byte[] introduce(Hello own, SocketChannel channel) throws IOException {
         InetSocketAddress here = (InetSocketAddress) channel.getLocalAddress();
-        InetSocketAddress listens = mesh.listen(here.getAddress());
+        InetSocketAddress listens = connections.listen(here.getAddress());
         return own.at(here.getAddress().getHostAddress(), listens.getPort()).encode();
     }
 

@@ -21,7 +21,7 @@ final class MasterControl implements Control, Link.Events {
     private final Link[] links;
     private final JobState state;
     private final Status status;
-    private final Doorkeeper door;
+    private final MemberAcceptor acceptor;
     private final Duration timeout;
     private final Duration heartbeatTimeout;
     private final ExchangeRound round;
@@ -35,12 +35,12 @@ final class MasterControl implements Control, Link.Events {
             JobOptions options,
             JobState state,
             Status status,
-            Doorkeeper door) {
+            MemberAcceptor acceptor) {
         this.members = members;
         this.links = links;
         this.state = state;
         this.status = status;
-        this.door = door;
+        this.acceptor = acceptor;
         timeout = options.getTimeout();
         heartbeatTimeout = options.getHeartbeatTimeout();
         round = new ExchangeRound(members);
@@ -49,7 +49,8 @@ final class MasterControl implements Control, Link.Events {
 
     void start() {
         status.setHeartbeatTimeout(heartbeatTimeout);
-        new Watch(others(), heartbeatTimeout, state::isOver, this::silent, this::checkRound)
+        new HeartbeatMonitor(
+                        others(), heartbeatTimeout, state::isOver, this::silent, this::checkRound)
                 .start();
     }
 
@@ -64,7 +65,7 @@ final class MasterControl implements Control, Link.Events {
         } catch (IOException e) {
             throw new IllegalStateException(e);
         }
-        // the watch ends the wait in time; the margin is for a watch that ended itself
+        // the monitor ends the wait in time; the margin is for one that has ended itself
         long deadline = System.nanoTime() + timeout.toNanos() + MARGIN_NANOS;
         byte[][] all = state.await(() -> result.getAndSet(null), deadline);
         if (all == null) {
@@ -119,9 +120,9 @@ final class MasterControl implements Control, Link.Events {
             link.send(Message.goodbye());
             link.finish();
         }
-        long deadline = System.nanoTime() + Gathering.END_NANOS;
+        long deadline = System.nanoTime() + Registration.END_NANOS;
         others.forEach(link -> link.close(deadline));
-        door.close();
+        acceptor.close();
     }
 
     /** {@inheritDoc} */

@@ -111,7 +111,7 @@ final class MemberControl implements Control, Link.Events {
     public void close() {
         link.send(Message.goodbye());
         link.finish();
-        link.close(System.nanoTime() + Gathering.END_NANOS);
+        link.close(System.nanoTime() + Registration.END_NANOS);
     }
 
     /** {@inheritDoc} */
@@ -165,7 +165,8 @@ final class MemberControl implements Control, Link.Events {
     }
 
     private void watch(Duration timeout, BooleanSupplier over) {
-        new Watch(List.of(link), timeout, over, silent -> silent(timeout), () -> {}).start();
+        new HeartbeatMonitor(List.of(link), timeout, over, silent -> silent(timeout), () -> {})
+                .start();
     }
 
     private void silent(Duration timeout) {

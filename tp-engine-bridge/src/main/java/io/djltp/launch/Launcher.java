@@ -83,7 +83,7 @@ public final class Launcher {
                         .optTimeout(timeout)
                         .optHeartbeatTimeout(timeout);
         if (found.get().masterAddress() == null) {
-            return MpiBackend.join(found.get(), options);
+            return MpiRendezvous.join(found.get(), options);
         }
         return Job.join(found.get(), options.build());
     }

@@ -85,6 +85,25 @@ public class SplitTest {
     }
 
     @Test(timeOut = 60_000)
+    public void aPartThatIsClosedIsForgotten() throws Exception {
+        RankThreads.run(
+                4,
+                (group, manager) -> {
+                    GroupFailure failure = ((AbstractCommunicator) group).getFailure();
+                    group.barrier();
+                    int before = failure.countListeners();
+                    group.barrier();
+                    for (int i = 0; i < 100; i++) {
+                        try (Communicator part = group.split(group.getRank() % 2, 0)) {
+                            part.barrier();
+                        }
+                    }
+                    group.barrier();
+                    Assert.assertEquals(failure.countListeners(), before);
+                });
+    }
+
+    @Test(timeOut = 60_000)
     public void negativeColorsAreRefused() throws Exception {
         RankThreads.run(
                 1,

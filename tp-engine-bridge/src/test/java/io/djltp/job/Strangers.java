@@ -73,7 +73,7 @@ final class Strangers {
             }
             channel.write(ByteBuffer.wrap(bytes));
         } catch (IOException e) {
-            // the doorkeeper was faster: it closed what it did not like
+            // the acceptor was faster: it closed what it did not like
             channel.close();
         }
         if (bytesOf(kind) < 2) {

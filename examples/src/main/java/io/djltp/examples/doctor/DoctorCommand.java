@@ -23,7 +23,6 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Collections;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.Callable;
@@ -126,13 +125,13 @@ public final class DoctorCommand implements Callable<Integer> {
     }
 
     private void listBackends(DoctorReport report, List<Device> devices, Job job) {
-        report.chosen = Connector.choose(Backend.AUTO, devices, job).toString();
+        report.chosen = Connector.choose(Backend.AUTO, devices, job).getName();
         out.printf("%n%d ranks on %s%n", report.ranks, devices);
         for (Backend backend : Backend.values()) {
             if (backend != Backend.AUTO) {
                 Optional<String> obstacle = Connector.whyNot(backend, devices, job);
                 DoctorReport.BackendResult result = new DoctorReport.BackendResult();
-                result.name = backend.toString();
+                result.name = backend.getName();
                 result.usable = obstacle.isEmpty();
                 result.whyNot = obstacle.orElse(null);
                 report.backends.add(result);
@@ -155,7 +154,7 @@ public final class DoctorCommand implements Callable<Integer> {
                         .setRanks(report.ranks)
                         .optDevices(devices)
                         .optJob(job)
-                        .optBackend(Backend.valueOf(result.name.toUpperCase(Locale.ROOT)))
+                        .optBackend(Backend.valueOf(result.name))
                         .optTimeout(TIMEOUT)
                         .build();
         int bytes = megabytes << 20;

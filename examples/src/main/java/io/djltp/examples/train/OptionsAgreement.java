@@ -61,7 +61,7 @@ final class OptionsAgreement {
         values.put("--epochs", "" + options.epochs());
         values.put("--steps", options.steps == null ? "not set" : "" + options.steps);
         values.put("--minutes", options.minutes == null ? "not set" : "" + options.minutes);
-        values.put("--backend", lowerCase(options.backend));
+        values.put("--backend", options.backend.getName());
         values.put("--device", lowerCase(options.device));
         values.put("--timeout", "" + options.timeoutSeconds);
         values.put("--drift-check", "" + options.driftCheckSteps);

@@ -88,6 +88,8 @@ final class TrainOptions {
     @Option(
             names = "--backend",
             defaultValue = "auto",
+            converter = BackendOption.class,
+            completionCandidates = BackendOption.class,
             description =
                     "What carries out the collective operations: ${COMPLETION-CANDIDATES}"
                             + " (${DEFAULT-VALUE}).")
@@ -270,7 +272,7 @@ final class TrainOptions {
             Backend chosen = Connector.choose(backend, devices, job);
             obstacle =
                     Connector.whyNot(chosen, devices, job)
-                            .map(why -> "--backend " + lowerCase(chosen) + ": " + why)
+                            .map(why -> "--backend " + chosen + ": " + why)
                             .orElse(null);
         }
         if (job != null) {

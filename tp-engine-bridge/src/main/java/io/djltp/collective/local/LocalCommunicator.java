@@ -17,6 +17,8 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.stream.IntStream;
 
 /**
  * The {@code local} backend: ranks that are threads of one JVM and share its memory.
@@ -34,6 +36,7 @@ public final class LocalCommunicator extends AbstractCommunicator {
 
     private final LocalRendezvous rendezvous;
     private final BlockReduction reduction = new BlockReduction();
+    private final AtomicBoolean closed = new AtomicBoolean();
 
     private LocalCommunicator(LocalRendezvous rendezvous, int rank) {
         super(rank, rendezvous.size(), rendezvous.getFailure());
@@ -70,7 +73,8 @@ public final class LocalCommunicator extends AbstractCommunicator {
         if (timeout.isNegative() || timeout.isZero()) {
             throw new IllegalArgumentException("The time-out must be positive, not " + timeout);
         }
-        LocalRendezvous rendezvous = new LocalRendezvous(size, timeout, new GroupFailure());
+        int[] ranks = IntStream.range(0, size).toArray();
+        LocalRendezvous rendezvous = new LocalRendezvous(ranks, size, timeout, new GroupFailure());
         List<Communicator> group = new ArrayList<>(size);
         for (int i = 0; i < size; i++) {
             group.add(new LocalCommunicator(rendezvous, i));
@@ -84,11 +88,11 @@ public final class LocalCommunicator extends AbstractCommunicator {
         CollectiveCall[] calls = rendezvous.meet(getRank(), call);
         if (call.getCollective() != Collective.BARRIER) {
             try (PointerScope scope = new PointerScope()) {
-                doOwnPart(call, calls);
+                carryOut(call, calls);
             } catch (RuntimeException | Error e) {
                 rendezvous.fail(
                         new CollectiveException(
-                                "rank " + getRank() + " failed in " + call + ": " + e, e));
+                                "rank " + getWorldRank() + " failed in " + call + ": " + e, e));
             }
             rendezvous.leave(getRank());
         }
@@ -96,7 +100,7 @@ public final class LocalCommunicator extends AbstractCommunicator {
         return Work.DONE;
     }
 
-    private void doOwnPart(CollectiveCall call, CollectiveCall[] calls) {
+    private void carryOut(CollectiveCall call, CollectiveCall[] calls) {
         switch (call.getCollective()) {
             case ALL_REDUCE:
                 allReduce(call, calls);
@@ -122,8 +126,8 @@ public final class LocalCommunicator extends AbstractCommunicator {
 
     private void allReduce(CollectiveCall call, CollectiveCall[] calls) {
         Tensor[] all = flatInputs(calls);
-        ShardRange own = Cut.balanced(call.getInput().size(), getSize()).getRange(getRank());
-        reduction.reduce(all, own.start(), own.length(), call.getOp(), all, own.start());
+        ShardRange share = Cut.balanced(call.getInput().size(), getSize()).getRange(getRank());
+        reduction.reduce(all, share.start(), share.length(), call.getOp(), all, share.start());
     }
 
     private void allGather(CollectiveCall call, CollectiveCall[] calls) {
@@ -152,11 +156,11 @@ public final class LocalCommunicator extends AbstractCommunicator {
             if (sent != expected) {
                 throw new CollectiveException(
                         "rank "
-                                + i
+                                + rendezvous.getWorldRank(i)
                                 + " sends "
                                 + sent
                                 + " elements to rank "
-                                + getRank()
+                                + getWorldRank()
                                 + ", which expects "
                                 + expected);
             }
@@ -193,6 +197,9 @@ public final class LocalCommunicator extends AbstractCommunicator {
     /** {@inheritDoc} */
     @Override
     public void close() {
-        reduction.close();
+        if (closed.compareAndSet(false, true)) {
+            reduction.close();
+            rendezvous.close();
+        }
     }
 }

@@ -7,6 +7,7 @@ import io.djltp.collective.GroupFailure;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -27,26 +28,45 @@ final class LocalRendezvous {
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition met = lock.newCondition();
     private final long timeoutNanos;
+    private final int[] ranks; // by their numbers in the group of all ranks
+    private final int worldSize;
 
     private final CollectiveCall[] calls; // the latest call of each rank
-    private final boolean[] here; // who has come to the present meeting
+    private final boolean[] hasArrived; // who has come to the present meeting
     private int arrived;
     private volatile long meeting; // changed under the lock
     private final GroupFailure failure;
     private final Map<Integer, LocalRendezvous> parts = new HashMap<>(); // of the present split
-    private final int[][] places; // color and key of each rank in the present split
+    private final Place[] places; // of the ranks in the present split
+    private final Runnable wake = this::wake;
+    private int closed; // ranks that do not come any more
 
-    LocalRendezvous(int size, Duration timeout, GroupFailure failure) {
+    /**
+     * Creates the place where the ranks of a group meet.
+     *
+     * @param ranks the ranks of the group, by their numbers in the group of all ranks
+     * @param worldSize the number of all ranks
+     * @param timeout how long a rank waits for the others
+     * @param failure the failure of the group
+     */
+    LocalRendezvous(int[] ranks, int worldSize, Duration timeout, GroupFailure failure) {
+        this.ranks = ranks;
+        this.worldSize = worldSize;
         this.failure = failure;
         timeoutNanos = timeout.toNanos();
-        places = new int[size][];
-        failure.onSet(this::wake);
-        calls = new CollectiveCall[size];
-        here = new boolean[size];
+        places = new Place[ranks.length];
+        calls = new CollectiveCall[ranks.length];
+        hasArrived = new boolean[ranks.length];
+        failure.onSet(wake);
     }
 
     int size() {
         return calls.length;
+    }
+
+    /** Returns the number of a rank of this group in the group of all ranks. */
+    int getWorldRank(int rank) {
+        return ranks[rank];
     }
 
     GroupFailure getFailure() {
@@ -61,12 +81,15 @@ final class LocalRendezvous {
      */
     record Part(LocalRendezvous rendezvous, int rank) {}
 
+    /** What a rank says in a split. */
+    private record Place(int rank, int color, int key) {}
+
     /** Forms parts of the group: a meeting of all ranks, each with its color and key. */
     Part split(int rank, CollectiveCall call, int color, int key) {
         lock.lock();
         try {
             parts.clear(); // of the split before, which all ranks have left
-            places[rank] = new int[] {color, key};
+            places[rank] = new Place(rank, color, key);
         } finally {
             lock.unlock();
         }
@@ -74,21 +97,19 @@ final class LocalRendezvous {
         Part part;
         lock.lock();
         try {
-            int size = 0;
-            int own = 0;
-            for (int i = 0; i < places.length; i++) {
-                if (places[i][0] == color) {
-                    size++;
-                    boolean before = places[i][1] == key ? i < rank : places[i][1] < key;
-                    own += before ? 1 : 0;
-                }
-            }
-            int ranks = size;
-            part =
-                    new Part(
-                            parts.computeIfAbsent(
-                                    color, c -> new LocalRendezvous(ranks, timeout(), failure)),
-                            own);
+            // those of one key stay in their order
+            int[] members =
+                    Arrays.stream(places)
+                            .filter(place -> place.color == color)
+                            .sorted(Comparator.comparingInt(Place::key))
+                            .mapToInt(Place::rank)
+                            .toArray();
+            int[] worldRanks = Arrays.stream(members).map(this::getWorldRank).toArray();
+            LocalRendezvous shared =
+                    parts.computeIfAbsent(
+                            color,
+                            c -> new LocalRendezvous(worldRanks, worldSize, timeout(), failure));
+            part = new Part(shared, Arrays.stream(members).boxed().toList().indexOf(rank));
         } finally {
             lock.unlock();
         }
@@ -113,7 +134,7 @@ final class LocalRendezvous {
         try {
             throwFailure(rank);
             calls[rank] = call;
-            here[rank] = true;
+            hasArrived[rank] = true;
             present = meeting;
             if (++arrived == calls.length) {
                 if (checkAgreement()) {
@@ -179,6 +200,18 @@ final class LocalRendezvous {
         failure.set(cause);
     }
 
+    /** Lets go of the group's failure, which lives longer, when the last rank has closed. */
+    void close() {
+        lock.lock();
+        try {
+            if (++closed == calls.length) {
+                failure.forget(wake);
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
     private void wake() {
         lock.lock();
         try {
@@ -190,7 +223,7 @@ final class LocalRendezvous {
 
     private void endMeeting() {
         arrived = 0;
-        Arrays.fill(here, false);
+        Arrays.fill(hasArrived, false);
         meeting++;
         met.signalAll();
     }
@@ -209,14 +242,15 @@ final class LocalRendezvous {
                     Thread.currentThread().interrupt();
                     fail(
                             new CollectiveException(
-                                    "rank " + rank + " was interrupted in " + calls[rank], e));
+                                    "rank " + ranks[rank] + " was interrupted in " + calls[rank],
+                                    e));
                 }
             }
         }
     }
 
     private void throwFailure(int rank) {
-        failure.check(rank, calls.length);
+        failure.check(ranks[rank], worldSize);
     }
 
     private boolean checkAgreement() {
@@ -224,7 +258,8 @@ final class LocalRendezvous {
             if (!call.agreesWith(calls[0])) {
                 StringBuilder text = new StringBuilder("the ranks called different operations:");
                 for (int i = 0; i < calls.length; i++) {
-                    text.append(i == 0 ? " " : "; ").append("rank ").append(i).append(' ');
+                    text.append(i == 0 ? " " : "; ").append("rank ");
+                    text.append(ranks[i]).append(' ');
                     text.append(calls[i]);
                 }
                 fail(new CollectiveException(text.toString()));
@@ -236,11 +271,11 @@ final class LocalRendezvous {
 
     private String describeTimeout(int rank) {
         List<String> missing = new ArrayList<>();
-        for (int i = 0; i < here.length; i++) {
-            if (!here[i]) {
+        for (int i = 0; i < hasArrived.length; i++) {
+            if (!hasArrived[i]) {
                 missing.add(
                         "rank "
-                                + i
+                                + ranks[i]
                                 + (calls[i] == null
                                         ? " (has not called anything yet)"
                                         : " (last in " + calls[i] + ")"));
@@ -249,7 +284,7 @@ final class LocalRendezvous {
         return "time-out after "
                 + TimeUnit.NANOSECONDS.toMillis(timeoutNanos)
                 + " ms: rank "
-                + rank
+                + ranks[rank]
                 + " waits in "
                 + calls[rank]
                 + " for "

@@ -51,6 +51,14 @@ final class MpiTransfers {
         of(DataType.INT64);
     }
 
+    int getRank() {
+        return rank;
+    }
+
+    int getSize() {
+        return size;
+    }
+
     /**
      * Sets the type of the elements.
      *

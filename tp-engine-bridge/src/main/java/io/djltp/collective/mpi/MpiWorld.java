@@ -12,7 +12,6 @@ import org.slf4j.LoggerFactory;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 
@@ -55,7 +54,7 @@ public final class MpiWorld implements AutoCloseable {
         handle = library.handle("ompi_mpi_comm_world");
         try (Memory memory = new Memory(Integer.BYTES)) {
             long address = Pointer.nativeValue(memory);
-            started = init(memory, address);
+            started = MpiInit.run(memory, address);
             check(MpiFunctions.MPI_Comm_rank(handle, address), "MPI_Comm_rank");
             rank = memory.getInt(0);
             check(MpiFunctions.MPI_Comm_size(handle, address), "MPI_Comm_size");
@@ -82,75 +81,7 @@ public final class MpiWorld implements AutoCloseable {
         return instance;
     }
 
-    /**
-     * Returns whether this process was started by Open MPI.
-     *
-     * @param environment the environment variables
-     * @return whether there are others, or could be
-     */
-    public static boolean launchedByMpi(Map<String, String> environment) {
-        return environment.containsKey("OMPI_COMM_WORLD_SIZE");
-    }
-
-    /**
-     * Says why MPI would end a process that starts it: {@code srun} has started it, without what
-     * MPI finds its processes by.
-     *
-     * @param environment the environment variables
-     * @return the reason, or {@code null} if MPI can be started
-     */
-    public static String refusal(Map<String, String> environment) {
-        boolean srun = environment.containsKey("SLURM_PROCID");
-        boolean mpi =
-                launchedByMpi(environment)
-                        || environment.containsKey("PMIX_RANK")
-                        || environment.containsKey("PMI_RANK");
-        return srun && !mpi
-                ? "srun has started this process without MPI: use tcp, or start with mpirun or"
-                        + " srun --mpi=pmix"
-                : null;
-    }
-
-    private static boolean init(Memory memory, long address) {
-        check(MpiFunctions.MPI_Finalized(address), "MPI_Finalized");
-        if (memory.getInt(0) != 0) {
-            throw ended();
-        }
-        check(MpiFunctions.MPI_Initialized(address), "MPI_Initialized");
-        boolean before = memory.getInt(0) != 0;
-        if (before) {
-            check(MpiFunctions.MPI_Query_thread(address), "MPI_Query_thread");
-        } else {
-            check(
-                    MpiFunctions.MPI_Init_thread(0, 0, MpiLibrary.THREAD_MULTIPLE, address),
-                    "MPI_Init_thread");
-        }
-        checkThreads(memory.getInt(0), before);
-        return !before;
-    }
-
-    /**
-     * Checks that all threads may call MPI.
-     *
-     * @param level what MPI grants
-     * @param before whether MPI was started by somebody else
-     */
-    static void checkThreads(int level, boolean before) {
-        if (level < MpiLibrary.THREAD_MULTIPLE) {
-            throw new CollectiveException(
-                    "The mpi backend needs the thread level MPI_THREAD_MULTIPLE (3), but this MPI"
-                            + " grants "
-                            + level
-                            + ": "
-                            + (before
-                                    ? "call MPI_Init_thread with MPI_THREAD_MULTIPLE where the"
-                                            + " program starts MPI."
-                                    : "install an Open MPI that was built with thread support"
-                                            + " (ompi_info | grep Thread)."));
-        }
-    }
-
-    private static CollectiveException ended() {
+    static CollectiveException ended() {
         return new CollectiveException(
                 "MPI was ended in this process and cannot start again: keep the MpiWorld open until"
                         + " the process ends.");

@@ -4,63 +4,82 @@ import ai.djl.Device;
 
 import java.util.HashSet;
 import java.util.List;
+import java.util.Optional;
 import java.util.Set;
 
-/** Which GPU a rank works on. */
+/**
+ * Which GPU each rank of this process works on: the one that it was given, or, for ranks on the
+ * CPU, one after another.
+ */
 final class GpuAssignment {
 
-    private GpuAssignment() {}
+    private final int[] gpus;
+    private final String refusal;
 
     /**
-     * Finds a GPU for each rank of this process.
+     * Finds a GPU for each rank.
      *
      * @param firstRank the first rank of this process
      * @param devices the devices that the ranks were given
-     * @param count the number of GPUs
-     * @return the numbers of the GPUs
      */
-    static int[] assign(int firstRank, List<Device> devices, int count) {
-        int[] gpus = new int[devices.size()];
+    GpuAssignment(int firstRank, List<Device> devices) {
+        gpus = new int[devices.size()];
+        refusal = assign(firstRank, devices, NcclLibrary.deviceCount());
+    }
+
+    /** Returns why there is not a GPU for each rank, or nothing if there is. */
+    Optional<String> whyNot() {
+        return Optional.ofNullable(refusal);
+    }
+
+    /**
+     * Returns the GPUs.
+     *
+     * @return the number of each rank's GPU
+     * @throws IllegalArgumentException if there is not one for each
+     */
+    int[] getGpus() {
+        if (refusal != null) {
+            throw new IllegalArgumentException(refusal);
+        }
+        return gpus;
+    }
+
+    private String assign(int firstRank, List<Device> devices, int count) {
         Set<Integer> taken = new HashSet<>();
         for (int i = 0; i < gpus.length; i++) {
             Device device = devices.get(i);
+            String rank = "Rank " + (firstRank + i);
             boolean isCpu = Device.Type.CPU.equals(device.getDeviceType());
             int gpu = isCpu ? (firstRank + i) % Math.max(1, count) : device.getDeviceId();
             if (gpu >= count) {
-                throw new IllegalArgumentException(
-                        "Rank "
-                                + (firstRank + i)
-                                + " cannot work on GPU "
-                                + gpu
-                                + ": this process sees "
-                                + count
-                                + " GPUs, numbered from 0; use fewer ranks, or check"
-                                + " CUDA_VISIBLE_DEVICES");
+                return rank
+                        + " cannot work on GPU "
+                        + gpu
+                        + ": this process sees "
+                        + count
+                        + " GPUs, numbered from 0; use fewer ranks, or check CUDA_VISIBLE_DEVICES";
             }
             if (!taken.add(gpu)) {
-                throw new IllegalArgumentException(
-                        "Rank "
-                                + (firstRank + i)
-                                + " cannot share GPU "
-                                + gpu
-                                + " with another rank, NCCL needs one for each: this process sees "
-                                + count
-                                + " GPUs for "
-                                + gpus.length
-                                + " ranks; use fewer ranks, or the local backend on the CPU");
+                return rank
+                        + " cannot share GPU "
+                        + gpu
+                        + " with another rank, NCCL needs one for each: this process sees "
+                        + count
+                        + " GPUs for "
+                        + gpus.length
+                        + " ranks; use fewer ranks, or the local backend on the CPU";
             }
             if (isCpu && !NcclLibrary.reachesHostMemory(gpu)) {
-                throw new IllegalArgumentException(
-                        "Rank "
-                                + (firstRank + i)
-                                + " cannot work on cpu(): GPU "
-                                + gpu
-                                + " does not reach host memory; give the rank Device.gpu("
-                                + gpu
-                                + ") or use the local backend");
+                return rank
+                        + " cannot work on cpu(): GPU "
+                        + gpu
+                        + " does not reach host memory; give the rank Device.gpu("
+                        + gpu
+                        + ") or use the backend local, tcp or mpi";
             }
             gpus[i] = gpu;
         }
-        return gpus;
+        return null;
     }
 }

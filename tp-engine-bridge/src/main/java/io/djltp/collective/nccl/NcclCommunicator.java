@@ -18,6 +18,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Optional;
 
 /**
  * The {@code nccl} backend: ranks with a GPU each, in one process or in many.
@@ -28,6 +29,11 @@ import java.util.List;
  * stream. An operation that fails is therefore found out by a later call, at the latest by a
  * barrier. Where a GPU reaches ordinary host memory, as on Grace Hopper, tensors of the CPU may
  * take part too: then {@link Work#await()} blocks until the operation is done.
+ *
+ * <p>A group and the parts that it was split into have a communicator of NCCL each, and one stream:
+ * kernels of two communicators that ran at once could each hold what the other waits for. They run
+ * in the order of the rank's calls instead, which must fit those of the other ranks, see {@link
+ * Communicator#split}.
  *
  * <p>NCCL computes 16-bit sums in steps that are rounded each, in an order of its own, and its MAX
  * and MIN may drop what is not a number. It does not compare what the ranks call: ranks that
@@ -75,6 +81,17 @@ public final class NcclCommunicator extends AbstractCommunicator {
     }
 
     /**
+     * Says why {@link #create} would refuse the ranks of this process. Never throws.
+     *
+     * @param firstRank the first rank of this process; the others follow
+     * @param devices the device of each rank of this process
+     * @return the reason, or nothing if NCCL and a GPU for each rank are there
+     */
+    public static Optional<String> whyNot(int firstRank, List<Device> devices) {
+        return NcclLibrary.whyNot().or(() -> new GpuAssignment(firstRank, devices).whyNot());
+    }
+
+    /**
      * Creates the communicators of this process's ranks, and waits until all ranks of the group
      * have come.
      *
@@ -92,7 +109,7 @@ public final class NcclCommunicator extends AbstractCommunicator {
         checkRanks(uniqueId, size, firstRank, devices.size(), timeout);
         LibTorch.load();
         NcclLibrary.load();
-        int[] gpus = GpuAssignment.assign(firstRank, devices, NcclLibrary.deviceCount());
+        int[] gpus = new GpuAssignment(firstRank, devices).getGpus();
         ncclComm[] comms = new NcclBootstrap(size, firstRank, gpus, timeout).run(uniqueId);
         NcclGroup group = new NcclGroup(size, timeout);
         List<NcclCommunicator> ranks = new ArrayList<>();
@@ -144,6 +161,10 @@ public final class NcclCommunicator extends AbstractCommunicator {
 
     boolean isPart() {
         return isPart;
+    }
+
+    void throwIfFailed() {
+        checkFailure();
     }
 
     boolean hasFailed() {
@@ -203,7 +224,7 @@ public final class NcclCommunicator extends AbstractCommunicator {
                             + ", which GPU "
                             + endpoint.getDevice()
                             + " of rank "
-                            + getRank()
+                            + getWorldRank()
                             + " does not work on: copy it to "
                             + Device.gpu(endpoint.getDevice()));
         }
@@ -219,13 +240,13 @@ public final class NcclCommunicator extends AbstractCommunicator {
                     .set(
                             new CollectiveException(
                                     "rank "
-                                            + getRank()
+                                            + getWorldRank()
                                             + " failed in "
                                             + call
                                             + ": "
                                             + e.getMessage(),
                                     e));
-            getFailure().check(getRank(), getSize());
+            checkFailure();
         }
     }
 
@@ -235,7 +256,7 @@ public final class NcclCommunicator extends AbstractCommunicator {
         NcclWork work = new NcclWork(endpoint, this, call, false);
         guard(call, () -> endpoint.call(work, comm, () -> endpoint.split(comm, color, key)));
         ncclComm part = endpoint.takePart();
-        getFailure().check(getRank(), getSize());
+        checkFailure();
         int[] rank = new int[1];
         int[] size = new int[1];
         guard(

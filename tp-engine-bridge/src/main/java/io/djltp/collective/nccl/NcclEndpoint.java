@@ -7,14 +7,8 @@ import org.bytedeco.cuda.global.cudart;
 import org.bytedeco.cuda.global.nccl;
 import org.bytedeco.cuda.nccl.ncclComm;
 import org.bytedeco.javacpp.Pointer;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
-import java.time.Duration;
-import java.util.ArrayList;
-import java.util.Collections;
 import java.util.List;
-import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.IntSupplier;
 import java.util.function.ToIntFunction;
 
@@ -28,30 +22,22 @@ import java.util.function.ToIntFunction;
  */
 final class NcclEndpoint {
 
-    private static final Logger logger = LoggerFactory.getLogger(NcclEndpoint.class);
-
-    private static final Duration LOCK_TIMEOUT = Duration.ofSeconds(2);
-    private static final Duration CLOSE_TIMEOUT = Duration.ofSeconds(5);
-
-    private final ReentrantLock lock = new ReentrantLock();
+    private final NativeCallLock lock = new NativeCallLock();
     private final NcclGroup group;
     private final int rank;
     private final int device;
     private final boolean reachesHostMemory;
-    private final List<ncclComm> comms = new ArrayList<>();
+    private final NcclComms comms;
     private final OperationQueue queue;
     private final Pointer scratch = new Pointer();
-    private final SplitResult part = new SplitResult();
-    private final int[] state = new int[1];
 
-    private boolean ended; // the communicators are gone
     private volatile boolean closed;
 
     NcclEndpoint(NcclGroup group, int rank, int device, ncclComm comm) {
         this.group = group;
         this.rank = rank;
         this.device = device;
-        comms.add(comm);
+        comms = new NcclComms(comm);
         Gpu.use(device);
         reachesHostMemory = NcclLibrary.reachesHostMemory(device);
         queue = new OperationQueue(device);
@@ -98,15 +84,13 @@ final class NcclEndpoint {
     void issue(NcclWork work, ncclComm comm, ToIntFunction<CUstream_st> calls) {
         begin(work, () -> calls.applyAsInt(queue.getStream()));
         awaitLaunch(work, comm);
-        lock.lock();
-        try {
-            if (!ended) {
-                Gpu.use(device);
-                queue.add(work);
-            }
-        } finally {
-            lock.unlock();
-        }
+        lock.run(
+                () -> {
+                    if (!comms.isEnded()) {
+                        Gpu.use(device);
+                        queue.add(work);
+                    }
+                });
         group.checkFailure(work);
     }
 
@@ -118,25 +102,24 @@ final class NcclEndpoint {
     }
 
     private void begin(NcclWork work, IntSupplier call) {
-        int result = nccl.ncclSuccess;
-        lock.lock();
-        try {
-            if (closed) {
-                throw new CollectiveException("the rank was closed before");
-            }
-            if (!ended) {
-                Gpu.use(device);
-                queue.sweep();
-                queue.begin(work);
-                result = call.getAsInt();
-            }
-        } finally {
-            lock.unlock();
-        }
+        int result = lock.get(() -> beginLocked(work, call));
         if (result != nccl.ncclSuccess && result != nccl.ncclInProgress) {
             group.fail(describe(work, result));
         }
         group.checkFailure(work);
+    }
+
+    private int beginLocked(NcclWork work, IntSupplier call) {
+        if (closed) {
+            throw new CollectiveException("the rank was closed before");
+        }
+        if (comms.isEnded()) {
+            return nccl.ncclSuccess;
+        }
+        Gpu.use(device);
+        queue.sweep();
+        queue.begin(work);
+        return call.getAsInt();
     }
 
     /**
@@ -159,52 +142,34 @@ final class NcclEndpoint {
     }
 
     private int getState(ncclComm comm) {
-        lock.lock();
-        try {
-            if (ended) {
-                return nccl.ncclSuccess;
-            }
-            int error = nccl.ncclCommGetAsyncError(comm, state);
-            return error == nccl.ncclSuccess ? state[0] : error;
-        } finally {
-            lock.unlock();
-        }
+        return lock.get(() -> comms.getState(comm));
     }
 
     /** Returns whether an operation is done. */
     boolean isDone(NcclWork work) {
-        lock.lock();
-        try {
-            if (!ended) {
-                queue.sweep();
-            }
-            return work.getCall().isFinished();
-        } finally {
-            lock.unlock();
-        }
+        return lock.get(
+                () -> {
+                    if (!comms.isEnded()) {
+                        queue.sweep();
+                    }
+                    return work.getCall().isFinished();
+                });
     }
 
     /** Returns whether the stream is past an operation, done or aborted. */
     boolean isPast(NcclWork work) {
-        lock.lock();
-        try {
-            return closed || queue.isPast(work);
-        } finally {
-            lock.unlock();
-        }
+        return lock.get(() -> closed || queue.isPast(work));
     }
 
     /** Makes the current stream wait for an operation; the calling thread goes on. */
     void awaitOnStream(NcclWork work) {
-        lock.lock();
-        try {
-            if (!ended) {
-                Gpu.use(device);
-                queue.awaitOnStream(work);
-            }
-        } finally {
-            lock.unlock();
-        }
+        lock.run(
+                () -> {
+                    if (!comms.isEnded()) {
+                        Gpu.use(device);
+                        queue.awaitOnStream(work);
+                    }
+                });
         if (!work.getCall().isFinished()) {
             group.checkFailure(work);
         }
@@ -217,181 +182,87 @@ final class NcclEndpoint {
      * @return the error, or {@code null}
      */
     String findError() {
-        if (!lock.tryLock()) {
-            return null;
-        }
-        try {
-            if (ended) {
-                return null;
-            }
-            queue.sweep();
-            for (ncclComm comm : comms) {
-                int result = getState(comm);
-                if (result != nccl.ncclSuccess && result != nccl.ncclInProgress) {
-                    return describe(queue.getOldest(), result);
-                }
-            }
-            return null;
-        } finally {
-            lock.unlock();
-        }
+        return lock.getUnlessBusy(
+                () -> {
+                    if (comms.isEnded()) {
+                        return null;
+                    }
+                    queue.sweep();
+                    int error = comms.findError();
+                    return error == nccl.ncclSuccess ? null : describe(queue.getOldest(), error);
+                },
+                null);
     }
 
-    private String describe(NcclWork work, int error) {
+    /** Says what went wrong in an operation, or in none if that is {@code null}. */
+    String describe(NcclWork work, int error) {
         String where = work == null ? "between operations" : "in " + work.getCall();
         return "rank " + rank + " failed " + where + ": " + NcclErrors.ncclText(error);
     }
 
     /** Begins a split; the result is there when the communicator is ready again. */
     int split(ncclComm comm, int color, int key) {
-        return part.begin(comm, color, key);
+        return comms.beginSplit(comm, color, key);
     }
 
     /** Returns the result of the split, or {@code null} if the group has failed just now. */
     ncclComm takePart() {
-        lock.lock();
-        try {
-            ncclComm comm = ended ? null : part.take();
-            if (comm != null) {
-                comms.add(comm);
-            }
-            return comm;
-        } finally {
-            lock.unlock();
-        }
+        return lock.get(comms::takePart);
+    }
+
+    /** Returns the result of a split that nobody else will come to take, or {@code null}. */
+    ncclComm takeUnclaimedPart() {
+        return comms.takeUnclaimedPart();
     }
 
     /** Returns whether no operation is under way, as far as can be said without waiting. */
     boolean isIdle() {
-        if (!lock.tryLock()) {
-            return false;
-        }
-        try {
-            return ended || queue.isEmpty();
-        } catch (CollectiveException e) {
-            return true; // an error of the GPU: nothing to wait for
-        } finally {
-            lock.unlock();
-        }
+        return lock.getUnlessBusy(
+                () -> {
+                    try {
+                        return comms.isEnded() || queue.isEmpty();
+                    } catch (CollectiveException e) {
+                        return true; // an error of the GPU: nothing to wait for
+                    }
+                },
+                false);
     }
 
     /**
-     * Makes sure that nobody uses the communicators any more.
+     * Makes sure that nobody uses the communicators any more, unless a thread is stuck in a call
+     * that only an abort may end.
      *
      * @return the communicators, those of parts first, for the caller to abort
      */
     List<ncclComm> end() {
-        boolean locked = lock();
-        try {
-            ended = true;
-            List<ncclComm> all = new ArrayList<>(comms);
-            Collections.reverse(all);
-            comms.clear();
-            return all;
-        } finally {
-            if (locked) {
-                lock.unlock();
-            }
-        }
-    }
-
-    /** Returns the result of a split that nobody else will come to take, or {@code null}. */
-    ncclComm takeLeftPart() {
-        return part.take();
-    }
-
-    /** Takes the lock unless a thread is stuck with it, in a call that only an abort may end. */
-    private boolean lock() {
-        Backoff backoff = new Backoff();
-        long start = System.nanoTime();
-        while (!lock.tryLock()) {
-            if (System.nanoTime() - start > LOCK_TIMEOUT.toNanos()) {
-                logger.warn("Rank {} is stuck in a native call: aborting under it", rank);
-                return false;
-            }
-            backoff.pause();
-        }
-        return true;
+        return lock.getEvenIfStuck(rank, comms::end);
     }
 
     /** Frees a communicator when its operations are done; aborts the group if they do not end. */
     void close(ncclComm comm) {
-        int result;
-        lock.lock();
-        try {
-            if (ended || !comms.contains(comm)) {
-                return;
-            }
-            Gpu.use(device);
-            result = nccl.ncclCommFinalize(comm);
-        } finally {
-            lock.unlock();
-        }
-        if (result == nccl.ncclSuccess || result == nccl.ncclInProgress) {
-            awaitFinalized(comm);
-        } else {
-            group.fail(describe(queue.getOldest(), result));
-        }
-        lock.lock();
-        try {
-            if (!ended) {
-                Gpu.use(device);
-                nccl.ncclCommDestroy(comm);
-                comms.remove(comm);
-            }
-        } finally {
-            lock.unlock();
-        }
-    }
-
-    private void awaitFinalized(ncclComm comm) {
-        Backoff backoff = new Backoff();
-        long start = System.nanoTime();
-        while (getState(comm) == nccl.ncclInProgress) {
-            if (System.nanoTime() - start > CLOSE_TIMEOUT.toNanos()) {
-                NcclWork work = queue.getOldest();
-                String where = work == null ? "" : " in " + work.getCall();
-                group.fail("rank " + rank + " was closed while it waits" + where);
-            }
-            backoff.pause();
-        }
+        new NcclFinalizer(this, lock, comms).close(comm);
     }
 
     /** Frees everything. */
     void close() {
-        List<ncclComm> last;
-        lock.lock();
-        try {
-            last = new ArrayList<>(comms);
-        } finally {
-            lock.unlock();
-        }
-        for (int i = last.size() - 1; i >= 0; i--) {
-            close(last.get(i)); // those of parts first
-        }
+        lock.get(comms::getOpen).forEach(this::close);
         if (group.getFailure().isSet()) {
             group.awaitAborted();
         }
-        free();
+        lock.run(this::free);
         group.onClose();
     }
 
     private void free() {
-        lock.lock();
-        try {
-            if (!closed) {
-                Gpu.use(device);
-                if (!ended) {
-                    queue.sweep();
-                }
-                closed = true;
-                ended = true;
-                queue.close();
-                cudart.cudaFree(scratch);
-                part.close();
+        if (!closed) {
+            Gpu.use(device);
+            if (!comms.isEnded()) {
+                queue.sweep();
             }
-        } finally {
-            lock.unlock();
+            closed = true;
+            queue.close();
+            cudart.cudaFree(scratch);
+            comms.close();
         }
     }
 }

@@ -92,7 +92,7 @@ final class NcclGroup {
     void checkFailure(NcclWork work) {
         if (failure.isSet()) {
             awaitAborted();
-            failure.check(work.getOwner().getRank(), work.getOwner().getSize());
+            work.getOwner().throwIfFailed();
         }
     }
 
@@ -193,7 +193,7 @@ final class NcclGroup {
         endpoints.forEach(endpoint -> comms.addAll(endpoint.end()));
         NcclBootstrap.abort(comms);
         List<ncclComm> left = new ArrayList<>(); // splits under way have ended now, well or not
-        endpoints.forEach(endpoint -> left.add(endpoint.takeLeftPart()));
+        endpoints.forEach(endpoint -> left.add(endpoint.takeUnclaimedPart()));
         NcclBootstrap.abort(left);
     }
 

@@ -22,7 +22,8 @@ final class OperationQueue {
     // for the watch, which must not wait for a thread that is stuck in a call
     private volatile NcclWork issuing;
     private volatile NcclWork oldest;
-    private volatile long progress = System.nanoTime(); // when an operation was last seen to end
+    private volatile long lastCompletion =
+            System.nanoTime(); // when an operation was last seen to end
 
     /** Creates the queue on the calling thread's GPU. */
     OperationQueue(int device) {
@@ -50,7 +51,7 @@ final class OperationQueue {
         }
         long now = System.nanoTime();
         // its turn came when it was issued or when the one before it was done
-        return Math.min(now - work.getIssued(), now - progress) > timeout.toNanos();
+        return Math.min(now - work.getIssued(), now - lastCompletion) > timeout.toNanos();
     }
 
     /** Makes way for an operation: it follows what the thread's current stream has queued. */
@@ -93,7 +94,7 @@ final class OperationQueue {
             work.getCall().finish();
             release(work);
             pending.remove();
-            progress = System.nanoTime();
+            lastCompletion = System.nanoTime();
         }
         oldest = pending.peek();
     }

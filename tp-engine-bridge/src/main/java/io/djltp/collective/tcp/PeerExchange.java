@@ -71,14 +71,15 @@ final class PeerExchange implements AutoCloseable {
     void run(int[] members, CollectiveCall call, Buffers sent, Buffers received, Duration timeout)
             throws IOException {
         String description = call.toString();
-        byte[] header = Message.header(call.getAgreement(), description);
-        Message[] messages = new Message[members.length];
+        byte[] header = PeerTransfer.header(call.getAgreement(), description);
+        PeerTransfer[] transfers = new PeerTransfer[members.length];
         for (int i = 0; i < members.length; i++) {
             if (members[i] != rank) {
-                messages[i] = new Message(peers[members[i]], header, sent.of(i), received.of(i));
+                transfers[i] =
+                        new PeerTransfer(peers[members[i]], header, sent.of(i), received.of(i));
             }
         }
-        new Run(members, messages, header, description, timeout).complete();
+        new Run(members, transfers, header, description, timeout).complete();
     }
 
     /** Lets an exchange that waits look at the failure of the group. */
@@ -109,7 +110,7 @@ final class PeerExchange implements AutoCloseable {
     private final class Run {
 
         private final int[] members;
-        private final Message[] messages;
+        private final PeerTransfer[] transfers;
         private final byte[] header;
         private final String description;
         private final Duration timeout;
@@ -119,12 +120,12 @@ final class PeerExchange implements AutoCloseable {
 
         Run(
                 int[] members,
-                Message[] messages,
+                PeerTransfer[] transfers,
                 byte[] header,
                 String description,
                 Duration timeout) {
             this.members = members;
-            this.messages = messages;
+            this.transfers = transfers;
             this.header = header;
             this.description = description;
             this.timeout = timeout;
@@ -149,27 +150,27 @@ final class PeerExchange implements AutoCloseable {
         /** Moves what can be moved. Returns whether anything is left to do. */
         private boolean advance() throws IOException {
             boolean left = false;
-            for (int i = 0; i < messages.length; i++) {
-                Message message = messages[i];
-                if (message != null && !message.isDone()) {
-                    advance(members[i], message);
-                    left |= !message.isDone();
+            for (int i = 0; i < transfers.length; i++) {
+                PeerTransfer transfer = transfers[i];
+                if (transfer != null && !transfer.isDone()) {
+                    advance(members[i], transfer);
+                    left |= !transfer.isDone();
                 }
             }
             return left || disagreement;
         }
 
-        private void advance(int peer, Message message) throws IOException {
-            boolean hadHeader = message.hasHeader();
+        private void advance(int peer, PeerTransfer transfer) throws IOException {
+            boolean hadHeader = transfer.hasHeader();
             boolean change;
             try {
-                change = message.advance(hadHeader && !disagreement);
-                if (!hadHeader && message.hasHeader()) {
-                    if (!message.agreesWith(header)) {
+                change = transfer.advance(hadHeader && !disagreement);
+                if (!hadHeader && transfer.hasHeader()) {
+                    if (!transfer.agreesWith(header)) {
                         disagreement = true;
                     } else if (!disagreement) {
-                        message.checkSize(peer, rank);
-                        message.advance(true);
+                        transfer.checkSize(peer, rank);
+                        transfer.advance(true);
                     }
                 }
             } catch (IOException e) {
@@ -181,13 +182,19 @@ final class PeerExchange implements AutoCloseable {
         }
 
         private void await() throws IOException {
-            for (int i = 0; i < messages.length; i++) {
-                if (messages[i] != null) {
-                    int interest = messages[i].isSent() ? 0 : SelectionKey.OP_WRITE;
-                    interest |= messages[i].isReceived() ? 0 : SelectionKey.OP_READ;
-                    SelectionKey key = peers[members[i]].keyFor(selector);
-                    if (key.interestOps() != interest) {
-                        key.interestOps(interest);
+            int[] interests = new int[peers.length]; // none in peers outside the group
+            for (int i = 0; i < transfers.length; i++) {
+                if (transfers[i] != null) {
+                    int interest = transfers[i].isSent() ? 0 : SelectionKey.OP_WRITE;
+                    interest |= transfers[i].isReceived() ? 0 : SelectionKey.OP_READ;
+                    interests[members[i]] = interest;
+                }
+            }
+            for (int peer = 0; peer < peers.length; peer++) {
+                if (peer != rank) {
+                    SelectionKey key = peers[peer].keyFor(selector);
+                    if (key.interestOps() != interests[peer]) {
+                        key.interestOps(interests[peer]);
                     }
                 }
             }
@@ -195,8 +202,8 @@ final class PeerExchange implements AutoCloseable {
         }
 
         private boolean allHeadersHere() {
-            for (Message message : messages) {
-                if (message != null && !message.hasHeader()) {
+            for (PeerTransfer transfer : transfers) {
+                if (transfer != null && !transfer.hasHeader()) {
                     return false;
                 }
             }
@@ -207,10 +214,10 @@ final class PeerExchange implements AutoCloseable {
             StringBuilder text = new StringBuilder("the ranks called different operations:");
             for (int i = 0; i < members.length; i++) {
                 text.append(i == 0 ? " " : "; ").append("rank ").append(members[i]).append(' ');
-                if (messages[i] == null) {
+                if (transfers[i] == null) {
                     text.append(description);
                 } else {
-                    text.append(messages[i].hasHeader() ? messages[i].description() : "not yet");
+                    text.append(transfers[i].hasHeader() ? transfers[i].description() : "not yet");
                 }
             }
             return text.toString();
@@ -219,7 +226,7 @@ final class PeerExchange implements AutoCloseable {
         private String describeTimeout() {
             List<String> missing = new ArrayList<>();
             for (int i = 0; i < members.length; i++) {
-                if (messages[i] != null && !messages[i].isDone()) {
+                if (transfers[i] != null && !transfers[i].isDone()) {
                     missing.add("rank " + members[i]);
                 }
             }

@@ -19,26 +19,27 @@ final class Staging implements AutoCloseable {
     private Tensor[] slots = {};
 
     /**
-     * Returns the tensors of all ranks, in their order: this rank's own, and a slot for each other.
+     * Returns the tensors of all ranks, in their order: this rank's summand, and a slot for each
+     * other.
      *
-     * @param own this rank's tensor, flat
+     * @param summand this rank's tensor, flat
      * @param length the number of elements of each slot
      * @param rank this rank
      * @param size the number of ranks
      * @return the tensors
      */
-    Tensor[] slots(Tensor own, long length, int rank, int size) {
-        long slot = (length * own.element_size() + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    Tensor[] slots(Tensor summand, long length, int rank, int size) {
+        long slot = (length * summand.element_size() + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         reserve(slot * (size - 1));
         slots = new Tensor[size];
         int next = 0;
         for (int i = 0; i < size; i++) {
             if (i == rank) {
-                slots[i] = own;
+                slots[i] = summand;
             } else {
                 slots[i] =
-                        bytes.narrow(0, slot * next++, length * own.element_size())
-                                .view(own.scalar_type());
+                        bytes.narrow(0, slot * next++, length * summand.element_size())
+                                .view(summand.scalar_type());
             }
         }
         return slots;

@@ -38,9 +38,9 @@ public final class TcpCommunicator extends QueuedCommunicator {
     private final PeerExchange exchange;
     private final int[] members; // the ranks of this group, as the connections are numbered
     private final Staging staging;
-    private final BlockReduction reduction = new BlockReduction();
+    private final BlockReduction reduction;
     private final UnaryOperator<CollectiveException> explanation;
-    private final boolean whole; // not a part of another group
+    private final boolean ownsConnections; // and is not a part of another group
 
     /**
      * Creates a rank's end of the group of all ranks.
@@ -66,11 +66,12 @@ public final class TcpCommunicator extends QueuedCommunicator {
         members = new int[peers.length];
         Arrays.setAll(members, i -> i);
         staging = new Staging();
-        whole = true;
+        reduction = new BlockReduction();
+        ownsConnections = true;
         failure.onSet(
                 () -> {
                     exchange.wakeUp();
-                    later(exchange::close); // so that the others find out
+                    runInTurn(exchange::close); // so that the others find out
                 });
     }
 
@@ -80,7 +81,8 @@ public final class TcpCommunicator extends QueuedCommunicator {
         explanation = parent.explanation;
         exchange = parent.exchange;
         staging = parent.staging;
-        whole = false;
+        reduction = parent.reduction;
+        ownsConnections = false;
     }
 
     /** {@inheritDoc} */
@@ -125,20 +127,20 @@ public final class TcpCommunicator extends QueuedCommunicator {
             reduction.reduce(all, 0, size, call.getOp(), new Tensor[] {tensor}, 0);
             return;
         }
-        ShardRange own = range(size, getRank());
-        Tensor mine = tensor.narrow(0, own.start(), own.length());
-        Tensor[] all = staging.slots(mine, own.length(), getRank(), getSize());
-        run(call, i -> part(tensor, range(size, i)), i -> staging.buffers(i, own.length()));
-        reduction.reduce(all, 0, own.length(), call.getOp(), new Tensor[] {mine}, 0);
-        run(call, i -> part(tensor, own), i -> part(tensor, range(size, i)));
+        ShardRange share = range(size, getRank());
+        Tensor summand = tensor.narrow(0, share.start(), share.length());
+        Tensor[] all = staging.slots(summand, share.length(), getRank(), getSize());
+        run(call, i -> buffers(tensor, range(size, i)), i -> staging.buffers(i, share.length()));
+        reduction.reduce(all, 0, share.length(), call.getOp(), new Tensor[] {summand}, 0);
+        run(call, i -> buffers(tensor, share), i -> buffers(tensor, range(size, i)));
     }
 
     private void allGather(CollectiveCall call) {
         Tensor output = flat(call.getOutput().tensor());
         Tensor input = flat(call.getInput().tensor());
         ShardRange[] parts = ranges(call.getShares());
-        run(call, i -> TensorBuffers.of(input, 0, input.numel()), i -> part(output, parts[i]));
-        BlockReduction.copy(input, part(parts[getRank()], output));
+        run(call, i -> TensorBuffers.of(input, 0, input.numel()), i -> buffers(output, parts[i]));
+        BlockReduction.copy(input, slice(output, parts[getRank()]));
     }
 
     private void reduceScatter(CollectiveCall call) {
@@ -146,12 +148,12 @@ public final class TcpCommunicator extends QueuedCommunicator {
         Tensor output = flat(call.getOutput().tensor());
         ShardRange[] parts = ranges(call.getShares());
         long size = output.numel();
-        Tensor mine = part(parts[getRank()], input);
-        Tensor[] all = staging.slots(mine, size, getRank(), getSize());
-        run(call, i -> part(input, parts[i]), i -> staging.buffers(i, size));
+        Tensor summand = slice(input, parts[getRank()]);
+        Tensor[] all = staging.slots(summand, size, getRank(), getSize());
+        run(call, i -> buffers(input, parts[i]), i -> staging.buffers(i, size));
         reduction.reduce(all, 0, size, call.getOp(), new Tensor[] {output}, 0);
         if (getSize() == 1) {
-            BlockReduction.copy(mine, output);
+            BlockReduction.copy(summand, output);
         }
     }
 
@@ -165,19 +167,19 @@ public final class TcpCommunicator extends QueuedCommunicator {
             ShardRange all = new ShardRange(0, size);
             run(
                     call,
-                    i -> isRoot ? part(tensor, all) : TensorBuffers.NONE,
-                    i -> i == root ? part(tensor, all) : TensorBuffers.NONE);
+                    i -> isRoot ? buffers(tensor, all) : TensorBuffers.NONE,
+                    i -> i == root ? buffers(tensor, all) : TensorBuffers.NONE);
             return;
         }
-        ShardRange own = range(size, getRank());
+        ShardRange share = range(size, getRank());
         run(
                 call,
-                i -> isRoot ? part(tensor, range(size, i)) : TensorBuffers.NONE,
-                i -> i == root ? part(tensor, own) : TensorBuffers.NONE);
+                i -> isRoot ? buffers(tensor, range(size, i)) : TensorBuffers.NONE,
+                i -> i == root ? buffers(tensor, share) : TensorBuffers.NONE);
         run(
                 call,
-                i -> i == root ? TensorBuffers.NONE : part(tensor, own),
-                i -> isRoot ? TensorBuffers.NONE : part(tensor, range(size, i)));
+                i -> i == root ? TensorBuffers.NONE : buffers(tensor, share),
+                i -> isRoot ? TensorBuffers.NONE : buffers(tensor, range(size, i)));
     }
 
     private void allToAll(CollectiveCall call) {
@@ -185,8 +187,8 @@ public final class TcpCommunicator extends QueuedCommunicator {
         Tensor output = flat(call.getOutput().tensor());
         ShardRange[] from = ranges(call.getShares());
         ShardRange[] to = ranges(call.getReceivedShares());
-        run(call, i -> part(input, from[i]), i -> part(output, to[i]));
-        BlockReduction.copy(part(from[getRank()], input), part(to[getRank()], output));
+        run(call, i -> buffers(input, from[i]), i -> buffers(output, to[i]));
+        BlockReduction.copy(slice(input, from[getRank()]), slice(output, to[getRank()]));
     }
 
     /** {@inheritDoc} */
@@ -232,11 +234,11 @@ public final class TcpCommunicator extends QueuedCommunicator {
         return ranges;
     }
 
-    private static ByteBuffer[] part(Tensor tensor, ShardRange range) {
+    private static ByteBuffer[] buffers(Tensor tensor, ShardRange range) {
         return TensorBuffers.of(tensor, range.start(), range.length());
     }
 
-    private static Tensor part(ShardRange range, Tensor tensor) {
+    private static Tensor slice(Tensor tensor, ShardRange range) {
         return tensor.narrow(0, range.start(), range.length());
     }
 
@@ -248,11 +250,8 @@ public final class TcpCommunicator extends QueuedCommunicator {
     @Override
     public void close() {
         super.close();
-        if (!isIdle()) {
-            return; // what is in use is not freed
-        }
-        reduction.close();
-        if (whole) {
+        if (ownsConnections && isIdle()) { // what is in use is not freed
+            reduction.close();
             staging.close();
             exchange.close();
         }

@@ -45,7 +45,7 @@ public class MpiFailuresTest {
         }
         String late =
                 "rank 0 of 3: time-out after 1000 ms: rank 0 of 3 waits in all-reduce #1 (SUM) of"
-                        + " (3) float32 in part 0 issued by the test";
+                        + " (3) float32 in part 0 of split #1 issued by the test";
         Assert.assertEquals(result.report(0, "late"), late);
         Assert.assertEquals(result.report(0, "late group"), late);
         assertSoon(result.report(0, "late time"), 1);

@@ -85,11 +85,11 @@ public class MpiLibraryTest {
 
     @Test
     public void threadsAreDemanded() {
-        MpiWorld.checkThreads(3, false);
+        MpiInit.checkThreads(3, false);
         for (boolean before : new boolean[] {true, false}) {
             CollectiveException e =
                     Assert.expectThrows(
-                            CollectiveException.class, () -> MpiWorld.checkThreads(2, before));
+                            CollectiveException.class, () -> MpiInit.checkThreads(2, before));
             Assert.assertTrue(
                     e.getMessage().contains("this MPI grants 2")
                             && e.getMessage().contains("MPI_Init_thread") == before,
@@ -99,8 +99,8 @@ public class MpiLibraryTest {
 
     @Test
     public void launchIsNoticed() {
-        Assert.assertTrue(MpiWorld.launchedByMpi(Map.of("OMPI_COMM_WORLD_SIZE", "4")));
-        Assert.assertFalse(MpiWorld.launchedByMpi(Map.of("WORLD_SIZE", "4")));
+        Assert.assertTrue(MpiEnvironment.launchedByMpi(Map.of("OMPI_COMM_WORLD_SIZE", "4")));
+        Assert.assertFalse(MpiEnvironment.launchedByMpi(Map.of("WORLD_SIZE", "4")));
     }
 
     @Test
@@ -128,12 +128,12 @@ public class MpiLibraryTest {
     public void srunWithoutMpiIsARefusal() {
         Map<String, String> srun = Map.of("SLURM_PROCID", "0");
         Assert.assertEquals(
-                MpiWorld.refusal(srun),
+                MpiEnvironment.refusal(srun),
                 "srun has started this process without MPI: use tcp, or start with mpirun or srun"
                         + " --mpi=pmix");
-        Assert.assertNull(MpiWorld.refusal(Map.of()));
+        Assert.assertNull(MpiEnvironment.refusal(Map.of()));
         for (String name : new String[] {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"}) {
-            Assert.assertNull(MpiWorld.refusal(Map.of("SLURM_PROCID", "0", name, "1")));
+            Assert.assertNull(MpiEnvironment.refusal(Map.of("SLURM_PROCID", "0", name, "1")));
         }
     }
 }

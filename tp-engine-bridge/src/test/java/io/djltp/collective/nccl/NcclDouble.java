@@ -124,7 +124,7 @@ public final class NcclDouble {
      *
      * @param libraries the folder with the libraries
      */
-    static synchronized void load(Path libraries) {
+    public static synchronized void load(Path libraries) {
         for (String name : new String[] {CUDA, CUDART, NCCL}) {
             open(libraries.resolve(name));
         }

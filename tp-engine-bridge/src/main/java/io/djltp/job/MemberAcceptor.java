@@ -4,7 +4,6 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
-import java.net.SocketAddress;
 import java.net.StandardSocketOptions;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
@@ -24,7 +23,7 @@ import java.util.concurrent.TimeUnit;
  * are at it, the oldest is dropped. Members are done within one round trip, and come again if they
  * are dropped.
  */
-final class Doorkeeper {
+final class MemberAcceptor {
 
     /** How many connections may be unproven at a time. */
     static final int MAX_PENDING = 512;
@@ -32,34 +31,29 @@ final class Doorkeeper {
     /** How long a connection may take to prove itself. */
     static final Duration PATIENCE = Duration.ofSeconds(5);
 
-    private static final Logger logger = LoggerFactory.getLogger(Doorkeeper.class);
+    private static final Logger logger = LoggerFactory.getLogger(MemberAcceptor.class);
 
     // so that those who are at it are heard between the arrivals of a flood
     private static final int MAX_ACCEPTS = 64;
     private static final long ACCEPT_PAUSE_MILLIS = 10;
     private static final long CLOSE_MILLIS = 1000;
     private static final long MAX_WAIT_MILLIS = 250;
-    private static final long REPORT_NANOS = TimeUnit.SECONDS.toNanos(60);
 
     private final ServerSocketChannel server;
     private final byte[] key;
-    private final Guest guest;
+    private final Handler handler;
     private final Selector selector;
     private final SelectionKey acceptKey;
     // in the order of arrival, which is that of the deadlines
     private final Set<SelectionKey> pending = new LinkedHashSet<>();
     private Thread thread;
     private volatile boolean closed;
-    private volatile long malformed;
-    private volatile long wrongKeys;
-    private long reported;
-    private long lastReport = System.nanoTime() - REPORT_NANOS;
+    private final RefusalLog refusals;
 
     private long acceptAgain;
-    private IOException acceptError;
 
     /** What to do with a connection that has proved itself. */
-    interface Guest {
+    interface Handler {
 
         /**
          * Takes a connection over. Called on the thread that accepts, and must not wait.
@@ -67,20 +61,21 @@ final class Doorkeeper {
          * @param channel the connection, in blocking mode
          * @param payload what it said
          */
-        void enter(SocketChannel channel, byte[] payload) throws IOException;
+        void accept(SocketChannel channel, byte[] payload) throws IOException;
     }
 
     /**
-     * Creates a doorkeeper.
+     * Creates an acceptor.
      *
-     * @param server the bound channel, which is closed with the doorkeeper
+     * @param server the bound channel, which is closed with the acceptor
      * @param key what members know
-     * @param guest what to do with members
+     * @param handler what to do with members
      */
-    Doorkeeper(ServerSocketChannel server, byte[] key, Guest guest) throws IOException {
+    MemberAcceptor(ServerSocketChannel server, byte[] key, Handler handler) throws IOException {
         this.server = server;
         this.key = key;
-        this.guest = guest;
+        this.handler = handler;
+        refusals = new RefusalLog(server);
         // loads the class as long as there are file descriptors to load it with
         Dialer.closeQuietly(null);
         server.configureBlocking(false);
@@ -94,12 +89,12 @@ final class Doorkeeper {
 
     /** Returns how many connections did not prove themselves because they know another key. */
     long wrongKeys() {
-        return wrongKeys;
+        return refusals.wrongKeys();
     }
 
     /** Returns how many connections were none of this protocol, or too slow. */
     long malformed() {
-        return malformed;
+        return refusals.malformed();
     }
 
     void close() {
@@ -148,7 +143,7 @@ final class Doorkeeper {
         if (acceptKey.interestOps() == 0 && System.nanoTime() - acceptAgain >= 0) {
             acceptKey.interestOps(SelectionKey.OP_ACCEPT);
         }
-        report();
+        refusals.report();
     }
 
     private long waitMillis() {
@@ -178,7 +173,7 @@ final class Doorkeeper {
                     pauseAccepting(e);
                     return;
                 }
-                malformed++;
+                refusals.countMalformed();
             }
         }
     }
@@ -202,7 +197,7 @@ final class Doorkeeper {
         if (closed) {
             return;
         }
-        acceptError = e;
+        refusals.noteAcceptError(e);
         for (int i = (pending.size() + 1) / 2; i > 0; i--) {
             dropOldest();
         }
@@ -220,17 +215,17 @@ final class Doorkeeper {
                     welcome(ready, handshake);
                     break;
                 case WRONG_KEY:
-                    wrongKeys++;
+                    refusals.countWrongKey();
                     drop(ready);
                     break;
                 default:
-                    malformed++;
+                    refusals.countMalformed();
                     drop(ready);
                     break;
             }
         } catch (IOException | RuntimeException e) {
             // most end so, and are counted: a line for each would be theirs to flood
-            malformed++;
+            refusals.countMalformed();
             drop(ready);
         }
     }
@@ -240,7 +235,7 @@ final class Doorkeeper {
         ready.cancel();
         // a cancelled key must be gone before the channel may block
         handshake.channel().configureBlocking(true);
-        guest.enter(handshake.channel(), handshake.payload());
+        handler.accept(handshake.channel(), handshake.payload());
     }
 
     private void dropLate() {
@@ -252,14 +247,14 @@ final class Doorkeeper {
                 return;
             }
             oldest.remove();
-            malformed++;
+            refusals.countMalformed();
             drop(next);
         }
     }
 
     private void dropOldest() {
         SelectionKey oldest = pending.iterator().next();
-        malformed++;
+        refusals.countMalformed();
         drop(oldest);
     }
 
@@ -267,26 +262,6 @@ final class Doorkeeper {
         pending.remove(dropped);
         dropped.cancel();
         Dialer.closeQuietly(dropped.channel());
-    }
-
-    /** Says once in a while that strangers come: one line for each would be theirs to flood. */
-    private void report() {
-        long count = wrongKeys + malformed;
-        boolean nothing = count == reported && acceptError == null;
-        if (nothing || System.nanoTime() - lastReport < REPORT_NANOS) {
-            return;
-        }
-        lastReport = System.nanoTime();
-        reported = count;
-        SocketAddress port = server.socket().getLocalSocketAddress();
-        if (acceptError != null) {
-            logger.warn("Connections to {} could not be accepted", port, acceptError);
-            acceptError = null;
-        }
-        if (wrongKeys > 0) {
-            logger.warn("{} connections to {} were refused: wrong secret", wrongKeys, port);
-        }
-        logger.debug("{} connections to {} were none of this job", malformed, port);
     }
 
     private void closeAll() {

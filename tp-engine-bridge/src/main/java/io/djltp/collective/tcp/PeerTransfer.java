@@ -10,10 +10,10 @@ import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 
 /**
- * One message of an exchange with one peer, in both directions: a header that says what the sender
- * has called, and the bytes of the tensor, straight from and to its memory.
+ * What goes to one peer and comes from it in one exchange: each way a header that says what the
+ * sender has called, and the bytes of the tensor, straight from and to its memory.
  */
-final class Message {
+final class PeerTransfer {
 
     private static final int FIXED = 4 + 4 + 8; // lengths of the two texts and of the payload
     private static final int TEXT_LIMIT = 1 << 20;
@@ -30,19 +30,19 @@ final class Message {
     private int agreementLength;
 
     /**
-     * Creates a message.
+     * Creates the transfer with one peer.
      *
      * @param channel the connection, not blocking
      * @param header the header to send, its fixed part without the length of the payload
      * @param sent what to send
      * @param received where to put what comes
      */
-    Message(SocketChannel channel, byte[] header, ByteBuffer[] sent, ByteBuffer[] received) {
+    PeerTransfer(SocketChannel channel, byte[] header, ByteBuffer[] sent, ByteBuffer[] received) {
         this.channel = channel;
-        ByteBuffer own = ByteBuffer.wrap(header.clone());
-        own.putLong(8, remaining(sent));
+        ByteBuffer first = ByteBuffer.wrap(header.clone());
+        first.putLong(8, remaining(sent));
         outgoing = new ByteBuffer[sent.length + 1];
-        outgoing[0] = own;
+        outgoing[0] = first;
         System.arraycopy(sent, 0, outgoing, 1, sent.length);
         unsent = remaining(outgoing);
         payload = received;
@@ -89,8 +89,7 @@ final class Message {
 
     /** Returns whether the peer has called what this rank has: only once the header is here. */
     boolean agreesWith(byte[] header) {
-        ByteBuffer own = ByteBuffer.wrap(header);
-        int length = own.getInt(0);
+        int length = ByteBuffer.wrap(header).getInt(0);
         return length == agreementLength
                 && Arrays.equals(header, FIXED, FIXED + length, texts.array(), 0, agreementLength);
     }

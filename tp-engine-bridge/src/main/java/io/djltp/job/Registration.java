@@ -15,7 +15,7 @@ import java.util.concurrent.TimeUnit;
  * <p>A process that ends while others are awaited may come again. The first that does not fit ends
  * the job for all that have come.
  */
-final class Gathering implements Doorkeeper.Guest, Link.Events {
+final class Registration implements MemberAcceptor.Handler, Link.Events {
 
     /** How long the end of a connection may take. */
     static final long END_NANOS = TimeUnit.SECONDS.toNanos(2);
@@ -24,7 +24,7 @@ final class Gathering implements Doorkeeper.Guest, Link.Events {
 
     private final Hello[] hellos;
     private final Link[] links;
-    private final List<Link> misfits = new ArrayList<>();
+    private final List<Link> refused = new ArrayList<>();
     private final JobOptions options;
     private final Status status;
     private final SortedSet<Integer> lost = new TreeSet<>();
@@ -33,7 +33,7 @@ final class Gathering implements Doorkeeper.Guest, Link.Events {
     private boolean broken;
     private Link.Events started;
 
-    Gathering(Hello own, JobOptions options, Status status) {
+    Registration(Hello own, JobOptions options, Status status) {
         this.options = options;
         this.status = status;
         hellos = new Hello[own.processes()];
@@ -86,7 +86,7 @@ final class Gathering implements Doorkeeper.Guest, Link.Events {
         List<Link> all = new ArrayList<>();
         synchronized (this) {
             over = true;
-            all.addAll(misfits);
+            all.addAll(refused);
             for (Link link : links) {
                 if (link != null) {
                     all.add(link);
@@ -103,7 +103,7 @@ final class Gathering implements Doorkeeper.Guest, Link.Events {
 
     /** {@inheritDoc} */
     @Override
-    public synchronized void enter(SocketChannel channel, byte[] payload) throws IOException {
+    public synchronized void accept(SocketChannel channel, byte[] payload) throws IOException {
         Hello hello = Hello.decode(payload);
         if (over) {
             turnAway(channel, hello);
@@ -117,18 +117,18 @@ final class Gathering implements Doorkeeper.Guest, Link.Events {
                         options.getHeartbeatTimeout(),
                         status::get,
                         this);
-        String misfit = misfit(hello);
-        if (misfit == null) {
-            seat(hello, link);
+        String mismatch = mismatch(hello);
+        if (mismatch == null) {
+            register(hello, link);
         } else {
-            misfits.add(link);
-            refusal = misfit;
+            refused.add(link);
+            refusal = mismatch;
         }
         link.start();
         notifyAll();
     }
 
-    private void seat(Hello hello, Link link) {
+    private void register(Hello hello, Link link) {
         Link old = links[hello.process()];
         hellos[hello.process()] = hello;
         links[hello.process()] = link;
@@ -157,7 +157,7 @@ final class Gathering implements Doorkeeper.Guest, Link.Events {
         Link.Events events;
         synchronized (this) {
             events = started;
-            if (events == null && links[seat(link)] == link) {
+            if (events == null && links[indexOf(link)] == link) {
                 lose(link.process());
             }
         }
@@ -177,12 +177,12 @@ final class Gathering implements Doorkeeper.Guest, Link.Events {
         }
     }
 
-    // a misfit may have a number that does not exist
-    private int seat(Link link) {
+    // a refused process may have a number that does not exist
+    private int indexOf(Link link) {
         return Math.floorMod(link.process(), links.length);
     }
 
-    private String misfit(Hello hello) {
+    private String mismatch(Hello hello) {
         Hello own = hellos[0];
         if (!hello.version().equals(own.version())) {
             return differ(own, hello, "version " + own.version(), "version " + hello.version())

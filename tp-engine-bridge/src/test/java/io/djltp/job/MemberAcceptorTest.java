@@ -18,37 +18,37 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
 /** Only who proves that it knows the key is let in, and who is slow is dropped. */
-public class DoorkeeperTest {
+public class MemberAcceptorTest {
 
     private static final byte[] KEY = Proof.controlKey(new byte[] {1, 2, 3}, "");
     private static final byte[] PAYLOAD = {9, 8, 7};
 
-    private final BlockingQueue<byte[]> guests = new LinkedBlockingQueue<>();
+    private final BlockingQueue<byte[]> members = new LinkedBlockingQueue<>();
     private final List<SocketChannel> channels = new ArrayList<>();
-    private Doorkeeper door;
+    private MemberAcceptor acceptor;
     private int port;
 
     @BeforeMethod
     void open() throws IOException {
-        guests.clear();
+        members.clear();
         ServerSocketChannel server = Jobs.bind();
         port = MasterPort.getPort(server);
-        door =
-                new Doorkeeper(
+        acceptor =
+                new MemberAcceptor(
                         server,
                         KEY,
                         (channel, payload) -> {
                             synchronized (channels) {
                                 channels.add(channel);
                             }
-                            guests.add(payload);
+                            members.add(payload);
                         });
-        door.start("accept");
+        acceptor.start("accept");
     }
 
     @AfterMethod
     void close() {
-        door.close();
+        acceptor.close();
         synchronized (channels) {
             channels.forEach(Dialer::closeQuietly);
             channels.clear();
@@ -58,7 +58,7 @@ public class DoorkeeperTest {
     @Test(timeOut = 30_000)
     public void aMemberIsLetIn() throws Exception {
         dial();
-        Assert.assertEquals(guests.poll(5, TimeUnit.SECONDS), PAYLOAD);
+        Assert.assertEquals(members.poll(5, TimeUnit.SECONDS), PAYLOAD);
     }
 
     /** What one connection said does not serve for another: its nonce is not the same. */
@@ -70,7 +70,7 @@ public class DoorkeeperTest {
             byte[] server = Arrays.copyOfRange(greeting, Proof.hello().length, greeting.length);
             said = answer(server);
             honest.write(ByteBuffer.wrap(said));
-            Assert.assertEquals(guests.poll(5, TimeUnit.SECONDS), PAYLOAD);
+            Assert.assertEquals(members.poll(5, TimeUnit.SECONDS), PAYLOAD);
             Assert.assertEquals(read(honest, Proof.BYTES).length, Proof.BYTES);
         }
         try (SocketChannel thief = connect()) {
@@ -78,8 +78,8 @@ public class DoorkeeperTest {
             thief.write(ByteBuffer.wrap(said));
             Assert.assertTrue(isClosed(thief));
         }
-        Assert.assertEquals(door.wrongKeys(), 1);
-        Assert.assertTrue(guests.isEmpty());
+        Assert.assertEquals(acceptor.wrongKeys(), 1);
+        Assert.assertTrue(members.isEmpty());
     }
 
     @Test(timeOut = 30_000)
@@ -96,14 +96,14 @@ public class DoorkeeperTest {
         }
         double seconds = (System.nanoTime() - start) / 1e9;
         Assert.assertTrue(seconds > 4.9 && seconds < 10, "" + seconds);
-        Assert.assertEquals(door.malformed(), 2);
+        Assert.assertEquals(acceptor.malformed(), 2);
     }
 
     @Test(timeOut = 30_000)
     public void whenTooManyAreAtItTheOldestIsDropped() throws Exception {
         List<SocketChannel> silent = new ArrayList<>();
         try {
-            for (int i = 0; i < Doorkeeper.MAX_PENDING + 10; i++) {
+            for (int i = 0; i < MemberAcceptor.MAX_PENDING + 10; i++) {
                 SocketChannel channel = connect();
                 silent.add(channel);
                 read(channel, Proof.hello().length + Proof.BYTES);
@@ -111,9 +111,9 @@ public class DoorkeeperTest {
             for (SocketChannel channel : silent.subList(0, 10)) {
                 Assert.assertTrue(isClosed(channel));
             }
-            Assert.assertEquals(door.malformed(), 10);
+            Assert.assertEquals(acceptor.malformed(), 10);
             dial();
-            Assert.assertEquals(guests.poll(5, TimeUnit.SECONDS), PAYLOAD);
+            Assert.assertEquals(members.poll(5, TimeUnit.SECONDS), PAYLOAD);
         } finally {
             silent.forEach(Dialer::closeQuietly);
         }

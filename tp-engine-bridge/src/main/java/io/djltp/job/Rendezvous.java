@@ -15,9 +15,9 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 
 /** Where the processes of a job meet, and the secret by which they know each other there. */
-final class Meeting {
+final class Rendezvous {
 
-    private static final Logger logger = LoggerFactory.getLogger(Meeting.class);
+    private static final Logger logger = LoggerFactory.getLogger(Rendezvous.class);
 
     private static final String SECRET_REMEDY =
             "set TP_SECRET to the same long random text on all processes";
@@ -53,7 +53,7 @@ final class Meeting {
      * @param bound in process 0, the channel at which it listens, or {@code null}
      * @throws IllegalArgumentException if the place is not known, or strangers could come there
      */
-    Meeting(LaunchEnvironment environment, byte[] secret, ServerSocketChannel bound)
+    Rendezvous(LaunchEnvironment environment, byte[] secret, ServerSocketChannel bound)
             throws InterruptedException {
         this.environment = environment;
         this.bound = environment.process() == 0 ? bound : null;

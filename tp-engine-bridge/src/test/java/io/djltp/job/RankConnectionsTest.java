@@ -13,7 +13,7 @@ import java.util.List;
 import java.util.concurrent.Callable;
 
 /** All ranks are connected with all others. */
-public class MeshTest {
+public class RankConnectionsTest {
 
     @DataProvider
     static Object[][] sizes() {

@@ -16,19 +16,19 @@ import java.util.Map;
  * The connections between ranks: each process listens at a port of its own, and of every two ranks
  * the higher one connects to the lower one's.
  */
-final class Mesh implements Doorkeeper.Guest {
+final class RankConnections implements MemberAcceptor.Handler {
 
     private final JobState state;
-    private final Map<Seat, SocketChannel> arrived = new HashMap<>();
+    private final Map<RankPair, SocketChannel> arrived = new HashMap<>();
     private ServerSocketChannel server;
-    private Doorkeeper door;
+    private MemberAcceptor acceptor;
     private byte[] key;
     private Duration timeout;
     private List<Hello> members;
     private boolean closed;
 
-    /** The two ends of a connection. */
-    private record Seat(String mesh, int from, int to) {
+    /** The two ranks at the ends of a connection. */
+    private record RankPair(String mesh, int from, int to) {
 
         byte[] encode() {
             return Payload.of(
@@ -39,13 +39,13 @@ final class Mesh implements Doorkeeper.Guest {
                     });
         }
 
-        static Seat decode(byte[] payload) throws IOException {
+        static RankPair decode(byte[] payload) throws IOException {
             DataInputStream in = Payload.reader(payload);
-            return new Seat(Payload.readText(in), in.readInt(), in.readInt());
+            return new RankPair(Payload.readText(in), in.readInt(), in.readInt());
         }
     }
 
-    Mesh(JobState state) {
+    RankConnections(JobState state) {
         this.state = state;
     }
 
@@ -78,8 +78,8 @@ final class Mesh implements Doorkeeper.Guest {
         timeout = limit;
         members = all;
         if (server != null) {
-            door = new Doorkeeper(server, key, this);
-            door.start("accept-mesh");
+            acceptor = new MemberAcceptor(server, key, this);
+            acceptor.start("accept-mesh");
         }
     }
 
@@ -110,38 +110,38 @@ final class Mesh implements Doorkeeper.Guest {
 
     /** {@inheritDoc} */
     @Override
-    public void enter(SocketChannel channel, byte[] payload) throws IOException {
-        Seat seat = Seat.decode(payload);
+    public void accept(SocketChannel channel, byte[] payload) throws IOException {
+        RankPair pair = RankPair.decode(payload);
         synchronized (this) {
             if (closed) {
                 channel.close();
                 return;
             }
             // one that comes again has lost the first
-            Dialer.closeQuietly(arrived.put(seat, channel));
+            Dialer.closeQuietly(arrived.put(pair, channel));
         }
         state.changed();
     }
 
     void close() {
-        Doorkeeper keeper;
+        MemberAcceptor accepting;
         ServerSocketChannel listening;
         synchronized (this) {
             closed = true;
-            keeper = door;
+            accepting = acceptor;
             listening = server;
             arrived.values().forEach(Dialer::closeQuietly);
             arrived.clear();
         }
-        if (keeper != null) {
-            keeper.close();
+        if (accepting != null) {
+            accepting.close();
         }
         Dialer.closeQuietly(listening);
     }
 
     private String openAlone() {
         try {
-            if (door == null) {
+            if (acceptor == null) {
                 listen(InetAddress.getLoopbackAddress());
                 start(key, timeout, members);
             }
@@ -157,13 +157,13 @@ final class Mesh implements Doorkeeper.Guest {
             int from = job.getFirstRank() + i;
             for (int to = 0; to < from; to++) {
                 InetSocketAddress address = address(job, job.processOf(to));
-                Seat seat = new Seat(name, from, to);
+                RankPair pair = new RankPair(name, from, to);
                 Dialer dialer =
                         new Dialer(
                                 address.getHostString(),
                                 List.of(address.getPort()),
                                 key,
-                                channel -> seat.encode());
+                                channel -> pair.encode());
                 try {
                     channels[i][to] = dialer.dial(deadline, state::isOver);
                 } catch (IOException e) {
@@ -187,34 +187,34 @@ final class Mesh implements Doorkeeper.Guest {
     }
 
     private String awaitAll(Job job, String name, long deadline) throws InterruptedException {
-        List<Seat> seats = seats(job, name);
-        Boolean all = state.await(() -> missing(seats).isEmpty() ? Boolean.TRUE : null, deadline);
+        List<RankPair> pairs = pairs(job, name);
+        Boolean all = state.await(() -> missing(pairs).isEmpty() ? Boolean.TRUE : null, deadline);
         if (all != null) {
             return null;
         }
-        Seat first = missing(seats).get(0);
+        RankPair first = missing(pairs).get(0);
         return "rank %d has not connected to rank %d within %s"
                 .formatted(first.from, first.to, Texts.time(timeout.dividedBy(2)));
     }
 
-    private List<Seat> seats(Job job, String name) {
-        List<Seat> seats = new ArrayList<>();
+    private List<RankPair> pairs(Job job, String name) {
+        List<RankPair> pairs = new ArrayList<>();
         for (int i = 0; i < job.getLocalRanks(); i++) {
             int to = job.getFirstRank() + i;
             for (int from = to + 1; from < job.getRanks(); from++) {
-                seats.add(new Seat(name, from, to));
+                pairs.add(new RankPair(name, from, to));
             }
         }
-        return seats;
+        return pairs;
     }
 
-    private synchronized List<Seat> missing(List<Seat> seats) {
-        return seats.stream().filter(seat -> !arrived.containsKey(seat)).toList();
+    private synchronized List<RankPair> missing(List<RankPair> pairs) {
+        return pairs.stream().filter(pair -> !arrived.containsKey(pair)).toList();
     }
 
     private synchronized void takeAll(Job job, String name, SocketChannel[][] channels) {
-        for (Seat seat : seats(job, name)) {
-            channels[seat.to - job.getFirstRank()][seat.from] = arrived.remove(seat);
+        for (RankPair pair : pairs(job, name)) {
+            channels[pair.to - job.getFirstRank()][pair.from] = arrived.remove(pair);
         }
     }
 

@@ -6,7 +6,7 @@ import java.util.function.BooleanSupplier;
 import java.util.function.Consumer;
 
 /** Looks regularly whether the peers have been heard, on a thread of its own. */
-final class Watch {
+final class HeartbeatMonitor {
 
     private static final long MAX_TICK_MILLIS = 500;
 
@@ -18,15 +18,15 @@ final class Watch {
     private final Runnable each;
 
     /**
-     * Creates a watch.
+     * Creates a monitor.
      *
      * @param links the connections to the peers
      * @param timeout after how long a silent peer counts as dead
-     * @param over whether there is nothing to watch any more
+     * @param over whether there is nothing to monitor any more
      * @param silent what to do with a peer that has not been heard for that long
      * @param each what to do each time
      */
-    Watch(
+    HeartbeatMonitor(
             List<Link> links,
             Duration timeout,
             BooleanSupplier over,
@@ -41,7 +41,7 @@ final class Watch {
     }
 
     void start() {
-        Threads.start("watch", this::run);
+        Threads.start("heartbeats", this::run);
     }
 
     private void run() {
