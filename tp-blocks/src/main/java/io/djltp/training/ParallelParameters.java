@@ -408,6 +408,15 @@ final class ParallelParameters implements WeightSource {
         return names.getOrDefault(parameter, parameter.getName());
     }
 
+    /** Returns the parameter of a name that the ranks have values of, or {@code null}. */
+    Parameter byName(String name) {
+        return names.entrySet().stream()
+                .filter(named -> named.getValue().equals(name))
+                .map(Map.Entry::getKey)
+                .findFirst()
+                .orElse(null);
+    }
+
     /** Returns the parameters that are trained, in the order of the block tree. */
     List<Parameter> getTrained() {
         return select(true);

@@ -46,7 +46,7 @@ final class RowwiseAdagradUpdate extends WeightUpdate {
 
     /** {@inheritDoc} */
     @Override
-    boolean isOneOperation() {
+    boolean isOneOperation(boolean onGpu) {
         return false;
     }
 
