@@ -17,6 +17,7 @@ import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
@@ -35,6 +36,10 @@ import java.util.function.Supplier;
 public class RestoredStateTest {
 
     private static final int HALF = 3;
+    private static final int ROWS = 8;
+
+    /** Rows of 64 bytes: the last bits of a product depend on how its operands are aligned. */
+    private static final int WIDTH = 16;
 
     /** Rates that differ from step to step: the counts of the steps show. */
     private static Tracker rate() {
@@ -137,10 +142,10 @@ public class RestoredStateTest {
                 new SequentialBlock()
                         .add(
                                 ColumnParallelLinear.builder()
-                                        .setUnits(5)
+                                        .setUnits(WIDTH)
                                         .optBatchShardedInput(true)
                                         .build())
-                        .add(RowParallelLinear.builder().setUnits(Training.UNITS).build()));
+                        .add(RowParallelLinear.builder().setUnits(WIDTH).build()));
         return model;
     }
 
@@ -159,10 +164,12 @@ public class RestoredStateTest {
                         .optDevices(new Device[] {Device.cpu()});
         try (ParallelTrainer trainer = (ParallelTrainer) kind.open(model, config);
                 NDManager manager = NDManager.newBaseManager()) {
-            trainer.initialize(new Shape(Training.ROWS, Training.FEATURES));
+            trainer.initialize(new Shape(ROWS, WIDTH));
             before.accept(trainer);
             for (int step = first; step < first + steps; step++) {
-                Training.backward(trainer, manager, step);
+                NDArray data = TrainingRun.random(manager, step, ROWS, WIDTH).duplicate();
+                NDArray labels = TrainingRun.random(manager, 1000 + step, ROWS, WIDTH).mul(64);
+                TrainingRun.backward(trainer, data, labels);
                 trainer.step();
             }
             after.accept(trainer);
@@ -186,7 +193,7 @@ public class RestoredStateTest {
                     try (NDManager manager = NDManager.newBaseManager()) {
                         assertRefused(
                                 trainer,
-                                Map.of("momentum", manager.zeros(new Shape(3, 6))),
+                                Map.of("momentum", manager.zeros(new Shape(8, 16))),
                                 "The optimizer keeps no state of parameter"
                                         + " 01ColumnParallelLinear_weight, but \\[momentum\\] is to"
                                         + " be set: .*");
@@ -196,7 +203,7 @@ public class RestoredStateTest {
 
     private static void assertRefused(ParallelTrainer trainer) {
         try (NDManager manager = NDManager.newBaseManager()) {
-            Shape shard = new Shape(3, 6); // of [5, 6], rank 0
+            Shape shard = new Shape(8, 16); // of [16, 16], over two ranks
             Map<String, NDArray> state = state(trainer, manager);
             Assert.assertEquals(new TreeSet<>(state.keySet()).toString(), "[mean, variance]");
             float[] before = state.get("mean").toFloatArray();
@@ -212,9 +219,9 @@ public class RestoredStateTest {
                             "mean",
                             manager.zeros(shard),
                             "variance",
-                            manager.zeros(new Shape(5, 6))),
+                            manager.zeros(new Shape(16, 16))),
                     "The state variance of parameter 01ColumnParallelLinear_weight has the shape"
-                            + " \\(3, 6\\) on this rank, but \\(5, 6\\) is to be set: .*");
+                            + " \\(8, 16\\) on this rank, but \\(16, 16\\) is to be set: .*");
             NDArray wide = manager.zeros(shard, DataType.FLOAT64);
             assertRefused(
                     trainer,
