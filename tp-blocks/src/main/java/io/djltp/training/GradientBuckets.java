@@ -17,8 +17,9 @@ import java.util.stream.Collectors;
 
 /**
  * Sums the gradients of a rank's parameters over the ranks that have summands of them, many in one
- * operation: a bucket is full at 25 MiB, as in PyTorch's DistributedDataParallel. All buckets are
- * on their way before the first is waited for.
+ * operation: a bucket is full at 25 MiB, as in PyTorch's DistributedDataParallel. A gradient that
+ * is larger, or in host memory 2 MiB or more, has an operation for itself and is not copied. All
+ * are on their way before the first is waited for.
  *
  * <p>Which gradients are in a bucket follows from the parameters and not from the gradients that
  * are there, so that all ranks of a group issue the same operations in the same order. Buckets and
@@ -28,6 +29,9 @@ final class GradientBuckets implements AutoCloseable {
 
     /** Bytes of a bucket. */
     static final long BYTES = 25L << 20;
+
+    /** From so many bytes on, a copy in host memory takes longer than an operation of its own. */
+    private static final long LARGE_ON_HOST = 2L << 20;
 
     private static final int NAMED = 4; // parameters of a bucket that errors name
 
@@ -140,6 +144,7 @@ final class GradientBuckets implements AutoCloseable {
         private final Communicator group;
         private final DataType type;
         private final Device device;
+        private final boolean closed; // nothing is added to a large gradient
         private final List<Integer> numbers = new ArrayList<>();
         private long bytes;
 
@@ -147,14 +152,21 @@ final class GradientBuckets implements AutoCloseable {
             group = first.group();
             type = first.value().getDataType();
             device = first.value().getDevice();
+            closed = isLarge(first);
         }
 
         boolean takes(Member member, long limit) {
-            return group == member.group()
+            return !closed
+                    && !isLarge(member)
+                    && group == member.group()
                     && type == member.value().getDataType()
                     && device.equals(member.value().getDevice())
                     && bytes + member.bytes() <= limit;
         }
+    }
+
+    private static boolean isLarge(Member member) {
+        return !member.value().getDevice().isGpu() && member.bytes() >= LARGE_ON_HOST;
     }
 
     private void plan(List<Member> all) {
