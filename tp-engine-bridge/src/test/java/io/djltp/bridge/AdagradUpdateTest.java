@@ -118,6 +118,29 @@ public class AdagradUpdateTest {
         }
     }
 
+    /** Of a table of which a step uses few rows, these move as by a gradient of the whole table. */
+    @Test(timeOut = 60_000)
+    public void fewRows() {
+        try (NDManager manager = NDManager.newBaseManager();
+                WeightUpdate rows = WeightUpdate.adagrad(WeightUpdate.Settings.DEFAULT, 1e-8f);
+                WeightUpdate whole = WeightUpdate.adagrad(WeightUpdate.Settings.DEFAULT, 1e-8f)) {
+            NDArray table = manager.ones(new Shape(5, 2));
+            NDArray expected = manager.ones(new Shape(5, 2));
+            for (int step = 1; step <= 3; step++) {
+                rows.begin(0.1f, step);
+                whole.begin(0.1f, step);
+                NDArray sums = manager.create(new float[] {step, 2, -3, 4, 5, 6}, new Shape(3, 2));
+                BagIndex index = BagIndex.of(new int[] {2, 4, 2}, 1, 5);
+                EmbeddingBags.update(table, index, sums, rows);
+                float[] gradient = {0, 0, 0, 0, step + 5, 2 + 6, 0, 0, -3, 4};
+                whole.run(expected, manager.create(gradient, new Shape(5, 2)));
+            }
+            assertClose(table, doubles(expected), 1e-6);
+            NDArray state = rows.getState(manager).get("sums");
+            assertClose(state, doubles(whole.getState(manager).get("sums")), 1e-6);
+        }
+    }
+
     /** A gradient of zero moves nothing, and the sums stay. */
     @Test(timeOut = 60_000)
     public void waitsWithoutGradient() {
