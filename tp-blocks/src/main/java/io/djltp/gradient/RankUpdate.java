@@ -1,21 +1,15 @@
 package io.djltp.gradient;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
-import io.djltp.collective.Communicator;
-import io.djltp.collective.ReduceOp;
-import io.djltp.collective.Work;
 import io.djltp.loss.FusedHead;
 import io.djltp.optimizer.LearningRates;
 import io.djltp.optimizer.OptimizerSettings;
 import io.djltp.optimizer.OptimizerState;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelContext;
-import io.djltp.sharding.ShardingStrategy;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.TensorView;
+import io.djltp.rank.RankPool;
 import io.djltp.update.WeightUpdate;
 
 import java.util.ArrayList;
@@ -28,8 +22,8 @@ import java.util.Set;
 public final class RankUpdate implements AutoCloseable {
 
     private final ParallelParameters parameters;
-    private final GradientGroups groups;
     private final List<OptimizerState> states = new ArrayList<>(); // of the ranks of this process
+    private final List<GradientBuckets> buckets = new ArrayList<>(); // of these ranks
     private final TableUpdate tableUpdate;
 
     /**
@@ -44,12 +38,13 @@ public final class RankUpdate implements AutoCloseable {
             ParallelParameters parameters,
             GradientGroups groups,
             OptimizerSettings optimizer,
-            int ranks) {
+            RankPool ranks) {
         this.parameters = parameters;
-        this.groups = groups;
         tableUpdate = new TableUpdate(parameters, groups);
-        for (int i = 0; i < ranks; i++) {
-            states.add(new OptimizerState(optimizer));
+        for (int i = 0; i < ranks.size(); i++) {
+            RankWeights weights = new RankWeights(parameters, ranks.getContext(i));
+            states.add(new OptimizerState(optimizer, weights));
+            buckets.add(new GradientBuckets(parameters, groups, GradientBuckets.BYTES));
         }
     }
 
@@ -64,33 +59,27 @@ public final class RankUpdate implements AutoCloseable {
     }
 
     /**
-     * Sums the gradients of data-parallel parameters, and updates one while others are summed. Uses
-     * the gradients up.
+     * Sums the gradients of data-parallel parameters, and updates some while others are summed.
+     * Uses the gradients up.
      *
      * @param context the rank
      * @param updates what is done to each parameter that is trained, in the order of the block tree
      */
     public void run(ParallelContext context, Map<Parameter, LearningRates.Update> updates) {
-        List<Summed> others = new ArrayList<>();
-        try {
-            for (Parameter parameter : withoutHeadsAndTables(context, updates.keySet())) {
-                others.add(new Summed(context, parameter));
-            }
-            // while the others are summed
-            context.getFusedHeads().forEach(head -> updateFused(context, head, updates));
-            context.getRowSparseTables()
-                    .forEach(
-                            table ->
-                                    tableUpdate.run(
-                                            context,
-                                            table,
-                                            begin(context, table.getParameter(), updates)));
-            for (Summed each : others) {
-                each.update(begin(context, each.parameter, updates));
-            }
-        } finally {
-            others.forEach(Summed::close);
-        }
+        GradientBuckets others = buckets.get(context.getLocalIndex());
+        others.start(context, withoutHeadsAndTables(context, updates.keySet()));
+        // while the others are summed
+        context.getFusedHeads().forEach(head -> updateFused(context, head, updates));
+        context.getRowSparseTables()
+                .forEach(
+                        table ->
+                                tableUpdate.run(
+                                        context,
+                                        table,
+                                        begin(context, table.getParameter(), updates)));
+        others.finish(
+                (parameter, value, gradient) ->
+                        begin(context, parameter, updates).run(value, gradient));
     }
 
     private static Set<Parameter> withoutHeadsAndTables(
@@ -102,45 +91,6 @@ public final class RankUpdate implements AutoCloseable {
         }
         context.getRowSparseTables().forEach(table -> others.remove(table.getParameter()));
         return others;
-    }
-
-    /** The gradient of a parameter while it is summed over the ranks. */
-    private final class Summed implements AutoCloseable {
-
-        private final Parameter parameter;
-        private final NDArray value;
-        private NDArray gradient; // or null: it is zero on this rank, and not summed
-        private Work sum = Work.DONE;
-
-        Summed(ParallelContext context, Parameter parameter) {
-            this.parameter = parameter;
-            value = value(context, parameter);
-            gradient = Autograd.gradient(value);
-            Communicator group = groups.of(context, parameter);
-            if (group != null) {
-                if (gradient == null) { // but other ranks may have one
-                    gradient = value.getManager().zeros(value.getShape(), value.getDataType());
-                }
-                group.setIssuer("the gradient of " + parameters.nameOf(parameter));
-                sum = group.allReduce(TensorView.of(gradient), ReduceOp.SUM);
-            }
-        }
-
-        void update(WeightUpdate update) {
-            sum.await();
-            update.run(value, gradient);
-            Autograd.dropGradient(value);
-            close(); // its memory is free for what comes next
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public void close() {
-            if (gradient != null) {
-                gradient.close();
-                gradient = null;
-            }
-        }
     }
 
     /** The head updates its weight itself; of the bias it has a gradient. */
@@ -173,26 +123,16 @@ public final class RankUpdate implements AutoCloseable {
         if (step == null) {
             return null;
         }
-        WeightUpdate update =
-                states.get(context.getLocalIndex())
-                        .getUpdate(
-                                parameters.nameOf(parameter),
-                                made -> setRowsCut(made, context, parameter));
+        String name = parameters.nameOf(parameter);
+        WeightUpdate update = states.get(context.getLocalIndex()).getUpdate(name);
         update.begin(step.learningRate(), step.number());
         return update;
     }
 
-    private void setRowsCut(WeightUpdate update, ParallelContext context, Parameter parameter) {
-        ShardingStrategy strategy = parameters.getStrategy(parameter);
-        Shape whole = parameter.getArray().getShape();
-        if (strategy != null && strategy.axis(whole) != 0) {
-            update.setRowsCut(context.getTensorGroup(), whole.size() / whole.get(0));
-        }
-    }
-
-    /** Frees the state of the optimizer. */
+    /** Frees the state of the optimizer and the memory of summed gradients. */
     @Override
     public void close() {
         states.forEach(OptimizerState::close);
+        buckets.forEach(GradientBuckets::close);
     }
 }

@@ -3,10 +3,11 @@ package io.djltp.optimizer;
 import ai.djl.nn.Parameter;
 
 import java.util.Collection;
-import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.TreeMap;
 import java.util.function.Function;
+import java.util.function.Predicate;
 
 /**
  * Asks the tracker of an optimizer for the learning rates of a step, as DJL's trainer does: once
@@ -19,16 +20,19 @@ import java.util.function.Function;
 public final class LearningRates {
 
     private final OptimizerSettings settings;
-    private final Map<String, Integer> counts = new HashMap<>(); // by id
+    private final Predicate<String> known;
+    private final Map<String, Integer> counts = new TreeMap<>(); // by name
     private int largest;
 
     /**
      * Creates the rates of a training.
      *
      * @param settings the optimizer
+     * @param known says whether there is a parameter of a name
      */
-    public LearningRates(OptimizerSettings settings) {
+    public LearningRates(OptimizerSettings settings, Predicate<String> known) {
         this.settings = settings;
+        this.known = known;
     }
 
     /**
@@ -40,10 +44,43 @@ public final class LearningRates {
     public record Update(float learningRate, int number) {}
 
     /**
+     * Returns the number of the last update of each parameter that has been updated.
+     *
+     * @return a copy of the numbers, by the names of the parameters
+     */
+    public Map<String, Integer> getCounts() {
+        return new TreeMap<>(counts);
+    }
+
+    /**
+     * Continues another training, whose counts take the place of these. Trackers of DJL are
+     * functions of the number of the update, or catch up with it.
+     *
+     * @param values what {@link #getCounts()} has returned
+     * @throws IllegalArgumentException if there is no parameter of a name, or a number is below 1
+     */
+    public void setCounts(Map<String, Integer> values) {
+        values.forEach(
+                (name, count) -> {
+                    OptimizerState.checkKnown(name, known.test(name));
+                    if (count < 1) {
+                        throw new IllegalArgumentException(
+                                "The number of the last update of parameter "
+                                        + name
+                                        + " must be 1 or more, not "
+                                        + count);
+                    }
+                });
+        counts.clear();
+        counts.putAll(values);
+        largest = counts.values().stream().mapToInt(Integer::intValue).max().orElse(0);
+    }
+
+    /**
      * Begins a step.
      *
      * @param updated the parameters that are updated
-     * @param names returns the name of a parameter, for errors
+     * @param names returns the name of a parameter
      * @return what is done to each of them, in the same order
      * @throws IllegalArgumentException if a learning rate is not a number or infinite
      */
@@ -53,7 +90,7 @@ public final class LearningRates {
         for (Parameter parameter : updated) {
             int count =
                     counts.merge(
-                            parameter.getId(),
+                            names.apply(parameter),
                             settings.getFirstUpdate(),
                             (before, first) -> before + 1);
             largest = Math.max(largest, count);

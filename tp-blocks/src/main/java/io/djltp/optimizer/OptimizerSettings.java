@@ -1,5 +1,6 @@
 package io.djltp.optimizer;
 
+import ai.djl.training.optimizer.Adagrad;
 import ai.djl.training.optimizer.Adam;
 import ai.djl.training.optimizer.AdamW;
 import ai.djl.training.optimizer.Optimizer;
@@ -43,14 +44,18 @@ public final class OptimizerSettings {
             boolean decoupled = type == AdamW.class;
             rule = () -> WeightUpdate.adam(settings, beta1, beta2, epsilon, decoupled);
             still = false;
+        } else if (type == Adagrad.class) {
+            float epsilon = number(optimizer, type, "epsilon");
+            rule = () -> WeightUpdate.adagrad(settings, epsilon);
+            still = true;
         } else if (type == RowwiseAdagrad.class) {
             float epsilon = number(optimizer, type, "epsilon");
             rule = () -> WeightUpdate.rowwiseAdagrad(settings, epsilon);
             still = true;
         } else {
             throw new UnsupportedOperationException(
-                    "Parameters are updated by Sgd, Adam, AdamW or RowwiseAdagrad, but the"
-                            + " optimizer is a "
+                    "Parameters are updated by Sgd, Adam, AdamW, Adagrad or RowwiseAdagrad, but"
+                            + " the optimizer is a "
                             + type.getName()
                             + "; subclasses are not supported either");
         }
@@ -65,7 +70,7 @@ public final class OptimizerSettings {
      * @param optimizer the optimizer
      * @return its settings
      * @throws UnsupportedOperationException if it is none of {@link Sgd}, {@link Adam}, {@link
-     *     AdamW} and {@link RowwiseAdagrad}
+     *     AdamW}, {@link Adagrad} and {@link RowwiseAdagrad}
      */
     public static OptimizerSettings of(Optimizer optimizer) {
         return new OptimizerSettings(optimizer);

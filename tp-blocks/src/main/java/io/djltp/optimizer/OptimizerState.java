@@ -9,7 +9,6 @@ import java.util.Collections;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
-import java.util.function.Consumer;
 
 /**
  * What an optimizer keeps of each parameter of a rank, such as momentum: of the rank's shard or
@@ -18,32 +17,54 @@ import java.util.function.Consumer;
 public final class OptimizerState implements AutoCloseable {
 
     private final OptimizerSettings settings;
+    private final Weights weights;
     private final Map<String, WeightUpdate> updates = new TreeMap<>();
 
     /**
      * Creates the state of a rank, which is empty.
      *
      * @param settings the optimizer
+     * @param weights the rank's shards and replicas
      */
-    public OptimizerState(OptimizerSettings settings) {
+    public OptimizerState(OptimizerSettings settings, Weights weights) {
         this.settings = settings;
+        this.weights = weights;
+    }
+
+    /** The weights of a rank. */
+    public interface Weights {
+
+        /**
+         * Returns the rank's shard or replica of a parameter.
+         *
+         * @param name the name of the parameter in the whole model
+         * @return the shard or replica, or {@code null} if there is no parameter of the name
+         */
+        NDArray get(String name);
+
+        /**
+         * Tells a new update how its weight is cut.
+         *
+         * @param name the name of the parameter
+         * @param update the update
+         */
+        void prepare(String name, WeightUpdate update);
     }
 
     /**
      * Returns the update of a parameter with its state.
      *
      * @param name the name of the parameter
-     * @param initialization gets the update when it is made, at the first call
      * @return the update
      */
-    public WeightUpdate getUpdate(String name, Consumer<WeightUpdate> initialization) {
-        return updates.computeIfAbsent(
-                name,
-                key -> {
-                    WeightUpdate update = settings.newUpdate();
-                    initialization.accept(update);
-                    return update;
-                });
+    public WeightUpdate getUpdate(String name) {
+        return updates.computeIfAbsent(name, this::create);
+    }
+
+    private WeightUpdate create(String name) {
+        WeightUpdate update = settings.newUpdate();
+        weights.prepare(name, update);
+        return update;
     }
 
     /**
@@ -61,12 +82,46 @@ public final class OptimizerState implements AutoCloseable {
      * @param name the name of the parameter
      * @param manager the manager that the arrays are attached to
      * @return views of the state, [rows, elements of a row] or [rows], by what they are: {@code
-     *     momentum} of SGD, {@code mean} and {@code variance} of Adam, {@code sums} of row-wise
-     *     Adagrad; none if there is no state
+     *     momentum} of SGD, {@code mean} and {@code variance} of Adam, {@code sums} of both kinds
+     *     of Adagrad; none if there is no state
      */
     public Map<String, NDArray> get(String name, NDManager manager) {
         WeightUpdate update = updates.get(name);
         return update == null ? Map.of() : update.getState(manager);
+    }
+
+    /**
+     * Puts a state in the place of a parameter's: the next update goes on from it, bit for bit.
+     *
+     * @param name the name of the parameter
+     * @param state what {@link #get} has returned for the same shard or replica, on any device;
+     *     copied. Empty for none, as before the first update
+     * @throws IllegalArgumentException if there is no parameter of the name, or these are not the
+     *     arrays that the optimizer keeps of it, or one of them has another shape or type; the
+     *     state stays as it is then
+     */
+    public void set(String name, Map<String, NDArray> state) {
+        NDArray weight = weights.get(name);
+        checkKnown(name, weight != null);
+        WeightUpdate update = create(name);
+        try {
+            update.setState(name, state, weight);
+        } catch (RuntimeException e) {
+            update.close();
+            throw e;
+        }
+        free(name);
+        updates.put(name, update);
+    }
+
+    static void checkKnown(String name, boolean known) {
+        if (!known) {
+            throw new IllegalArgumentException(
+                    "The ranks have no parameter "
+                            + name
+                            + ": the names are those of block.getParameters(), after"
+                            + " trainer.initialize(...)");
+        }
     }
 
     /**

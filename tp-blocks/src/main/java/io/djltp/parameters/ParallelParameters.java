@@ -456,6 +456,20 @@ public final class ParallelParameters implements WeightSource {
     }
 
     /**
+     * Returns the parameter of a name that the ranks have values of, or {@code null}.
+     *
+     * @param name the name of the parameter
+     * @return the parameter of a name that the ranks have values of, or {@code null}
+     */
+    public Parameter byName(String name) {
+        return names.entrySet().stream()
+                .filter(named -> named.getValue().equals(name))
+                .map(Map.Entry::getKey)
+                .findFirst()
+                .orElse(null);
+    }
+
+    /**
      * Returns the parameters that are trained, in the order of the block tree.
      *
      * @return the parameters that are trained, in the order of the block tree

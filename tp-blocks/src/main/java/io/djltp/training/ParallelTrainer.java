@@ -62,9 +62,9 @@ import java.util.function.Predicate;
  *
  * <p>Listeners, metrics, evaluators and losses are DJL's; logits that are cut over the ranks need
  * {@link io.djltp.loss.VocabParallelCrossEntropyLoss} and {@link
- * io.djltp.loss.VocabParallelAccuracy}. Optimizers are those that DJL supports on PyTorch, SGD with
- * and without momentum, Adam and AdamW, and {@link io.djltp.optimizer.RowwiseAdagrad}: they are
- * read for their settings and learning rates, and the trainer begins with state of its own.
+ * io.djltp.loss.VocabParallelAccuracy}. Optimizers are SGD with and without momentum, Adam, AdamW,
+ * Adagrad, which DJL has but not on PyTorch, and {@link io.djltp.optimizer.RowwiseAdagrad}: they
+ * are read for their settings and learning rates, and the trainer begins with state of its own.
  * Parameters that were frozen stay frozen.
  *
  * <p>While the trainer is open, the model's parameters that are cut hold no values, and a predictor
@@ -97,7 +97,7 @@ public class ParallelTrainer extends Trainer {
      *     parallelConfig} names no devices, see {@link ParallelConfig.Builder#optDevices}
      * @param parallelConfig the ranks
      * @throws UnsupportedOperationException if the optimizer is none of {@code Sgd}, {@code Adam},
-     *     {@code AdamW} and {@link io.djltp.optimizer.RowwiseAdagrad}
+     *     {@code AdamW}, {@code Adagrad} and {@link io.djltp.optimizer.RowwiseAdagrad}
      * @throws IllegalStateException if another open {@code ParallelTrainer} trains the model
      * @throws IllegalArgumentException if there are too few GPUs for the ranks
      */
@@ -112,12 +112,12 @@ public class ParallelTrainer extends Trainer {
         super(checked(model, trainingConfig), wrap(trainingConfig, parallelConfig));
         this.parallelConfig = parallelConfig;
         OptimizerSettings optimizer = OptimizerSettings.of(trainingConfig.getOptimizer());
-        learningRates = new LearningRates(optimizer);
         ranks = new RankPool(parallelConfig);
         try {
             parameters =
                     new ParallelParameters(
                             model.getBlock(), model.getNDManager(), getManager(), ranks);
+            learningRates = new LearningRates(optimizer, name -> parameters.byName(name) != null);
             driftCheck = new DriftCheck(ranks, parameters);
             trained =
                     new TrainedModel(
@@ -130,7 +130,7 @@ public class ParallelTrainer extends Trainer {
                             this::isInStep,
                             () -> steps);
             gradientGroups = new GradientGroups(parameters);
-            updates = new RankUpdate(parameters, gradientGroups, optimizer, ranks.size());
+            updates = new RankUpdate(parameters, gradientGroups, optimizer, ranks);
             for (int i = 0; i < ranks.size(); i++) {
                 ranks.getContext(i).setRowSparse(optimizer.isRowSparse());
             }
@@ -402,14 +402,25 @@ public class ParallelTrainer extends Trainer {
     }
 
     /**
-     * Returns what the optimizer keeps of a rank's parameters. To be used by the rank, or while no
-     * step is running.
+     * Returns what the optimizer keeps of a rank's parameters, to be listed, read, set and freed.
+     * To be used by the rank, or while no step is running. Who sets it sets the counts of {@link
+     * #getLearningRates()} too.
      *
      * @param rank the place of the rank among those of this process
      * @return the rank's state
      */
     public OptimizerState getOptimizerState(int rank) {
         return updates.getState(rank);
+    }
+
+    /**
+     * Returns the learning rates, with the number of updates of each parameter. To be used while no
+     * step is running; the counts are the same in all processes.
+     *
+     * @return the learning rates
+     */
+    public LearningRates getLearningRates() {
+        return learningRates;
     }
 
     /**

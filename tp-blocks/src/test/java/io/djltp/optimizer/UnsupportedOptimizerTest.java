@@ -29,7 +29,11 @@ public class UnsupportedOptimizerTest {
     public Object[][] optimizers() {
         return new Object[][] {
             {new OwnSgd(), "io.djltp.optimizer.UnsupportedOptimizerTest$OwnSgd"},
-            {Optimizer.adagrad().build(), "ai.djl.training.optimizer.Adagrad"},
+            {
+                Optimizer.nag().setLearningRateTracker(Tracker.fixed(1f)).setMomentum(0.5f).build(),
+                "ai.djl.training.optimizer.Nag"
+            },
+            {Optimizer.adadelta().build(), "ai.djl.training.optimizer.Adadelta"},
             {Optimizer.rmsprop().build(), "ai.djl.training.optimizer.RmsProp"}
         };
     }
@@ -47,8 +51,8 @@ public class UnsupportedOptimizerTest {
                             () -> new TrainerKind(ParallelMode.DATA, 2).open(model, config));
             Assert.assertEquals(
                     e.getMessage(),
-                    "Parameters are updated by Sgd, Adam, AdamW or RowwiseAdagrad, but the optimizer"
-                            + " is a "
+                    "Parameters are updated by Sgd, Adam, AdamW, Adagrad or RowwiseAdagrad, but"
+                            + " the optimizer is a "
                             + name
                             + "; subclasses are not supported either");
         }

@@ -138,6 +138,31 @@ public class UpdatesEqualDjlTest {
                                 .build());
     }
 
+    /** DJL's Adagrad throws on PyTorch: one rank, whose rule is tested against PyTorch's. */
+    @Test(dataProvider = "adagrad", timeOut = 60_000)
+    public void adagradOfRanksIsThatOfOne(ParallelMode mode, int ranks) {
+        List<List<float[]>> runs = new ArrayList<>();
+        for (TrainerKind kind :
+                List.of(new TrainerKind(ParallelMode.DATA, 1), new TrainerKind(mode, ranks))) {
+            Block block =
+                    ColumnParallelLinear.builder()
+                            .setUnits(Training.UNITS)
+                            .optBatchShardedInput(true)
+                            .optGatherOutput(true)
+                            .build();
+            Optimizer optimizer = Optimizer.adagrad().optLearningRateTracker(rate(0)).build();
+            runs.add(Training.run(kind, block, optimizer, STEPS, (trainer, step) -> {}));
+        }
+        Training.assertSame(runs.get(1), runs.get(0), TOLERANCE);
+    }
+
+    @DataProvider
+    public Object[][] adagrad() {
+        return new Object[][] {
+            {ParallelMode.TENSOR, 3}, {ParallelMode.DATA, 2}, {ParallelMode.MIXED, 3}
+        };
+    }
+
     private void assertSame(String name, int number, TrainerKind kind, Supplier<Block> block) {
         List<float[]> ofDjl =
                 expected.computeIfAbsent(

@@ -268,7 +268,7 @@ public class BadInputTest {
             assertMessage(
                     Assert.expectThrows(
                             UnsupportedOperationException.class, () -> kind.open(model, config)),
-                    "Sgd, Adam, AdamW or RowwiseAdagrad, but the optimizer is a"
+                    "Sgd, Adam, AdamW, Adagrad or RowwiseAdagrad, but the optimizer is a"
                             + " ai.djl.training.optimizer.RmsProp");
         }
     }

@@ -108,7 +108,8 @@ public class FusedHeadBadInputTest {
                     unknown);
             Assert.fail("no error");
         } catch (RuntimeException e) {
-            Assert.assertTrue(e.getMessage().contains("Sgd, Adam, AdamW or RowwiseAdagrad"));
+            Assert.assertTrue(
+                    e.getMessage().contains("Sgd, Adam, AdamW, Adagrad or RowwiseAdagrad"));
         }
     }
 

@@ -1,10 +1,8 @@
 package io.djltp.update;
 
 import org.bytedeco.pytorch.Scalar;
-import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
-import org.bytedeco.pytorch.global.torch.ScalarType;
 
 import java.util.Map;
 
@@ -55,10 +53,6 @@ final class AdamUpdate extends WeightUpdate {
                         settings.weightDecay(),
                         corrected,
                         numberOnDevice);
-    }
-
-    private static TensorOptions float32(TensorOptions options) {
-        return options.dtype(new ScalarTypeOptional(ScalarType.Float));
     }
 
     /** {@inheritDoc} */

@@ -46,7 +46,7 @@ final class DenseUpdate {
         wide = stored == ScalarType.Float || stored == ScalarType.Double;
         type = wide ? stored : ScalarType.Float;
         options = weight.options().dtype(new ScalarTypeOptional(type));
-        boolean atOnce = wide && gradient != null && update.isOneOperation();
+        boolean atOnce = wide && gradient != null && update.isOneOperation(weight.is_cuda());
         long elements = weight.is_cuda() ? BLOCK_OF_GPU : BLOCK * Autograd.getThreads();
         step = atOnce ? weight.size(0) : Math.max(1, elements / weight.size(1));
     }

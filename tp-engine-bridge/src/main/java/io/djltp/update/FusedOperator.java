@@ -21,6 +21,7 @@ final class FusedOperator {
     private static final FusedOperator SGD = new FusedOperator("aten::_fused_sgd_");
     private static final FusedOperator ADAM = new FusedOperator("aten::_fused_adam_");
     private static final FusedOperator ADAM_W = new FusedOperator("aten::_fused_adamw_");
+    private static final FusedOperator ADAGRAD = new FusedOperator("aten::_fused_adagrad_");
 
     private final OperatorHandle operator;
 
@@ -101,6 +102,34 @@ final class FusedOperator {
             arguments.push_back(new IValue(false)); // AMSGrad
             pushLast(arguments);
             (decoupled ? ADAM_W : ADAM).operator.callBoxed(arguments);
+        }
+    }
+
+    /**
+     * Updates by Adagrad, on a processor.
+     *
+     * @param weight the weight, updated in place
+     * @param gradient the gradient
+     * @param sums the sums of the squared gradients, updated in place
+     * @param number the number of the step, float32 []; without a decay of the rate it is not used
+     * @param rate the learning rate
+     * @param decay the weight decay
+     * @param epsilon what is added to the root of the sum
+     */
+    static void adagrad(
+            Tensor weight,
+            Tensor gradient,
+            Tensor sums,
+            Tensor number,
+            double rate,
+            double decay,
+            double epsilon) {
+        try (PointerScope scope = new PointerScope()) {
+            IValueVector arguments = new IValueVector();
+            push(arguments, weight, gradient, sums, number);
+            push(arguments, rate, 0, decay, epsilon); // 0: the rate does not decay
+            pushLast(arguments);
+            ADAGRAD.operator.callBoxed(arguments);
         }
     }
 

@@ -47,7 +47,7 @@ final class RowwiseAdagradUpdate extends WeightUpdate {
 
     /** {@inheritDoc} */
     @Override
-    boolean isOneOperation() {
+    boolean isOneOperation(boolean onGpu) {
         return false;
     }
 

@@ -2,15 +2,19 @@ package io.djltp.update;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 
 import io.djltp.collective.Communicator;
 import io.djltp.torch.LibTorch;
 import io.djltp.torch.TensorView;
+import io.djltp.torch.TorchScope;
 
 import org.bytedeco.javacpp.PointerScope;
+import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch;
+import org.bytedeco.pytorch.global.torch.ScalarType;
 
 import java.util.Map;
 import java.util.TreeMap;
@@ -89,6 +93,17 @@ public abstract class WeightUpdate implements AutoCloseable {
     }
 
     /**
+     * Returns the update of Adagrad.
+     *
+     * @param settings what all updates have in common
+     * @param epsilon what is added to the root of the sum of the squared gradients
+     * @return the update
+     */
+    public static WeightUpdate adagrad(Settings settings, float epsilon) {
+        return new AdagradUpdate(settings, epsilon);
+    }
+
+    /**
      * Returns the update of Adagrad with one number of state for each row: the sum of the means of
      * its squared gradients.
      *
@@ -146,9 +161,34 @@ public abstract class WeightUpdate implements AutoCloseable {
     }
 
     /**
-     * Returns the state by what it is.
+     * Continues another update of the same rule: the next {@link #run} does what the next one of
+     * that update would have done. To be called before the first.
      *
-     * @return the tensors, [rows, features] or [rows]; none before the first update
+     * @param name the name of the weight, for errors
+     * @param values the state of the other update, as {@link #getState} has returned it; copied
+     * @param weight the weight
+     * @throws IllegalArgumentException if these are not the arrays that the rule keeps, or one of
+     *     them has not the shape or the type that it has for this weight
+     */
+    public final void setState(String name, Map<String, NDArray> values, NDArray weight) {
+        if (values.isEmpty()) {
+            return; // as before the first update
+        }
+        Tensor like = TensorView.of(weight).tensor();
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            long rows = like.dim() == 0 ? 1 : like.size(0);
+            DataType type = RestoredState.typeOf(name, values, weight.getDataType());
+            ScalarType computed = type == DataType.FLOAT64 ? ScalarType.Double : ScalarType.Float;
+            TensorOptions options = like.options().dtype(new ScalarTypeOptional(computed));
+            prepare(rows, like.numel() / rows, options);
+            RestoredState.copy(name, values, state());
+        }
+    }
+
+    /**
+     * Returns the state by its names, without what is there for the computation alone.
+     *
+     * @return the state by its names, without what is there for the computation alone
      */
     protected abstract Map<String, Tensor> state();
 
@@ -158,7 +198,7 @@ public abstract class WeightUpdate implements AutoCloseable {
     }
 
     /** Returns whether the update of a gradient that is there is one operation. */
-    boolean isOneOperation() {
+    boolean isOneOperation(boolean onGpu) {
         return settings.rescale() == 1 && !settings.isClipped();
     }
 
@@ -196,6 +236,11 @@ public abstract class WeightUpdate implements AutoCloseable {
         try (PointerScope scope = new PointerScope()) {
             return torch.zeros(shape, options).retainReference();
         }
+    }
+
+    /** Returns the options of numbers that PyTorch's operators want in float32. */
+    static TensorOptions float32(TensorOptions options) {
+        return options.dtype(new ScalarTypeOptional(ScalarType.Float));
     }
 
     static void free(Tensor state) {

@@ -1,0 +1,226 @@
+package io.djltp.gradient;
+
+import ai.djl.Device;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.nn.Parameter;
+
+import io.djltp.collective.Communicator;
+import io.djltp.gradient.GradientBucket.Member;
+import io.djltp.parameters.ParallelParameters;
+import io.djltp.rank.ParallelContext;
+import io.djltp.torch.Autograd;
+
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.List;
+import java.util.stream.Collectors;
+
+/**
+ * Sums the gradients of a rank's parameters over the ranks that have summands of them, many in one
+ * operation: a bucket is full at 25 MiB, as in PyTorch's DistributedDataParallel. A gradient that
+ * is larger, or in host memory 2 MiB or more, has an operation for itself and is not copied. All
+ * are on their way before the first is waited for.
+ *
+ * <p>Which gradients are in a bucket follows from the parameters and not from the gradients that
+ * are there, so that all ranks of a group issue the same operations in the same order. Buckets and
+ * their memory are kept until other parameters are trained, or summed over other groups.
+ */
+final class GradientBuckets implements AutoCloseable {
+
+    /** Bytes of a bucket. */
+    static final long BYTES = 25L << 20;
+
+    /** From so many bytes on, a copy in host memory takes longer than an operation of its own. */
+    private static final long LARGE_ON_HOST = 2L << 20;
+
+    private static final int NAMED = 4; // parameters of a bucket that errors name
+
+    private final ParallelParameters parameters;
+    private final GradientGroups groups;
+    private final long limit;
+    private List<Member> members = List.of(); // all, in the order of the tree
+    private final List<Place> places = new ArrayList<>(); // of each member, or null: not summed
+    private final List<GradientBucket> buckets = new ArrayList<>(); // in the order of issue
+
+    /**
+     * Creates the buckets of a rank.
+     *
+     * @param parameters the parameters
+     * @param groups over which ranks gradients are summed
+     * @param limit the bytes of a bucket; a larger gradient has one for itself
+     */
+    GradientBuckets(ParallelParameters parameters, GradientGroups groups, long limit) {
+        this.parameters = parameters;
+        this.groups = groups;
+        this.limit = limit;
+    }
+
+    /** What is done with a gradient when it is summed. */
+    interface Consumer {
+
+        /**
+         * Uses a gradient.
+         *
+         * @param parameter the parameter
+         * @param value the rank's shard or replica
+         * @param gradient its gradient, whose elements may be changed, or {@code null} if it is
+         *     zero
+         */
+        void accept(Parameter parameter, NDArray value, NDArray gradient);
+    }
+
+    private record Place(GradientBucket bucket, int number) {}
+
+    /**
+     * Begins to sum.
+     *
+     * @param context the rank
+     * @param trained the parameters, in the order of the block tree
+     */
+    void start(ParallelContext context, Collection<Parameter> trained) {
+        List<Member> now = new ArrayList<>();
+        for (Parameter parameter : trained) {
+            NDArray value =
+                    parameters.getStore(context).getValue(parameter, context.getDevice(), true);
+            now.add(new Member(parameter, value, groups.of(context, parameter)));
+        }
+        if (!isPlanned(now)) {
+            close();
+            plan(now);
+        }
+        buckets.forEach(GradientBucket::start);
+    }
+
+    /**
+     * Hands all gradients out: first those that are not summed, while others travel, then the sums.
+     * Uses the gradients up.
+     *
+     * @param consumer what uses them
+     */
+    void finish(Consumer consumer) {
+        try {
+            for (int i = 0; i < places.size(); i++) {
+                if (places.get(i) == null) {
+                    Member member = members.get(i);
+                    try (NDArray gradient = Autograd.gradient(member.value())) {
+                        consumer.accept(member.parameter(), member.value(), gradient);
+                    }
+                    Autograd.dropGradient(member.value());
+                }
+            }
+            // in the order of the tree: an update may be a collective operation itself
+            for (int i = 0; i < places.size(); i++) {
+                if (places.get(i) != null) {
+                    handOut(members.get(i), places.get(i), consumer);
+                }
+            }
+        } finally {
+            buckets.forEach(GradientBucket::releaseAlone);
+        }
+    }
+
+    private static void handOut(Member member, Place place, Consumer consumer) {
+        place.bucket.await();
+        consumer.accept(member.parameter(), member.value(), place.bucket.get(place.number));
+        Autograd.dropGradient(member.value());
+        place.bucket.releaseAlone(); // its memory is free for what comes next
+    }
+
+    private boolean isPlanned(List<Member> now) {
+        if (now.size() != members.size()) {
+            return false;
+        }
+        for (int i = 0; i < now.size(); i++) {
+            if (!now.get(i).isSame(members.get(i))) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    /** Members of a bucket that is not full. */
+    private static final class Filling {
+
+        private final Communicator group;
+        private final DataType type;
+        private final Device device;
+        private final boolean closed; // nothing is added to a large gradient
+        private final List<Integer> numbers = new ArrayList<>();
+        private long bytes;
+
+        Filling(Member first) {
+            group = first.group();
+            type = first.value().getDataType();
+            device = first.value().getDevice();
+            closed = isLarge(first);
+        }
+
+        boolean takes(Member member, long limit) {
+            return !closed
+                    && !isLarge(member)
+                    && group == member.group()
+                    && type == member.value().getDataType()
+                    && device.equals(member.value().getDevice())
+                    && bytes + member.bytes() <= limit;
+        }
+    }
+
+    private static boolean isLarge(Member member) {
+        return !member.value().getDevice().isGpu() && member.bytes() >= LARGE_ON_HOST;
+    }
+
+    private void plan(List<Member> all) {
+        members = all;
+        List<Filling> fillings = new ArrayList<>();
+        for (int i = 0; i < all.size(); i++) {
+            Member member = all.get(i);
+            places.add(null);
+            if (member.group() == null) {
+                continue;
+            }
+            Filling filling =
+                    fillings.stream()
+                            .filter(each -> each.takes(member, limit))
+                            .findFirst()
+                            .orElse(null);
+            if (filling == null) {
+                filling = new Filling(member);
+                fillings.add(filling);
+            }
+            filling.numbers.add(i);
+            filling.bytes += member.bytes();
+        }
+        fillings.forEach(this::make);
+    }
+
+    private void make(Filling filling) {
+        List<Member> own = filling.numbers.stream().map(members::get).toList();
+        GradientBucket bucket = new GradientBucket(own, filling.group, describe(own));
+        buckets.add(bucket);
+        for (int i = 0; i < own.size(); i++) {
+            places.set(filling.numbers.get(i), new Place(bucket, i));
+        }
+    }
+
+    private String describe(List<Member> own) {
+        String names =
+                own.stream()
+                        .limit(NAMED)
+                        .map(member -> parameters.nameOf(member.parameter()))
+                        .collect(Collectors.joining(", "));
+        int others = own.size() - NAMED;
+        return (own.size() == 1 ? "the gradient of " : "the gradients of ")
+                + names
+                + (others > 0 ? " and " + others + " more" : "");
+    }
+
+    /** Frees the memory of the buckets. */
+    @Override
+    public void close() {
+        buckets.forEach(GradientBucket::close);
+        buckets.clear();
+        places.clear();
+        members = List.of();
+    }
+}

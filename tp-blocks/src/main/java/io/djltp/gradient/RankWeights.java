@@ -1,0 +1,43 @@
+package io.djltp.gradient;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Parameter;
+
+import io.djltp.optimizer.OptimizerState;
+import io.djltp.parameters.ParallelParameters;
+import io.djltp.rank.ParallelContext;
+import io.djltp.sharding.ShardingStrategy;
+import io.djltp.update.WeightUpdate;
+
+/** A rank's shards and replicas by the names of their parameters. */
+final class RankWeights implements OptimizerState.Weights {
+
+    private final ParallelParameters parameters;
+    private final ParallelContext context;
+
+    RankWeights(ParallelParameters parameters, ParallelContext context) {
+        this.parameters = parameters;
+        this.context = context;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public NDArray get(String name) {
+        Parameter parameter = parameters.byName(name);
+        return parameter == null
+                ? null
+                : parameters.getStore(context).getValue(parameter, context.getDevice(), true);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void prepare(String name, WeightUpdate update) {
+        Parameter parameter = parameters.byName(name);
+        ShardingStrategy strategy = parameters.getStrategy(parameter);
+        Shape whole = parameter.getArray().getShape();
+        if (strategy != null && strategy.axis(whole) != 0) {
+            update.setRowsCut(context.getTensorGroup(), whole.size() / whole.get(0));
+        }
+    }
+}
