@@ -6,7 +6,6 @@ import ai.djl.nn.Parameter;
 
 import io.djltp.layout.PassTrace;
 import io.djltp.layout.Region;
-import io.djltp.loss.FusedHead;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
@@ -96,11 +95,12 @@ public final class GradientFlow {
     public Map<Parameter, Boolean> find(ParallelContext context, NDArray loss, Region root) {
         PassTrace trace = context.getPass().getTrace();
         boolean alone = context.getSize() == 1;
-        if (alone && trace.getHeads().isEmpty() && !trace.hasLeaves()) {
+        if (alone && context.getParticipants().isEmpty()) {
             return Map.of();
         }
         Map<Long, Map<Parameter, Boolean>> before = known.get(context.getLocalIndex());
         long key = 31 * trace.getStructure(loss) + root.ordinal();
+        key = 31 * key + context.getParticipants().size(); // a new one may own what was used
         Map<Parameter, Boolean> found = before.get(key);
         if (found == null) {
             found = analyse(context, loss, root);
@@ -115,7 +115,7 @@ public final class GradientFlow {
         Map<Parameter, Boolean> partial = new HashMap<>();
         checkForeignLeaves(context, regions.keySet());
         addUses(leaves(context), regions, partial);
-        checkOneUse(trace, partial.keySet());
+        checkOneUse(context, partial.keySet());
         addUses(trace.getLeaves(), regions, partial);
         return partial;
     }
@@ -253,14 +253,9 @@ public final class GradientFlow {
         return !whole;
     }
 
-    /** A head with its loss in one, or a table updated by rows, has no gradient for another use. */
-    private void checkOneUse(PassTrace trace, Set<Parameter> differentiated) {
-        List<Parameter> own = new ArrayList<>(trace.getLeaves().values());
-        for (FusedHead head : trace.getHeads()) {
-            own.add(head.getWeight());
-            own.add(head.getBias());
-        }
-        for (Parameter parameter : own) {
+    /** A parameter that a block updates itself has no gradient for another use. */
+    private void checkOneUse(ParallelContext context, Set<Parameter> differentiated) {
+        for (Parameter parameter : context.getParticipantParameters()) {
             if (differentiated.contains(parameter)) {
                 throw new IllegalArgumentException(
                         "Parameter "

@@ -7,12 +7,12 @@ import ai.djl.nn.Parameter;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.Work;
-import io.djltp.loss.FusedHead;
 import io.djltp.optimizer.LearningRates;
 import io.djltp.optimizer.OptimizerSettings;
 import io.djltp.optimizer.OptimizerState;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelContext;
+import io.djltp.rank.ParticipantStep;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.TensorView;
@@ -30,7 +30,6 @@ public final class RankUpdate implements AutoCloseable {
     private final ParallelParameters parameters;
     private final GradientGroups groups;
     private final List<OptimizerState> states = new ArrayList<>(); // of the ranks of this process
-    private final TableUpdate tableUpdate;
 
     /**
      * Creates the update of a training, without state.
@@ -47,7 +46,6 @@ public final class RankUpdate implements AutoCloseable {
             int ranks) {
         this.parameters = parameters;
         this.groups = groups;
-        tableUpdate = new TableUpdate(parameters, groups);
         for (int i = 0; i < ranks; i++) {
             states.add(new OptimizerState(optimizer));
         }
@@ -73,18 +71,14 @@ public final class RankUpdate implements AutoCloseable {
     public void run(ParallelContext context, Map<Parameter, LearningRates.Update> updates) {
         List<Summed> others = new ArrayList<>();
         try {
-            for (Parameter parameter : withoutHeadsAndTables(context, updates.keySet())) {
+            Set<Parameter> summed = new LinkedHashSet<>(updates.keySet());
+            summed.removeAll(context.getParticipantParameters());
+            for (Parameter parameter : summed) {
                 others.add(new Summed(context, parameter));
             }
             // while the others are summed
-            context.getFusedHeads().forEach(head -> updateFused(context, head, updates));
-            context.getRowSparseTables()
-                    .forEach(
-                            table ->
-                                    tableUpdate.run(
-                                            context,
-                                            table,
-                                            begin(context, table.getParameter(), updates)));
+            ParticipantStep step = new StepOfRank(context, updates);
+            context.getParticipants().forEach(participant -> participant.step(step));
             for (Summed each : others) {
                 each.update(begin(context, each.parameter, updates));
             }
@@ -93,15 +87,40 @@ public final class RankUpdate implements AutoCloseable {
         }
     }
 
-    private static Set<Parameter> withoutHeadsAndTables(
-            ParallelContext context, Set<Parameter> updated) {
-        Set<Parameter> others = new LinkedHashSet<>(updated);
-        for (FusedHead head : context.getFusedHeads()) {
-            others.remove(head.getWeight());
-            others.remove(head.getBias());
+    /** What participants get. */
+    private final class StepOfRank implements ParticipantStep {
+
+        private final ParallelContext context;
+        private final Map<Parameter, LearningRates.Update> updates;
+
+        StepOfRank(ParallelContext context, Map<Parameter, LearningRates.Update> updates) {
+            this.context = context;
+            this.updates = updates;
         }
-        context.getRowSparseTables().forEach(table -> others.remove(table.getParameter()));
-        return others;
+
+        /** {@inheritDoc} */
+        @Override
+        public NDArray getValue(Parameter parameter) {
+            return value(context, parameter);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public WeightUpdate getUpdate(Parameter parameter) {
+            return begin(context, parameter, updates);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public Communicator getGradientGroup(Parameter parameter) {
+            return groups.of(context, parameter);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public String nameOf(Parameter parameter) {
+            return parameters.nameOf(parameter);
+        }
     }
 
     /** The gradient of a parameter while it is summed over the ranks. */
@@ -140,23 +159,6 @@ public final class RankUpdate implements AutoCloseable {
                 gradient.close();
                 gradient = null;
             }
-        }
-    }
-
-    /** The head updates its weight itself; of the bias it has a gradient. */
-    private void updateFused(
-            ParallelContext context, FusedHead head, Map<Parameter, LearningRates.Update> updates) {
-        WeightUpdate ofWeight = begin(context, head.getWeight(), updates);
-        WeightUpdate ofBias = begin(context, head.getBias(), updates);
-        NDArray biasGradient = null;
-        if (head.hasGradient()) {
-            biasGradient = head.update(ofWeight, ofBias != null);
-        } else if (ofWeight != null && !head.isSampled()) {
-            ofWeight.run(value(context, head.getWeight()), null);
-            head.updatedWithoutGradient();
-        }
-        if (ofBias != null) {
-            ofBias.run(value(context, head.getBias()), biasGradient);
         }
     }
 

@@ -243,7 +243,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
                             + " with a weight of "
                             + weight().getShape()
                             + " follows a layer with the weight "
-                            + layout.head().getWeight().getShape()
+                            + layout.head().getShape()
                             + " and optFusedLoss(true), whose logits are never computed: build that"
                             + " layer without optFusedLoss");
         }

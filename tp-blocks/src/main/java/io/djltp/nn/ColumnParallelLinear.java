@@ -191,7 +191,7 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         } else {
             x = input.reshape(input.getShape()); // an array of its own, to bear the layout
         }
-        FusedHead head = context.getFusedHead(weight(), () -> newHead(context));
+        FusedHead head = context.getParticipant(weight(), FusedHead.class, () -> newHead(context));
         head.setValues(weight, bias);
         ShardedLayout layout = new ShardedLayout(outputCut(context), head);
         // the gradient of a gathered input is reduced where it is scattered

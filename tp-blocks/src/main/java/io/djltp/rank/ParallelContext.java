@@ -11,8 +11,6 @@ import io.djltp.collective.Communicator;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.ParallelMode;
 import io.djltp.layout.Region;
-import io.djltp.loss.FusedHead;
-import io.djltp.nn.RowSparseTable;
 import io.djltp.region.RegionMappings;
 import io.djltp.torch.DropoutMask;
 import io.djltp.torch.GradientKeeper;
@@ -20,8 +18,10 @@ import io.djltp.torch.RandomDraws;
 
 import java.util.Collection;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.Set;
 import java.util.function.Supplier;
 
 /**
@@ -44,15 +44,15 @@ public final class ParallelContext implements AutoCloseable {
     private final Map<String, RegionMappings> mappings = new HashMap<>(); // by who uses them
     private final GradientKeeper gradientKeeper = new GradientKeeper();
 
-    private final Map<Parameter, FusedHead> fusedHeads = new LinkedHashMap<>(); // by weight
-
-    private final Map<Parameter, RowSparseTable> tables = new LinkedHashMap<>();
+    private final Map<ParticipantKey, StepParticipant> participants = new LinkedHashMap<>();
 
     private boolean rowSparse;
     private ForwardPass pass;
     private boolean randomCheck;
     private long randomSeed;
     private long randomSeeds;
+
+    private record ParticipantKey(Class<?> type, Object key) {}
 
     ParallelContext(
             ParallelMode mode,
@@ -205,23 +205,64 @@ public final class ParallelContext implements AutoCloseable {
     }
 
     /**
-     * Returns the head that computes its loss itself, of a weight.
+     * Returns what a block keeps on this rank until the step.
      *
-     * @param weight the weight
-     * @param factory makes the head at the first call
-     * @return the head
+     * @param <T> its class
+     * @param key what it is kept by, mostly a parameter of the block
+     * @param type its class, which may have another participant for the same key beside it
+     * @param factory makes it at the first call
+     * @return the participant
+     * @throws IllegalArgumentException if another participant has one of its parameters
      */
-    public FusedHead getFusedHead(Parameter weight, Supplier<FusedHead> factory) {
-        return fusedHeads.computeIfAbsent(weight, key -> factory.get());
+    public <T extends StepParticipant> T getParticipant(
+            Object key, Class<T> type, Supplier<? extends T> factory) {
+        ParticipantKey place = new ParticipantKey(type, key);
+        StepParticipant participant = participants.get(place);
+        if (participant == null) {
+            participant = factory.get();
+            checkOwner(participant);
+            participants.put(place, participant);
+        }
+        return type.cast(participant);
+    }
+
+    private void checkOwner(StepParticipant added) {
+        for (StepParticipant other : participants.values()) {
+            for (Parameter parameter : added.getParameters()) {
+                if (other.getParameters().contains(parameter)) {
+                    throw new IllegalArgumentException(
+                            "Parameter "
+                                    + parameter.getName()
+                                    + " "
+                                    + parameter.getShape()
+                                    + " is shared by two blocks that update it themselves ("
+                                    + other.getClass().getSimpleName()
+                                    + " and "
+                                    + added.getClass().getSimpleName()
+                                    + "): give each a parameter of its own");
+                }
+            }
+        }
     }
 
     /**
-     * Returns the heads that compute their loss themselves.
+     * Returns what blocks keep on this rank until the step, in the order in which it was made.
      *
-     * @return the heads
+     * @return the participants
      */
-    public Collection<FusedHead> getFusedHeads() {
-        return fusedHeads.values();
+    public Collection<StepParticipant> getParticipants() {
+        return participants.values();
+    }
+
+    /**
+     * Returns the parameters that participants update themselves.
+     *
+     * @return the parameters
+     */
+    public Set<Parameter> getParticipantParameters() {
+        Set<Parameter> parameters = new HashSet<>();
+        participants.values().forEach(each -> parameters.addAll(each.getParameters()));
+        return parameters;
     }
 
     /**
@@ -241,25 +282,6 @@ public final class ParallelContext implements AutoCloseable {
      */
     public boolean isRowSparse() {
         return rowSparse;
-    }
-
-    /**
-     * Returns what is kept of a table until the step.
-     *
-     * @param table the table
-     * @return what is kept of it
-     */
-    public RowSparseTable getRowSparseTable(Parameter table) {
-        return tables.computeIfAbsent(table, RowSparseTable::new);
-    }
-
-    /**
-     * Returns the tables that are updated by the rows that were used.
-     *
-     * @return the tables
-     */
-    public Collection<RowSparseTable> getRowSparseTables() {
-        return tables.values();
     }
 
     /**
@@ -357,8 +379,7 @@ public final class ParallelContext implements AutoCloseable {
     /** {@inheritDoc} */
     @Override
     public void close() {
-        fusedHeads.values().forEach(FusedHead::close);
-        tables.values().forEach(RowSparseTable::close);
+        participants.values().forEach(StepParticipant::close);
         gradientKeeper.close();
         mappings.values().forEach(RegionMappings::close);
         world.close();

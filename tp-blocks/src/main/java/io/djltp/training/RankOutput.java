@@ -7,10 +7,10 @@ import ai.djl.ndarray.index.NDIndex;
 import ai.djl.nn.Parameter;
 
 import io.djltp.gradient.GradientFlow;
+import io.djltp.layout.DeferredHead;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region;
 import io.djltp.layout.ShardedLayout;
-import io.djltp.loss.FusedHead;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.Autograd;
 
@@ -124,11 +124,11 @@ final class RankOutput {
     }
 
     /** What a head returns are its features: as the input of anything else they are wrong. */
-    private void checkIsOutput(FusedHead head) {
+    private void checkIsOutput(DeferredHead head) {
         if (layouts.stream().noneMatch(layout -> layout != null && layout.head() == head)) {
             throw new IllegalArgumentException(
                     "The layer with the weight "
-                            + head.getWeight().getShape()
+                            + head.getShape()
                             + " has optFusedLoss(true): its logits are never computed, and its"
                             + " output must be, as it is, an output of the network. Another block"
                             + " or operation follows it here. Build it without optFusedLoss, or"
