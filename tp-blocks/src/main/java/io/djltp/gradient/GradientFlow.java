@@ -215,9 +215,9 @@ public final class GradientFlow {
                                 + " loss. Use VocabParallelCrossEntropyLoss, let a"
                                 + " RowParallelLinear follow, or build the layer with"
                                 + " optGatherOutput(true)"
-                        : "never computed, for it has optFusedLoss(true), and something else than"
-                                + " VocabParallelCrossEntropyLoss uses it. Build the layer without"
-                                + " optFusedLoss";
+                        : "never computed, for its loss is fused, and something else than"
+                                + " VocabParallelCrossEntropyLoss uses it. Build the head with"
+                                + " optFusedLoss(false)";
         return new IllegalArgumentException(slice.name() + " is " + remedy);
     }
 
@@ -262,10 +262,10 @@ public final class GradientFlow {
                                 + parameters.nameOf(parameter)
                                 + " "
                                 + parameter.getShape()
-                                + " is shared by a block that updates it itself (a layer with"
-                                + " optFusedLoss(true), or an EmbeddingBag) and by another one,"
-                                + " whose gradient would be lost. Build the layer without"
-                                + " optFusedLoss, use DJL's embedding, or give each block a"
+                                + " is shared by a block that updates it itself (such as a"
+                                + " ClassificationHead or an EmbeddingBag) and by another one, whose"
+                                + " gradient would be lost. Build the head with"
+                                + " optFusedLoss(false), use DJL's embedding, or give each block a"
                                 + " parameter of its own");
             }
         }

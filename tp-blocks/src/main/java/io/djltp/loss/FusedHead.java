@@ -104,9 +104,9 @@ public final class FusedHead implements StepParticipant, DeferredHead {
             NDArray features, NDArray labels, LossOptions options, GradientKeeper keeper) {
         if (hasGradient() && scale != 0) {
             throw new IllegalStateException(
-                    "A layer with optFusedLoss(true) keeps the gradient of one batch: call"
-                            + " trainer.step() after each backward pass, or build the layer without"
-                            + " optFusedLoss to accumulate the gradients of several batches");
+                    "A fused head keeps the gradient of one batch: call"
+                            + " trainer.step() after each backward pass, or build it with"
+                            + " optFusedLoss(false) to accumulate the gradients of several batches");
         }
         scale = null;
         long number = ++losses;
@@ -122,10 +122,10 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     private void begin(long number, float above) {
         if (number != losses) {
             throw new IllegalStateException(
-                    "Another loss of the same layer with optFusedLoss(true) has been computed since"
+                    "Another loss of the same fused head has been computed since"
                             + " the one that is differentiated: it keeps one batch only. Compute"
                             + " one loss, go backward and call trainer.step() before the next, or"
-                            + " build the layer without optFusedLoss");
+                            + " build it with optFusedLoss(false)");
         }
         scale = above;
     }

@@ -244,8 +244,8 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
                             + weight().getShape()
                             + " follows a layer with the weight "
                             + layout.head().getShape()
-                            + " and optFusedLoss(true), whose logits are never computed: build that"
-                            + " layer without optFusedLoss");
+                            + ", a fused head whose logits are never computed: build that"
+                            + " one with optFusedLoss(false)");
         }
         if (region == Region.SHARDED && !takesSlice()) {
             throw new IllegalArgumentException(

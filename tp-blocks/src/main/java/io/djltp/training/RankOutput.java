@@ -127,12 +127,11 @@ final class RankOutput {
     private void checkIsOutput(DeferredHead head) {
         if (layouts.stream().noneMatch(layout -> layout != null && layout.head() == head)) {
             throw new IllegalArgumentException(
-                    "The layer with the weight "
+                    "The logits of the fused head with the weight "
                             + head.getShape()
-                            + " has optFusedLoss(true): its logits are never computed, and its"
-                            + " output must be, as it is, an output of the network. Another block"
-                            + " or operation follows it here. Build it without optFusedLoss, or"
-                            + " remove what follows");
+                            + " are never computed, and its output must be, as it is, an output of"
+                            + " the network. Another block or operation follows it here. Build it"
+                            + " with optFusedLoss(false), or remove what follows");
         }
     }
 
@@ -188,7 +187,7 @@ final class RankOutput {
         for (int i = 0; i < layouts.size(); i++) {
             if (updates(layouts.get(i)) != updates.get(i)) {
                 throw new IllegalStateException(
-                        "The predictions of a layer with optFusedLoss(true) are computed when they"
+                        "The predictions of a fused head are computed when they"
                                 + " are asked for, and trainer.step() has changed its weight since"
                                 + " the forward pass: evaluate them before the step");
             }
