@@ -95,7 +95,7 @@ public final class GradientFlow {
     public Map<Parameter, Boolean> find(ParallelContext context, NDArray loss, Region root) {
         PassTrace trace = context.getPass().getTrace();
         boolean alone = context.getSize() == 1;
-        if (alone && context.getParticipants().isEmpty()) {
+        if (alone && context.getParticipants().size() == 0) {
             return Map.of();
         }
         Map<Long, Map<Parameter, Boolean>> before = known.get(context.getLocalIndex());
@@ -255,7 +255,7 @@ public final class GradientFlow {
 
     /** A parameter that a block updates itself has no gradient for another use. */
     private void checkOneUse(ParallelContext context, Set<Parameter> differentiated) {
-        for (Parameter parameter : context.getParticipantParameters()) {
+        for (Parameter parameter : context.getParticipants().getParameters()) {
             if (differentiated.contains(parameter)) {
                 throw new IllegalArgumentException(
                         "Parameter "

@@ -72,7 +72,7 @@ public final class RankUpdate implements AutoCloseable {
         List<Summed> others = new ArrayList<>();
         try {
             Set<Parameter> summed = new LinkedHashSet<>(updates.keySet());
-            summed.removeAll(context.getParticipantParameters());
+            summed.removeAll(context.getParticipants().getParameters());
             for (Parameter parameter : summed) {
                 others.add(new Summed(context, parameter));
             }

@@ -3,7 +3,6 @@ package io.djltp.nn;
 import ai.djl.MalformedModelException;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
@@ -14,15 +13,11 @@ import io.djltp.cut.ShardRange;
 import io.djltp.head.FusedCrossEntropy;
 import io.djltp.head.HeadOptions;
 import io.djltp.head.Margin;
-import io.djltp.layout.ParallelMode;
 import io.djltp.layout.Region;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.loss.FusedHead;
 import io.djltp.parameters.RankParameterStore;
-import io.djltp.rank.DataRows;
 import io.djltp.rank.ParallelContext;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.TensorView;
 import io.djltp.update.UnitRows;
 
 import java.io.DataInputStream;
@@ -54,9 +49,9 @@ import java.io.IOException;
  * is exchanged, but the head takes each rank the time and the memory that it takes one rank with
  * the whole batch.
  *
- * <p>Collectives: an all-reduce of the largest logit of each row, one of the sums of the
- * exponentials, one of the gradient of the input; in DATA mode an all-gather of the input instead,
- * in MIXED mode an all-gather and a reduce-scatter of it beside the first two.
+ * <p>Collectives: all-reduces of the largest logit of each row, of the sums of the exponentials and
+ * of the gradient of the input; in DATA mode an all-gather of the input instead, in MIXED mode one
+ * and a reduce-scatter in place of the third.
  *
  * <p>Saves and loads what an ordinary {@link Linear} does. With a margin the file begins with it,
  * and only a {@code ClassificationHead} loads it: built without one it takes that of the file.
@@ -99,26 +94,12 @@ public class ClassificationHead extends AbstractColumnLinear {
             boolean training,
             PairList<String, Object> params) {
         ParallelContext context = RankParameterStore.contextOf(parameterStore);
-        NDArray input = inputs.singletonOrThrow();
-        boolean gather = context != null && fusedLoss && hasRowsOfReplica(context, input);
-        return super.forwardInternal(
-                parameterStore,
-                gather ? new NDList(gatherRows(context, input)) : inputs,
-                training,
-                params);
-    }
-
-    /** In MIXED mode the layer gathers over the ranks that it is cut over, for all layers alike. */
-    private static boolean hasRowsOfReplica(ParallelContext context, NDArray input) {
-        return context.getMode() != ParallelMode.MIXED
-                && context.getDataGroup().getSize() > 1
-                && context.regionOf(input) == Region.BATCH_CUT;
-    }
-
-    /** Every replica computes the loss of all rows: each updates alike, and nothing is summed. */
-    private NDArray gatherRows(ParallelContext context, NDArray input) {
-        NDArray rows = DataRows.gather(context, input, "The input of " + describe());
-        return context.getPass().enter(rows, Region.WHOLE, Region.BATCH_CUT);
+        NDList features = inputs;
+        if (context != null && fusedLoss) {
+            NDArray input = inputs.singletonOrThrow();
+            features = new NDList(HeadFeatures.ofAllRows(context, input, describe()));
+        }
+        return super.forwardInternal(parameterStore, features, training, params);
     }
 
     /** {@inheritDoc} */
@@ -127,13 +108,10 @@ public class ClassificationHead extends AbstractColumnLinear {
         if (options.margin() == null) {
             return super.forwardWhole(input, weight, bias);
         }
-        NDManager manager = input.getManager();
-        // an array: a number would not live until the backward pass
-        NDArray scale = manager.create(options.margin().scale());
-        NDArray inverse = UnitRows.inverseLengths(input, manager).mul(scale);
-        NDArray x = input.mul(inverse.expandDims(inverse.getShape().dimension()));
+        NDArray x = HeadFeatures.scaled(input, options.margin());
         // of the output, not the weight: that would take a copy of it
-        return super.forwardWhole(x, weight, bias).mul(UnitRows.inverseLengths(weight, manager));
+        return super.forwardWhole(x, weight, bias)
+                .mul(UnitRows.inverseLengths(weight, input.getManager()));
     }
 
     /** {@inheritDoc} */
@@ -151,19 +129,10 @@ public class ClassificationHead extends AbstractColumnLinear {
             NDArray weight,
             NDArray bias,
             boolean training) {
-        NDArray x = input;
-        if (!training && !context.getPass().isWatched()) {
-            x = Autograd.detach(input, input.getManager()); // an array of its own
-        } else if (!TensorView.of(input).requiresGradient()) {
-            x = Autograd.detach(input, input.getManager());
-            x.setRequiresGradient(true); // for the loss to be differentiated at all
-            x = x.reshape(x.getShape());
-        } else if (!gathered && context.getTensorGroup().getSize() > 1) {
-            x = context.getMappings(this).copyToRegion(input, true);
-        } else {
-            x = input.reshape(input.getShape()); // an array of its own, to bear the layout
-        }
-        FusedHead head = context.getParticipant(weight(), FusedHead.class, () -> newHead(context));
+        NDArray x =
+                HeadFeatures.forLoss(context, context.getMappings(this), input, gathered, training);
+        FusedHead head =
+                context.getParticipants().get(weight(), FusedHead.class, () -> newHead(context));
         head.setValues(weight, bias);
         ShardedLayout layout = new ShardedLayout(outputCut(context), head);
         // the gradient of a gathered input is reduced where it is scattered
@@ -271,8 +240,8 @@ public class ClassificationHead extends AbstractColumnLinear {
          * Sets the share of the classes that a training step computes with: on each rank those that
          * are labels of the batch, and random others up to this share of the rank's classes. The
          * softmax is over them, and only their rows of the weight, and of the optimizer's state,
-         * are read and written. Outside of training all classes count, as they do for an accuracy
-         * in training. Not with {@code optFusedLoss(false)}. Default: 1, all classes.
+         * are read and written. Outside of training, and for an accuracy, all classes count. Not
+         * with {@code optFusedLoss(false)}. Default: 1, all classes.
          *
          * <p>The method is Partial FC (An et al., 2022, <a
          * href="https://arxiv.org/abs/2203.15565">arXiv:2203.15565</a>).

@@ -95,7 +95,8 @@ public final class EmbeddingBag extends AbstractBlock {
         NDArray sums = EmbeddingBags.sum(values, index, values);
         sums.setRequiresGradient(true);
         context.getPass().getTrace().addLeaf(sums, table);
-        context.getParticipant(table, RowSparseTable.class, () -> new RowSparseTable(table))
+        context.getParticipants()
+                .get(table, RowSparseTable.class, () -> new RowSparseTable(table))
                 .add(new RowSparseTable.Bags(rows, width, sums));
         NDArray output = sums.reshape(sums.getShape());
         output.attach(ids.getManager()); // what is computed from it goes with the pass

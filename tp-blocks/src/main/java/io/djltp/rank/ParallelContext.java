@@ -4,7 +4,6 @@ import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
-import ai.djl.nn.Parameter;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.Communicator;
@@ -16,13 +15,8 @@ import io.djltp.torch.DropoutMask;
 import io.djltp.torch.GradientKeeper;
 import io.djltp.torch.RandomDraws;
 
-import java.util.Collection;
 import java.util.HashMap;
-import java.util.HashSet;
-import java.util.LinkedHashMap;
 import java.util.Map;
-import java.util.Set;
-import java.util.function.Supplier;
 
 /**
  * What a rank knows about itself: its number, its device, the groups that it computes in, and how
@@ -44,15 +38,12 @@ public final class ParallelContext implements AutoCloseable {
     private final Map<String, RegionMappings> mappings = new HashMap<>(); // by who uses them
     private final GradientKeeper gradientKeeper = new GradientKeeper();
 
-    private final Map<ParticipantKey, StepParticipant> participants = new LinkedHashMap<>();
-
+    private final StepParticipants participants = new StepParticipants();
     private boolean rowSparse;
     private ForwardPass pass;
     private boolean randomCheck;
     private long randomSeed;
     private long randomSeeds;
-
-    private record ParticipantKey(Class<?> type, Object key) {}
 
     ParallelContext(
             ParallelMode mode,
@@ -205,64 +196,12 @@ public final class ParallelContext implements AutoCloseable {
     }
 
     /**
-     * Returns what a block keeps on this rank until the step.
-     *
-     * @param <T> its class
-     * @param key what it is kept by, mostly a parameter of the block
-     * @param type its class, which may have another participant for the same key beside it
-     * @param factory makes it at the first call
-     * @return the participant
-     * @throws IllegalArgumentException if another participant has one of its parameters
-     */
-    public <T extends StepParticipant> T getParticipant(
-            Object key, Class<T> type, Supplier<? extends T> factory) {
-        ParticipantKey place = new ParticipantKey(type, key);
-        StepParticipant participant = participants.get(place);
-        if (participant == null) {
-            participant = factory.get();
-            checkOwner(participant);
-            participants.put(place, participant);
-        }
-        return type.cast(participant);
-    }
-
-    private void checkOwner(StepParticipant added) {
-        for (StepParticipant other : participants.values()) {
-            for (Parameter parameter : added.getParameters()) {
-                if (other.getParameters().contains(parameter)) {
-                    throw new IllegalArgumentException(
-                            "Parameter "
-                                    + parameter.getName()
-                                    + " "
-                                    + parameter.getShape()
-                                    + " is shared by two blocks that update it themselves ("
-                                    + other.getClass().getSimpleName()
-                                    + " and "
-                                    + added.getClass().getSimpleName()
-                                    + "): give each a parameter of its own");
-                }
-            }
-        }
-    }
-
-    /**
-     * Returns what blocks keep on this rank until the step, in the order in which it was made.
+     * Returns what blocks keep on this rank until the step.
      *
      * @return the participants
      */
-    public Collection<StepParticipant> getParticipants() {
-        return participants.values();
-    }
-
-    /**
-     * Returns the parameters that participants update themselves.
-     *
-     * @return the parameters
-     */
-    public Set<Parameter> getParticipantParameters() {
-        Set<Parameter> parameters = new HashSet<>();
-        participants.values().forEach(each -> parameters.addAll(each.getParameters()));
-        return parameters;
+    public StepParticipants getParticipants() {
+        return participants;
     }
 
     /**
@@ -379,7 +318,7 @@ public final class ParallelContext implements AutoCloseable {
     /** {@inheritDoc} */
     @Override
     public void close() {
-        participants.values().forEach(StepParticipant::close);
+        participants.close();
         gradientKeeper.close();
         mappings.values().forEach(RegionMappings::close);
         world.close();

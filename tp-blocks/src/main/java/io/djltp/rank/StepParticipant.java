@@ -11,11 +11,11 @@ import java.util.Map;
  * What a block keeps on a rank between a forward pass and the step: a head that updates its weight
  * itself, a table of which few rows are used, a buffer of gradients.
  *
- * <p>A block asks for it in its forward pass, {@link ParallelContext#getParticipant}, with a key of
- * its own, mostly its parameter. From then on the trainer takes it along: to {@code zeroGradients},
- * to each step, and to the close. An instance belongs to one rank and is used by its thread; all
- * ranks have the same participants, made in the same order, so that collective operations in {@link
- * #step} meet.
+ * <p>A block asks for it in its forward pass, {@link ParallelContext#getParticipants}, with a key
+ * of its own, mostly its parameter. From then on the trainer takes it along: to {@code
+ * zeroGradients}, to each step, and to the close. An instance belongs to one rank and is used by
+ * its thread; all ranks have the same participants, made in the same order, so that collective
+ * operations in {@link #step} meet.
  *
  * <p>The parameters of a participant are its own affair: they may not be a part of the graph of a
  * loss, and nobody else updates them. Where a leaf of the graph stands for one, such as the sum of

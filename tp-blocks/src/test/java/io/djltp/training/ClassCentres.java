@@ -58,7 +58,7 @@ final class ClassCentres extends AbstractBlock {
         NDArray values = store.getValue(table, x.getDevice(), training);
         ParallelContext context = RankParameterStore.contextOf(store);
         Moving moving =
-                context.getParticipant(table, Moving.class, () -> new Moving(table, values));
+                context.getParticipants().get(table, Moving.class, () -> new Moving(table, values));
         int[] nearest = nearest(x.toFloatArray(), values.toFloatArray(), moving.features);
         if (training && context.getPass().getRows() > 0) { // a rank may have a row of another's
             moving.saw.add(sums(x.toFloatArray(), nearest, moving));

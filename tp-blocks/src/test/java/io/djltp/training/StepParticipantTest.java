@@ -308,10 +308,11 @@ public class StepParticipantTest {
                     2,
                     context -> {
                         for (String key : List.of("one", "another")) {
-                            context.getParticipant(
-                                    key,
-                                    ClassCentres.Moving.class,
-                                    () -> new ClassCentres.Moving(table, values));
+                            context.getParticipants()
+                                    .get(
+                                            key,
+                                            ClassCentres.Moving.class,
+                                            () -> new ClassCentres.Moving(table, values));
                         }
                         return null;
                     });
