@@ -145,8 +145,7 @@ public final class TrainCommand implements Callable<Integer> {
                             DJL_FORMAT_LIMIT,
                             DJL_FORMAT_LIMIT / 4 / corpus.classes()));
         }
-        MemoryEstimate memory =
-                new MemoryEstimate(options, corpus.classes(), nGrams.rows(), corpus.size());
+        RunMemory memory = new RunMemory(options, corpus.classes(), nGrams.rows(), corpus.size());
         memory.check();
         memory.print(out);
     }
