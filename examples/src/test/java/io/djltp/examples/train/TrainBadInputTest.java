@@ -34,7 +34,6 @@ public class TrainBadInputTest {
             {"Invalid value for option '--mode'", "--mode", "both"},
             {"Invalid value for option '--optimizer'", "--optimizer", "adamax"},
             {"Invalid value for option '--head'", "--head", "half"},
-            {"--head fused needs a head that is cut", "--head", "fused", "--mode", "data"},
             {"--sample-share must be greater than 0 and at most 1, not 0.0", "--sample-share", "0"},
             {"--sample-share is for --head sampled", "--sample-share", "0.5", "--head", "fused"},
             {"--json /dev/null/x cannot be written", "--json", "/dev/null/x"},
