@@ -1,6 +1,6 @@
 package io.djltp.examples;
 
-import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.ClassificationHead;
 
 /** The ways in which this library computes a large last layer. */
 public enum HeadKind {
@@ -33,9 +33,9 @@ public enum HeadKind {
      * @param seed the seed by which they are drawn
      * @return the builder of a layer from (batch, features) to (batch, classes)
      */
-    public ColumnParallelLinear.Builder builder(int classes, float share, long seed) {
-        ColumnParallelLinear.Builder builder =
-                ColumnParallelLinear.builder().setUnits(classes).optFusedLoss(this != FULL);
+    public ClassificationHead.Builder builder(int classes, float share, long seed) {
+        ClassificationHead.Builder builder =
+                ClassificationHead.builder().setUnits(classes).optFusedLoss(this != FULL);
         return this == SAMPLED ? builder.optSampleShare(share).optSampleSeed(seed) : builder;
     }
 }

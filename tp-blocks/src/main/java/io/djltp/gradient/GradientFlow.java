@@ -6,7 +6,6 @@ import ai.djl.nn.Parameter;
 
 import io.djltp.layout.PassTrace;
 import io.djltp.layout.Region;
-import io.djltp.loss.FusedHead;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
@@ -96,11 +95,12 @@ public final class GradientFlow {
     public Map<Parameter, Boolean> find(ParallelContext context, NDArray loss, Region root) {
         PassTrace trace = context.getPass().getTrace();
         boolean alone = context.getSize() == 1;
-        if (alone && trace.getHeads().isEmpty() && !trace.hasLeaves()) {
+        if (alone && context.getParticipants().size() == 0) {
             return Map.of();
         }
         Map<Long, Map<Parameter, Boolean>> before = known.get(context.getLocalIndex());
         long key = 31 * trace.getStructure(loss) + root.ordinal();
+        key = 31 * key + context.getParticipants().size(); // a new one may own what was used
         Map<Parameter, Boolean> found = before.get(key);
         if (found == null) {
             found = analyse(context, loss, root);
@@ -115,7 +115,7 @@ public final class GradientFlow {
         Map<Parameter, Boolean> partial = new HashMap<>();
         checkForeignLeaves(context, regions.keySet());
         addUses(leaves(context), regions, partial);
-        checkOneUse(trace, partial.keySet());
+        checkOneUse(context, partial.keySet());
         addUses(trace.getLeaves(), regions, partial);
         return partial;
     }
@@ -215,9 +215,9 @@ public final class GradientFlow {
                                 + " loss. Use VocabParallelCrossEntropyLoss, let a"
                                 + " RowParallelLinear follow, or build the layer with"
                                 + " optGatherOutput(true)"
-                        : "never computed, for it has optFusedLoss(true), and something else than"
-                                + " VocabParallelCrossEntropyLoss uses it. Build the layer without"
-                                + " optFusedLoss";
+                        : "never computed, for its loss is fused, and something else than"
+                                + " VocabParallelCrossEntropyLoss uses it. Build the head with"
+                                + " optFusedLoss(false)";
         return new IllegalArgumentException(slice.name() + " is " + remedy);
     }
 
@@ -253,24 +253,19 @@ public final class GradientFlow {
         return !whole;
     }
 
-    /** A head with its loss in one, or a table updated by rows, has no gradient for another use. */
-    private void checkOneUse(PassTrace trace, Set<Parameter> differentiated) {
-        List<Parameter> own = new ArrayList<>(trace.getLeaves().values());
-        for (FusedHead head : trace.getHeads()) {
-            own.add(head.getWeight());
-            own.add(head.getBias());
-        }
-        for (Parameter parameter : own) {
+    /** A parameter that a block updates itself has no gradient for another use. */
+    private void checkOneUse(ParallelContext context, Set<Parameter> differentiated) {
+        for (Parameter parameter : context.getParticipants().getParameters()) {
             if (differentiated.contains(parameter)) {
                 throw new IllegalArgumentException(
                         "Parameter "
                                 + parameters.nameOf(parameter)
                                 + " "
                                 + parameter.getShape()
-                                + " is shared by a block that updates it itself (a layer with"
-                                + " optFusedLoss(true), or an EmbeddingBag) and by another one,"
-                                + " whose gradient would be lost. Build the layer without"
-                                + " optFusedLoss, use DJL's embedding, or give each block a"
+                                + " is shared by a block that updates it itself (such as a"
+                                + " ClassificationHead or an EmbeddingBag) and by another one, whose"
+                                + " gradient would be lost. Build the head with"
+                                + " optFusedLoss(false), use DJL's embedding, or give each block a"
                                 + " parameter of its own");
             }
         }

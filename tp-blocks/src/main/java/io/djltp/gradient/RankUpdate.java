@@ -3,12 +3,13 @@ package io.djltp.gradient;
 import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Parameter;
 
-import io.djltp.loss.FusedHead;
+import io.djltp.collective.Communicator;
 import io.djltp.optimizer.LearningRates;
 import io.djltp.optimizer.OptimizerSettings;
 import io.djltp.optimizer.OptimizerState;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelContext;
+import io.djltp.rank.ParticipantStep;
 import io.djltp.rank.RankPool;
 import io.djltp.update.WeightUpdate;
 
@@ -22,9 +23,9 @@ import java.util.Set;
 public final class RankUpdate implements AutoCloseable {
 
     private final ParallelParameters parameters;
+    private final GradientGroups groups;
     private final List<OptimizerState> states = new ArrayList<>(); // of the ranks of this process
     private final List<GradientBuckets> buckets = new ArrayList<>(); // of these ranks
-    private final TableUpdate tableUpdate;
 
     /**
      * Creates the update of a training, without state.
@@ -40,7 +41,7 @@ public final class RankUpdate implements AutoCloseable {
             OptimizerSettings optimizer,
             RankPool ranks) {
         this.parameters = parameters;
-        tableUpdate = new TableUpdate(parameters, groups);
+        this.groups = groups;
         for (int i = 0; i < ranks.size(); i++) {
             RankWeights weights = new RankWeights(parameters, ranks.getContext(i));
             states.add(new OptimizerState(optimizer, weights));
@@ -66,47 +67,51 @@ public final class RankUpdate implements AutoCloseable {
      * @param updates what is done to each parameter that is trained, in the order of the block tree
      */
     public void run(ParallelContext context, Map<Parameter, LearningRates.Update> updates) {
-        GradientBuckets others = buckets.get(context.getLocalIndex());
-        others.start(context, withoutHeadsAndTables(context, updates.keySet()));
+        Set<Parameter> summed = new LinkedHashSet<>(updates.keySet());
+        summed.removeAll(context.getParticipants().getParameters());
+        GradientBuckets sums = buckets.get(context.getLocalIndex());
+        sums.start(context, summed);
         // while the others are summed
-        context.getFusedHeads().forEach(head -> updateFused(context, head, updates));
-        context.getRowSparseTables()
-                .forEach(
-                        table ->
-                                tableUpdate.run(
-                                        context,
-                                        table,
-                                        begin(context, table.getParameter(), updates)));
-        others.finish(
+        ParticipantStep step = new StepOfRank(context, updates);
+        context.getParticipants().forEach(participant -> participant.step(step));
+        sums.finish(
                 (parameter, value, gradient) ->
                         begin(context, parameter, updates).run(value, gradient));
     }
 
-    private static Set<Parameter> withoutHeadsAndTables(
-            ParallelContext context, Set<Parameter> updated) {
-        Set<Parameter> others = new LinkedHashSet<>(updated);
-        for (FusedHead head : context.getFusedHeads()) {
-            others.remove(head.getWeight());
-            others.remove(head.getBias());
-        }
-        context.getRowSparseTables().forEach(table -> others.remove(table.getParameter()));
-        return others;
-    }
+    /** What participants get. */
+    private final class StepOfRank implements ParticipantStep {
 
-    /** The head updates its weight itself; of the bias it has a gradient. */
-    private void updateFused(
-            ParallelContext context, FusedHead head, Map<Parameter, LearningRates.Update> updates) {
-        WeightUpdate ofWeight = begin(context, head.getWeight(), updates);
-        WeightUpdate ofBias = begin(context, head.getBias(), updates);
-        NDArray biasGradient = null;
-        if (head.hasGradient()) {
-            biasGradient = head.update(ofWeight, ofBias != null);
-        } else if (ofWeight != null && !head.isSampled()) {
-            ofWeight.run(value(context, head.getWeight()), null);
-            head.updatedWithoutGradient();
+        private final ParallelContext context;
+        private final Map<Parameter, LearningRates.Update> updates;
+
+        StepOfRank(ParallelContext context, Map<Parameter, LearningRates.Update> updates) {
+            this.context = context;
+            this.updates = updates;
         }
-        if (ofBias != null) {
-            ofBias.run(value(context, head.getBias()), biasGradient);
+
+        /** {@inheritDoc} */
+        @Override
+        public NDArray getValue(Parameter parameter) {
+            return value(context, parameter);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public WeightUpdate getUpdate(Parameter parameter) {
+            return begin(context, parameter, updates);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public Communicator getGradientGroup(Parameter parameter) {
+            return groups.of(context, parameter);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public String nameOf(Parameter parameter) {
+            return parameters.nameOf(parameter);
         }
     }
 

@@ -3,7 +3,6 @@ package io.djltp.layout;
 import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Parameter;
 
-import io.djltp.loss.FusedHead;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.AutogradGraph;
 import io.djltp.torch.TensorView;
@@ -28,7 +27,7 @@ public final class PassTrace {
     private final Map<Long, Boundary> boundaries = new HashMap<>();
     private final Map<Long, Slice> slices = new HashMap<>();
     private final Map<NDArray, Parameter> leaves = new IdentityHashMap<>();
-    private final List<FusedHead> heads = new ArrayList<>();
+    private final List<DeferredHead> heads = new ArrayList<>();
     private final List<NDArray> taken = new ArrayList<>();
     private long structure = 17;
     private long last; // the number of the last node that was noted
@@ -48,7 +47,7 @@ public final class PassTrace {
      * @param shape the shape of the slice
      * @param head if not {@code null}, it is not the slice but the features of this head
      */
-    public record Slice(String name, long[] shape, FusedHead head) {}
+    public record Slice(String name, long[] shape, DeferredHead head) {}
 
     PassTrace() {}
 
@@ -74,7 +73,7 @@ public final class PassTrace {
      * @param head the head, or {@code null}
      * @param name what it is, for errors
      */
-    public void slice(NDArray array, FusedHead head, String name) {
+    public void slice(NDArray array, DeferredHead head, String name) {
         long node = node(array);
         if (node != 0) {
             slices.put(node, new Slice(name, array.getShape().getShape(), head));
@@ -82,7 +81,7 @@ public final class PassTrace {
     }
 
     /** Notes a head that has left its output to the loss. */
-    void addHead(FusedHead head) {
+    void addHead(DeferredHead head) {
         heads.add(head);
     }
 
@@ -200,15 +199,6 @@ public final class PassTrace {
     }
 
     /**
-     * Returns whether leaves of the graph stand for parameters.
-     *
-     * @return whether {@link #getLeaves()} has any
-     */
-    public boolean hasLeaves() {
-        return !leaves.isEmpty();
-    }
-
-    /**
      * Returns the leaves that stand for a parameter. Their nodes are known while there is a graph.
      *
      * @return the parameters by the address of the node
@@ -224,7 +214,7 @@ public final class PassTrace {
      *
      * @return the heads
      */
-    public List<FusedHead> getHeads() {
+    public List<DeferredHead> getHeads() {
         return heads;
     }
 }

@@ -1,7 +1,6 @@
 package io.djltp.layout;
 
 import io.djltp.cut.Cut;
-import io.djltp.loss.FusedHead;
 
 /**
  * How an array is cut over the ranks of a tensor-parallel group, along its last axis.
@@ -10,7 +9,7 @@ import io.djltp.loss.FusedHead;
  * @param head if not {@code null}, the array is not the slice itself but the features that this
  *     head would compute it from
  */
-public record ShardedLayout(Cut cut, FusedHead head) {
+public record ShardedLayout(Cut cut, DeferredHead head) {
 
     /**
      * Creates the layout of a slice that is there.

@@ -1,16 +1,24 @@
 package io.djltp.loss;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
 import io.djltp.head.FusedCrossEntropy;
 import io.djltp.head.LossOptions;
 import io.djltp.head.TopClasses;
+import io.djltp.layout.DeferredHead;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.rank.ParallelContext;
+import io.djltp.rank.ParticipantStep;
+import io.djltp.rank.StepParticipant;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.GradientKeeper;
 import io.djltp.update.WeightUpdate;
+
+import java.util.List;
+import java.util.Map;
 
 /**
  * A rank's last layer whose logits are never computed as a whole: its loss, and the update of its
@@ -20,7 +28,9 @@ import io.djltp.update.WeightUpdate;
  * for one batch.
  */
 @SuppressWarnings("try") // a scope is used by being open
-public final class FusedHead implements AutoCloseable {
+public final class FusedHead implements StepParticipant, DeferredHead {
+
+    private static final String STEPS = "steps";
 
     private final Parameter weight;
     private final Parameter bias;
@@ -54,7 +64,7 @@ public final class FusedHead implements AutoCloseable {
      */
     public static FusedHead of(ParallelContext context, NDArray array) {
         ShardedLayout layout = context == null ? null : context.getPass().layoutOf(array);
-        return layout == null ? null : layout.head();
+        return layout != null && layout.head() instanceof FusedHead head ? head : null;
     }
 
     /**
@@ -68,22 +78,16 @@ public final class FusedHead implements AutoCloseable {
         biasValue = biasShard;
     }
 
-    /**
-     * Returns the weight, which the head updates itself.
-     *
-     * @return the weight
-     */
-    public Parameter getWeight() {
-        return weight;
+    /** {@inheritDoc} */
+    @Override
+    public List<Parameter> getParameters() {
+        return bias == null ? List.of(weight) : List.of(weight, bias);
     }
 
-    /**
-     * Returns the bias, whose gradient comes from {@link #update}.
-     *
-     * @return the bias, or {@code null}
-     */
-    public Parameter getBias() {
-        return bias;
+    /** {@inheritDoc} */
+    @Override
+    public Shape getShape() {
+        return weight.getShape();
     }
 
     /**
@@ -100,9 +104,9 @@ public final class FusedHead implements AutoCloseable {
             NDArray features, NDArray labels, LossOptions options, GradientKeeper keeper) {
         if (hasGradient() && scale != 0) {
             throw new IllegalStateException(
-                    "A layer with optFusedLoss(true) keeps the gradient of one batch: call"
-                            + " trainer.step() after each backward pass, or build the layer without"
-                            + " optFusedLoss to accumulate the gradients of several batches");
+                    "A fused head keeps the gradient of one batch: call"
+                            + " trainer.step() after each backward pass, or build it with"
+                            + " optFusedLoss(false) to accumulate the gradients of several batches");
         }
         scale = null;
         long number = ++losses;
@@ -118,10 +122,10 @@ public final class FusedHead implements AutoCloseable {
     private void begin(long number, float above) {
         if (number != losses) {
             throw new IllegalStateException(
-                    "Another loss of the same layer with optFusedLoss(true) has been computed since"
+                    "Another loss of the same fused head has been computed since"
                             + " the one that is differentiated: it keeps one batch only. Compute"
                             + " one loss, go backward and call trainer.step() before the next, or"
-                            + " build the layer without optFusedLoss");
+                            + " build it with optFusedLoss(false)");
         }
         scale = above;
     }
@@ -162,35 +166,25 @@ public final class FusedHead implements AutoCloseable {
         return function.evaluation().topK(features, weightValue, biasValue, k, withProbabilities);
     }
 
-    /**
-     * Returns the rank's slice of the logits after all.
-     *
-     * @param features the features
-     * @return the logits, [x1, ..., xn, classes/p]
-     */
+    /** {@inheritDoc} */
+    @Override
     public NDArray logits(NDArray features) {
         return function.evaluation().logits(features, weightValue, biasValue);
     }
 
-    /**
-     * Returns how often the weight has been updated. Features are of use until the next time.
-     *
-     * @return the number of updates
-     */
+    /** {@inheritDoc} */
+    @Override
     public long getUpdates() {
         return updates;
     }
 
-    /**
-     * Returns whether a backward pass has come whose gradient no step has used.
-     *
-     * @return whether there is a gradient
-     */
-    public boolean hasGradient() {
+    /** Returns whether a backward pass has come whose gradient no step has used. */
+    private boolean hasGradient() {
         return scale != null;
     }
 
-    /** Sets the gradient to zero, if there is one. */
+    /** {@inheritDoc} */
+    @Override
     public void zeroGradient() {
         if (scale != null) {
             scale = 0f;
@@ -198,39 +192,70 @@ public final class FusedHead implements AutoCloseable {
     }
 
     /**
-     * Returns whether a step is over a part of the classes, and leaves the others alone.
+     * {@inheritDoc}
      *
-     * @return whether classes are drawn
+     * <p>Updates the weight while it computes its gradient, a chunk of the classes at a time. A
+     * step that draws classes leaves the others alone.
      */
-    public boolean isSampled() {
-        return function.isSampled();
+    @Override
+    public void step(ParticipantStep step) {
+        WeightUpdate ofWeight = step.getUpdate(weight);
+        WeightUpdate ofBias = bias == null ? null : step.getUpdate(bias);
+        NDArray gradient = null; // of the bias
+        if (hasGradient()) {
+            gradient = ofBias == null ? null : biasGradient();
+            function.update(weightValue, biasValue, gradient, ofWeight, scale);
+            scale = null;
+            updates++;
+        } else if (ofWeight != null && !function.isSampled()) {
+            ofWeight.run(step.getValue(weight), null);
+            updates++;
+        }
+        if (ofBias != null) {
+            ofBias.run(step.getValue(bias), gradient);
+        }
     }
 
-    /** Notes that the weight has been updated by a gradient of zero, as there was none. */
-    public void updatedWithoutGradient() {
-        updates++;
-    }
-
-    /**
-     * Updates the weight, and uses the gradient up.
-     *
-     * @param begun the update of this step, or {@code null} if the weight is frozen
-     * @param withBias whether the gradient of the bias is wanted
-     * @return the gradient of the bias, valid until the next step, or {@code null}
-     */
-    public NDArray update(WeightUpdate begun, boolean withBias) {
-        if (withBias && biasGradient == null) {
+    private NDArray biasGradient() {
+        if (biasGradient == null) {
             biasGradient = biasValue.zerosLike();
             biasGradient.detach();
         }
-        NDArray target = withBias ? biasGradient : null;
-        function.update(weightValue, biasValue, target, begun, scale);
-        scale = null;
-        updates++;
-        return target;
+        return biasGradient;
     }
 
-    /** Frees the memory. */
+    /**
+     * {@inheritDoc}
+     *
+     * <p>Where classes are drawn, {@code steps} is the number of steps that have drawn, int64 [1],
+     * by which the next ones are drawn.
+     */
+    @Override
+    public Map<String, NDArray> getState(NDManager manager) {
+        return function.isSampled()
+                ? Map.of(STEPS, manager.create(new long[] {function.getSteps()}))
+                : Map.of();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void setState(Map<String, NDArray> state) {
+        NDArray steps = state.get(STEPS);
+        boolean fits = function.isSampled() ? steps != null && state.size() == 1 : state.isEmpty();
+        if (!fits || steps != null && steps.size() != 1) {
+            throw new IllegalArgumentException(
+                    "The state of a head with the weight "
+                            + weight.getShape()
+                            + (function.isSampled() ? " is \"steps\", one number" : " is empty")
+                            + ", not "
+                            + state);
+        }
+        if (steps != null) {
+            function.setSteps(steps.toLongArray()[0]);
+        }
+    }
+
+    /** {@inheritDoc} */
     @Override
     public void close() {
         function.close();

@@ -21,7 +21,8 @@ import io.djltp.update.RowOps;
  * <ul>
  *   <li>labels: [x1, ..., xn], class numbers over all ranks, the same on all ranks
  *   <li>predictions: [x1, ..., xn, classes/p], the output of a {@link
- *       io.djltp.nn.ColumnParallelLinear} without {@code optGatherOutput}
+ *       io.djltp.nn.ColumnParallelLinear} without {@code optGatherOutput}, or that of a {@link
+ *       io.djltp.nn.ClassificationHead}
  *   <li>loss: a scalar in float32, the same on all ranks
  * </ul>
  *
@@ -30,8 +31,9 @@ import io.djltp.update.RowOps;
  * needs no communication. Logits in 16 bits are computed in 32, and their gradient comes back in
  * 16.
  *
- * <p>{@link LossOptions} add label smoothing, by PyTorch's rule, and a z-loss. Of a layer with
- * {@code optFusedLoss} the loss is computed in chunks of the classes, without the logits.
+ * <p>{@link LossOptions} add label smoothing, by PyTorch's rule, and a z-loss. Of a {@link
+ * io.djltp.nn.ClassificationHead} the loss is computed in chunks of the classes, without the
+ * logits.
  *
  * <p>On whole logits, as under DJL's own trainer or with one rank, it is DJL's {@code
  * SoftmaxCrossEntropyLoss} with sparse labels.

@@ -28,8 +28,8 @@ import io.djltp.rank.ParallelContext;
  * }</pre>
  *
  * <p>Takes the predictions of {@code trainer.evaluate}, on all of its ranks at once; on a rank, the
- * rank's slice or the features of a layer with {@code optFusedLoss}, whose logits are then computed
- * a chunk of classes at a time; and whole logits.
+ * rank's slice or the features of a {@link io.djltp.nn.ClassificationHead}, whose logits are then
+ * computed a chunk of classes at a time; and whole logits.
  */
 public class VocabParallelTopK {
 

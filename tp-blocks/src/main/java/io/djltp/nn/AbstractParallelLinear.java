@@ -243,9 +243,9 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
                             + " with a weight of "
                             + weight().getShape()
                             + " follows a layer with the weight "
-                            + layout.head().getWeight().getShape()
-                            + " and optFusedLoss(true), whose logits are never computed: build that"
-                            + " layer without optFusedLoss");
+                            + layout.head().getShape()
+                            + ", a fused head whose logits are never computed: build that"
+                            + " one with optFusedLoss(false)");
         }
         if (region == Region.SHARDED && !takesSlice()) {
             throw new IllegalArgumentException(

@@ -95,7 +95,9 @@ public final class EmbeddingBag extends AbstractBlock {
         NDArray sums = EmbeddingBags.sum(values, index, values);
         sums.setRequiresGradient(true);
         context.getPass().getTrace().addLeaf(sums, table);
-        context.getRowSparseTable(table).add(new RowSparseTable.Bags(rows, width, sums));
+        context.getParticipants()
+                .get(table, RowSparseTable.class, () -> new RowSparseTable(table))
+                .add(new RowSparseTable.Bags(rows, width, sums));
         NDArray output = sums.reshape(sums.getShape());
         output.attach(ids.getManager()); // what is computed from it goes with the pass
         return new NDList(output);

@@ -101,7 +101,7 @@ public final class ParallelDropout extends AbstractBlock {
         ShardedLayout layout = context.getPass().layoutOf(input);
         if (layout != null && layout.head() != null) {
             throw new IllegalStateException(
-                    "Dropout after a layer with optFusedLoss(true), whose outputs are never"
+                    "Dropout after a fused head, whose outputs are never"
                             + " computed: put it before that layer");
         }
         if (!training || rate == 0) {

@@ -1,9 +1,16 @@
 package io.djltp.nn;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Parameter;
 
+import io.djltp.collective.Communicator;
+import io.djltp.rank.ParticipantStep;
+import io.djltp.rank.StepParticipant;
 import io.djltp.torch.Autograd;
+import io.djltp.update.BagIndex;
+import io.djltp.update.EmbeddingBags;
+import io.djltp.update.WeightUpdate;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -11,8 +18,11 @@ import java.util.List;
 /**
  * A rank's table of which a step uses few rows: its gradient is that of the sums that were made of
  * the rows, and the table itself has none.
+ *
+ * <p>All ranks update their replicas alike: from the gradients of the sums of the whole batch,
+ * which are far smaller than the table.
  */
-public final class RowSparseTable implements AutoCloseable {
+final class RowSparseTable implements StepParticipant {
 
     private final Parameter parameter;
     private final List<Bags> pending = new ArrayList<>();
@@ -22,7 +32,7 @@ public final class RowSparseTable implements AutoCloseable {
      *
      * @param parameter the parameter
      */
-    public RowSparseTable(Parameter parameter) {
+    RowSparseTable(Parameter parameter) {
         this.parameter = parameter;
     }
 
@@ -33,46 +43,35 @@ public final class RowSparseTable implements AutoCloseable {
      * @param width the places of a bag
      * @param sums the sums: a leaf of the graph
      */
-    public record Bags(int[] ids, int width, NDArray sums) {
+    record Bags(int[] ids, int width, NDArray sums) {
 
-        /**
-         * Returns the gradient of the sums.
-         *
-         * @return the gradient, to be closed, or {@code null} if no backward pass has come
-         */
-        public NDArray gradient() {
+        /** Returns the gradient, to be closed, or null if no backward pass has come. */
+        NDArray gradient() {
             return Autograd.gradient(sums);
         }
     }
 
-    /**
-     * Returns the parameter.
-     *
-     * @return the parameter
-     */
-    public Parameter getParameter() {
-        return parameter;
+    /** {@inheritDoc} */
+    @Override
+    public List<Parameter> getParameters() {
+        return List.of(parameter);
     }
 
     /**
-     * Notes what a forward pass has made of the table, until {@link #clear()}.
+     * Notes what a forward pass has made of the table, until the step.
      *
      * @param bags the sums, which this closes
      */
-    public void add(Bags bags) {
+    void add(Bags bags) {
         pending.add(bags);
     }
 
     /**
-     * Returns what forward passes have made since the last {@link #clear()}.
+     * {@inheritDoc}
      *
-     * @return the sums
+     * <p>Gradients of backward passes to come will count.
      */
-    public List<Bags> getPending() {
-        return pending;
-    }
-
-    /** Forgets the gradients that are there; those of backward passes to come will count. */
+    @Override
     public void zeroGradient() {
         pending.removeIf(
                 bags -> {
@@ -85,15 +84,33 @@ public final class RowSparseTable implements AutoCloseable {
                 });
     }
 
-    /** Forgets the sums and their gradients. */
-    public void clear() {
-        pending.forEach(bags -> bags.sums().close());
-        pending.clear();
+    /** {@inheritDoc} */
+    @Override
+    public void step(ParticipantStep step) {
+        WeightUpdate update = step.getUpdate(parameter);
+        NDArray values = step.getValue(parameter);
+        try (NDManager scope = values.getManager().newSubManager()) {
+            if (update == null) {
+                return;
+            }
+            TableGradient gradient = TableGradient.of(pending, values, scope);
+            Communicator group = step.getGradientGroup(parameter);
+            if (group != null) {
+                group.setIssuer("the gradient of " + step.nameOf(parameter));
+                gradient = gradient.ofAllRanks(group, scope);
+            }
+            long rows = values.getShape().get(0);
+            BagIndex index = BagIndex.of(gradient.ids(), gradient.width(), rows);
+            EmbeddingBags.update(values, index, gradient.ofSums(), update);
+        } finally {
+            close();
+        }
     }
 
-    /** Frees the sums. */
+    /** Forgets the sums and their gradients. */
     @Override
     public void close() {
-        clear();
+        pending.forEach(bags -> bags.sums().close());
+        pending.clear();
     }
 }

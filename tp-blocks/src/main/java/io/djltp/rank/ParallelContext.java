@@ -4,25 +4,19 @@ import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
-import ai.djl.nn.Parameter;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.Communicator;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.ParallelMode;
 import io.djltp.layout.Region;
-import io.djltp.loss.FusedHead;
-import io.djltp.nn.RowSparseTable;
 import io.djltp.region.RegionMappings;
 import io.djltp.torch.DropoutMask;
 import io.djltp.torch.GradientKeeper;
 import io.djltp.torch.RandomDraws;
 
-import java.util.Collection;
 import java.util.HashMap;
-import java.util.LinkedHashMap;
 import java.util.Map;
-import java.util.function.Supplier;
 
 /**
  * What a rank knows about itself: its number, its device, the groups that it computes in, and how
@@ -44,10 +38,7 @@ public final class ParallelContext implements AutoCloseable {
     private final Map<String, RegionMappings> mappings = new HashMap<>(); // by who uses them
     private final GradientKeeper gradientKeeper = new GradientKeeper();
 
-    private final Map<Parameter, FusedHead> fusedHeads = new LinkedHashMap<>(); // by weight
-
-    private final Map<Parameter, RowSparseTable> tables = new LinkedHashMap<>();
-
+    private final StepParticipants participants = new StepParticipants();
     private boolean rowSparse;
     private ForwardPass pass;
     private boolean randomCheck;
@@ -205,23 +196,12 @@ public final class ParallelContext implements AutoCloseable {
     }
 
     /**
-     * Returns the head that computes its loss itself, of a weight.
+     * Returns what blocks keep on this rank until the step.
      *
-     * @param weight the weight
-     * @param factory makes the head at the first call
-     * @return the head
+     * @return the participants
      */
-    public FusedHead getFusedHead(Parameter weight, Supplier<FusedHead> factory) {
-        return fusedHeads.computeIfAbsent(weight, key -> factory.get());
-    }
-
-    /**
-     * Returns the heads that compute their loss themselves.
-     *
-     * @return the heads
-     */
-    public Collection<FusedHead> getFusedHeads() {
-        return fusedHeads.values();
+    public StepParticipants getParticipants() {
+        return participants;
     }
 
     /**
@@ -241,25 +221,6 @@ public final class ParallelContext implements AutoCloseable {
      */
     public boolean isRowSparse() {
         return rowSparse;
-    }
-
-    /**
-     * Returns what is kept of a table until the step.
-     *
-     * @param table the table
-     * @return what is kept of it
-     */
-    public RowSparseTable getRowSparseTable(Parameter table) {
-        return tables.computeIfAbsent(table, RowSparseTable::new);
-    }
-
-    /**
-     * Returns the tables that are updated by the rows that were used.
-     *
-     * @return the tables
-     */
-    public Collection<RowSparseTable> getRowSparseTables() {
-        return tables.values();
     }
 
     /**
@@ -357,8 +318,7 @@ public final class ParallelContext implements AutoCloseable {
     /** {@inheritDoc} */
     @Override
     public void close() {
-        fusedHeads.values().forEach(FusedHead::close);
-        tables.values().forEach(RowSparseTable::close);
+        participants.close();
         gradientKeeper.close();
         mappings.values().forEach(RegionMappings::close);
         world.close();

@@ -10,7 +10,7 @@ import io.djltp.cut.ShardRange;
 import io.djltp.head.ChunkedEvaluation;
 import io.djltp.head.Margin;
 import io.djltp.head.TopClasses;
-import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.ClassificationHead;
 import io.djltp.parameters.HeldParameters;
 
 /**
@@ -71,7 +71,7 @@ public final class ClassSearch implements AutoCloseable {
 
     /**
      * Creates the search over the classes of a layer that has been trained or loaded: a {@link
-     * Linear}, or a {@link ColumnParallelLinear} whose trainer is closed. Where the latter has a
+     * Linear}, or a {@link ClassificationHead} whose trainer is closed. Where the latter has a
      * margin, the nearest classes are those with the largest cosines.
      *
      * @param layer the layer
@@ -88,8 +88,8 @@ public final class ClassSearch implements AutoCloseable {
         HeldParameters.checkWhole(parameters.get("weight"), "A search");
         Parameter bias = parameters.contains("bias") ? parameters.get("bias") : null;
         Margin margin =
-                layer instanceof ColumnParallelLinear
-                        ? ((ColumnParallelLinear) layer).getMargin()
+                layer instanceof ClassificationHead
+                        ? ((ClassificationHead) layer).getMargin()
                         : null;
         return new ClassSearch(
                 parameters.get("weight").getArray(), bias == null ? null : bias.getArray(), margin);

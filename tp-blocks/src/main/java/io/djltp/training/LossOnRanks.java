@@ -120,9 +120,9 @@ final class LossOnRanks {
                             + " cannot be computed on "
                             + predictions.head().getShape()
                             + ", one rank's slice of the classes. Use"
-                            + " VocabParallelCrossEntropyLoss, or build the last"
-                            + " ColumnParallelLinear with optGatherOutput(true) and without"
-                            + " optFusedLoss. For several outputs, add one loss for each to a"
+                            + " VocabParallelCrossEntropyLoss, or let a"
+                            + " ColumnParallelLinear with optGatherOutput(true) be the last layer."
+                            + " For several outputs, add one loss for each to a"
                             + " SimpleCompositeLoss.");
         }
         try {

@@ -17,8 +17,6 @@ import io.djltp.gradient.GradientFlow;
 import io.djltp.gradient.GradientGroups;
 import io.djltp.gradient.RankUpdate;
 import io.djltp.layout.ParallelMode;
-import io.djltp.loss.FusedHead;
-import io.djltp.nn.RowSparseTable;
 import io.djltp.optimizer.LearningRates;
 import io.djltp.optimizer.OptimizerSettings;
 import io.djltp.optimizer.OptimizerState;
@@ -27,6 +25,7 @@ import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankPool;
+import io.djltp.rank.StepParticipant;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.RandomDraws;
 import io.djltp.torch.TensorView;
@@ -286,8 +285,7 @@ public class ParallelTrainer extends Trainer {
                     for (Parameter parameter : parameters.getTrained()) {
                         Autograd.dropGradient(store.getValue(parameter, null, true));
                     }
-                    context.getFusedHeads().forEach(FusedHead::zeroGradient);
-                    context.getRowSparseTables().forEach(RowSparseTable::zeroGradient);
+                    context.getParticipants().forEach(StepParticipant::zeroGradient);
                     return null;
                 });
     }

@@ -7,10 +7,10 @@ import ai.djl.ndarray.index.NDIndex;
 import ai.djl.nn.Parameter;
 
 import io.djltp.gradient.GradientFlow;
+import io.djltp.layout.DeferredHead;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region;
 import io.djltp.layout.ShardedLayout;
-import io.djltp.loss.FusedHead;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.Autograd;
 
@@ -124,15 +124,14 @@ final class RankOutput {
     }
 
     /** What a head returns are its features: as the input of anything else they are wrong. */
-    private void checkIsOutput(FusedHead head) {
+    private void checkIsOutput(DeferredHead head) {
         if (layouts.stream().noneMatch(layout -> layout != null && layout.head() == head)) {
             throw new IllegalArgumentException(
-                    "The layer with the weight "
-                            + head.getWeight().getShape()
-                            + " has optFusedLoss(true): its logits are never computed, and its"
-                            + " output must be, as it is, an output of the network. Another block"
-                            + " or operation follows it here. Build it without optFusedLoss, or"
-                            + " remove what follows");
+                    "The logits of the fused head with the weight "
+                            + head.getShape()
+                            + " are never computed, and its output must be, as it is, an output of"
+                            + " the network. Another block or operation follows it here. Build it"
+                            + " with optFusedLoss(false), or remove what follows");
         }
     }
 
@@ -188,7 +187,7 @@ final class RankOutput {
         for (int i = 0; i < layouts.size(); i++) {
             if (updates(layouts.get(i)) != updates.get(i)) {
                 throw new IllegalStateException(
-                        "The predictions of a layer with optFusedLoss(true) are computed when they"
+                        "The predictions of a fused head are computed when they"
                                 + " are asked for, and trainer.step() has changed its weight since"
                                 + " the forward pass: evaluate them before the step");
             }

@@ -221,11 +221,7 @@ public class ParallelDropoutTest {
         }
         Block block =
                 new SequentialBlock()
-                        .add(
-                                ColumnParallelLinear.builder()
-                                        .setUnits(CLASSES)
-                                        .optFusedLoss(true)
-                                        .build())
+                        .add(ClassificationHead.builder().setUnits(CLASSES).build())
                         .add(ParallelDropout.builder().build());
         Exception e =
                 Assert.expectThrows(

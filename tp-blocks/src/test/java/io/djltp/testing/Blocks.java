@@ -10,6 +10,7 @@ import ai.djl.nn.ParallelBlock;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 
+import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
 
@@ -94,11 +95,7 @@ public final class Blocks {
      * @return the block
      */
     public static Block fused(long units) {
-        return ColumnParallelLinear.builder()
-                .setUnits(units)
-                .optBatchShardedInput(true)
-                .optFusedLoss(true)
-                .build();
+        return ClassificationHead.builder().setUnits(units).optBatchShardedInput(true).build();
     }
 
     /**

@@ -16,7 +16,7 @@ import io.djltp.head.TopClasses;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelTopK;
-import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.ClassificationHead;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -193,12 +193,7 @@ public class FusedEvaluationTest {
         int rows = 128;
         int classes = 200_000;
         Block block =
-                new SequentialBlock()
-                        .add(
-                                ColumnParallelLinear.builder()
-                                        .setUnits(classes)
-                                        .optFusedLoss(true)
-                                        .build());
+                new SequentialBlock().add(ClassificationHead.builder().setUnits(classes).build());
         use(
                 new TrainerKind(ParallelMode.TENSOR, 2),
                 block,

@@ -89,7 +89,7 @@ public class FusedHeadBadInputTest {
 
     private static float[] weight(ParallelTrainer trainer) {
         Parameter weight =
-                trainer.getModel().getBlock().getParameters().get("03ColumnParallelLinear_weight");
+                trainer.getModel().getBlock().getParameters().get("03ClassificationHead_weight");
         return trainer.getParameterStore(0).getValue(weight, null, true).toFloatArray();
     }
 

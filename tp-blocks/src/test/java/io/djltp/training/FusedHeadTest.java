@@ -19,7 +19,6 @@ import io.djltp.collective.CollectiveCounts;
 import io.djltp.head.LossOptions;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelAccuracy;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -213,8 +212,7 @@ public class FusedHeadTest {
     }
 
     private static float[] head(Trainer trainer) {
-        Parameter weight =
-                parameter(trainer.getModel().getBlock(), "03ColumnParallelLinear_weight");
+        Parameter weight = parameter(trainer.getModel().getBlock(), "03ClassificationHead_weight");
         return ((ParallelTrainer) trainer)
                 .getParameterStore(0)
                 .getValue(weight, null, true)
@@ -331,12 +329,5 @@ public class FusedHeadTest {
                             loaded.forward(store, data, false).head(),
                             trained.forward(store, data, false).head());
                 });
-    }
-
-    @Test(
-            expectedExceptions = IllegalArgumentException.class,
-            expectedExceptionsMessageRegExp = ".*optGatherOutput or optFusedLoss, not both")
-    public void aFusedHeadCannotBeGathered() {
-        ColumnParallelLinear.builder().setUnits(3).optGatherOutput(true).optFusedLoss(true).build();
     }
 }

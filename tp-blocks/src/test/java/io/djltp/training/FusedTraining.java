@@ -19,7 +19,7 @@ import ai.djl.training.tracker.Tracker;
 
 import io.djltp.head.LossOptions;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.ClassificationHead;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -43,9 +43,12 @@ final class FusedTraining {
     private FusedTraining() {}
 
     /** Returns a body and a head. */
-    static Block network(Consumer<ColumnParallelLinear.Builder> head) {
-        ColumnParallelLinear.Builder builder =
-                ColumnParallelLinear.builder().setUnits(CLASSES).optBatchShardedInput(true);
+    static Block network(Consumer<ClassificationHead.Builder> head) {
+        ClassificationHead.Builder builder =
+                ClassificationHead.builder()
+                        .setUnits(CLASSES)
+                        .optBatchShardedInput(true)
+                        .optFusedLoss(false);
         head.accept(builder);
         return new SequentialBlock()
                 .add(Linear.builder().setUnits(6).build())

@@ -20,6 +20,7 @@ import io.djltp.head.Margin;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.testing.TrainerKind;
@@ -50,16 +51,16 @@ public final class LongTraining {
         }
     }
 
-    private static ColumnParallelLinear head(String name) {
-        ColumnParallelLinear.Builder head =
-                ColumnParallelLinear.builder().setUnits(CLASSES).optFusedLoss(!name.isEmpty());
+    private static ClassificationHead head(String name) {
+        ClassificationHead.Builder head =
+                ClassificationHead.builder().setUnits(CLASSES).optFusedLoss(!name.isEmpty());
         if ("sampled".equals(name)) {
             head.optSampleShare(0.3f).optMargin(Margin.arcFace(16, 0.3f)).optBias(false);
         }
         return head.build();
     }
 
-    private static void train(TrainerKind kind, ColumnParallelLinear head, NDManager manager)
+    private static void train(TrainerKind kind, ClassificationHead head, NDManager manager)
             throws Exception {
         try (Model model = Model.newInstance("net")) {
             model.setBlock(

@@ -29,7 +29,6 @@ import ai.djl.training.loss.SimpleCompositeLoss;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
@@ -153,7 +152,7 @@ public class NetworksRefusedTest {
         Network net =
                 classification(
                         cut -> {
-                            ColumnParallelLinear head = (ColumnParallelLinear) fused(CLASSES);
+                            Block head = fused(CLASSES);
                             return new GraphBlock(
                                             new Shape(CLASSES),
                                             (call, in) -> {

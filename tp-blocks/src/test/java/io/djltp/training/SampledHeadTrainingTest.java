@@ -17,7 +17,7 @@ import io.djltp.head.LossOptions;
 import io.djltp.head.Margin;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelAccuracy;
-import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.ClassificationHead;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -40,7 +40,7 @@ public class SampledHeadTrainingTest {
     /** So large that on each rank all classes are drawn. */
     private static final float ALL = 0.99f;
 
-    private static Block fused(Consumer<ColumnParallelLinear.Builder> options) {
+    private static Block fused(Consumer<ClassificationHead.Builder> options) {
         return FusedTraining.network(head -> options.accept(head.optFusedLoss(true)));
     }
 
@@ -249,18 +249,18 @@ public class SampledHeadTrainingTest {
 
     @DataProvider
     public Object[][] bad() {
-        Consumer<ColumnParallelLinear.Builder> notFused = head -> head.optSampleShare(0.5f);
-        Consumer<ColumnParallelLinear.Builder> notFusedEither =
+        Consumer<ClassificationHead.Builder> notFused = head -> head.optSampleShare(0.5f);
+        Consumer<ClassificationHead.Builder> notFusedEither =
                 head -> head.optMargin(MARGIN).optBias(false);
-        Consumer<ColumnParallelLinear.Builder> zero =
+        Consumer<ClassificationHead.Builder> zero =
                 head -> head.optFusedLoss(true).optSampleShare(0);
-        Consumer<ColumnParallelLinear.Builder> more =
+        Consumer<ClassificationHead.Builder> more =
                 head -> head.optFusedLoss(true).optSampleShare(1.5f);
-        Consumer<ColumnParallelLinear.Builder> bias =
+        Consumer<ClassificationHead.Builder> bias =
                 head -> head.optFusedLoss(true).optMargin(MARGIN);
         return new Object[][] {
-            {notFused, "set optFusedLoss(true)"},
-            {notFusedEither, "set optFusedLoss(true)"},
+            {notFused, "leave optFusedLoss(false) out"},
+            {notFusedEither, "leave optFusedLoss(false) out"},
             {zero, "above 0 and up to 1, not 0.0"},
             {more, "above 0 and up to 1, not 1.5"},
             {bias, "set optBias(false) with optMargin"}
@@ -268,7 +268,7 @@ public class SampledHeadTrainingTest {
     }
 
     @Test(dataProvider = "bad")
-    public void badOptionsAreRefused(Consumer<ColumnParallelLinear.Builder> head, String message) {
+    public void badOptionsAreRefused(Consumer<ClassificationHead.Builder> head, String message) {
         try {
             FusedTraining.network(head);
             Assert.fail("no error");
@@ -285,13 +285,5 @@ public class SampledHeadTrainingTest {
                             + " 11 classes of a rank, of 2. The least share is 0.0455.*")
     public void aShareThatLeavesNoNegatives() {
         run(TWO, fused(head -> head.optSampleShare(0.02f)), FusedTraining.sgd());
-    }
-
-    @Test(
-            timeOut = 60_000,
-            expectedExceptions = RuntimeException.class,
-            expectedExceptionsMessageRegExp = "(?s).*cannot be trained in DATA mode with 2 ranks.*")
-    public void replicasAreRefused() {
-        run(new TrainerKind(ParallelMode.DATA, 2), withMargin(1), FusedTraining.sgd());
     }
 }

@@ -14,7 +14,7 @@ import ai.djl.util.PairList;
 
 import io.djltp.head.LossOptions;
 import io.djltp.layout.ParallelMode;
-import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.ClassificationHead;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -47,10 +47,7 @@ public class SeldomUsedHeadTest {
         }
 
         private static Block head() {
-            return ColumnParallelLinear.builder()
-                    .setUnits(FusedTraining.CLASSES)
-                    .optFusedLoss(true)
-                    .build();
+            return ClassificationHead.builder().setUnits(FusedTraining.CLASSES).build();
         }
 
         @Override

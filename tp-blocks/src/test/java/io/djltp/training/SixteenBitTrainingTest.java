@@ -10,7 +10,7 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
 import io.djltp.head.LossOptions;
-import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.ClassificationHead;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -52,9 +52,8 @@ public class SixteenBitTrainingTest {
 
     private static float[][] train(TrainerKind kind, DataType type, float[] losses) {
         Block head =
-                ColumnParallelLinear.builder()
+                ClassificationHead.builder()
                         .setUnits(FusedTraining.CLASSES)
-                        .optFusedLoss(true)
                         .optBatchShardedInput(true)
                         .build();
         List<Parameter> all = head.getParameters().values();

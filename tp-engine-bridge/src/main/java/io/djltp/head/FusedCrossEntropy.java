@@ -213,6 +213,24 @@ public final class FusedCrossEntropy implements AutoCloseable {
         return sampler != null;
     }
 
+    /**
+     * Returns the number of steps, by which classes are drawn.
+     *
+     * @return the number of updates
+     */
+    public long getSteps() {
+        return steps;
+    }
+
+    /**
+     * Sets the number of steps, to draw the classes of a run that is continued.
+     *
+     * @param number the number of updates
+     */
+    public void setSteps(long number) {
+        steps = number;
+    }
+
     /** Gives up the update that was prepared. */
     public void discard() {
         pass = null;

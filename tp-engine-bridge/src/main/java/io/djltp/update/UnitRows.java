@@ -1,7 +1,12 @@
 package io.djltp.update;
 
-import io.djltp.torch.LibTorch;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
 
+import io.djltp.torch.LibTorch;
+import io.djltp.torch.TensorView;
+
+import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
@@ -11,6 +16,7 @@ import org.bytedeco.pytorch.global.torch;
  * Rows of length one, and what a gradient with respect to them is with respect to the rows that
  * they were made of. A row of zeros has no direction: it stays zero, and has no gradient.
  */
+@SuppressWarnings("try") // a scope is used by being open
 public final class UnitRows {
 
     private static final double ZERO = 1e-12; // as PyTorch's normalize
@@ -18,18 +24,32 @@ public final class UnitRows {
     private UnitRows() {}
 
     /**
+     * Returns one over the length of each row, and zero for a row of zeros, as a part of the graph.
+     *
+     * @param rows the rows, [x1, ..., xn, features]
+     * @param manager the manager of the result
+     * @return the inverse lengths, [x1, ..., xn]
+     */
+    public static NDArray inverseLengths(NDArray rows, NDManager manager) {
+        try (PointerScope scope = new PointerScope()) {
+            return TensorView.toArray(inverseLengths(TensorView.of(rows).tensor()), manager);
+        }
+    }
+
+    /**
      * Returns one over the length of each row, and zero for a row of zeros.
      *
-     * @param rows the rows, [rows, features]
-     * @return the inverse lengths, [rows]
+     * @param rows the rows, [x1, ..., xn, features]
+     * @return the inverse lengths, [x1, ..., xn]
      */
     public static Tensor inverseLengths(Tensor rows) {
         LibTorch.load(); // may be the first call of all
         Tensor lengths =
                 torch.linalg_vector_norm(
-                        rows, new Scalar(2.0), new long[] {1}, false, new ScalarTypeOptional());
+                        rows, new Scalar(2.0), new long[] {-1}, false, new ScalarTypeOptional());
         Tensor isZero = lengths.lt(new Scalar(ZERO));
-        return lengths.reciprocal_().masked_fill_(isZero, new Scalar(0.0));
+        // the inverse of infinity, and not of zero: its derivative is a number
+        return lengths.masked_fill(isZero, new Scalar(Double.POSITIVE_INFINITY)).reciprocal();
     }
 
     /**

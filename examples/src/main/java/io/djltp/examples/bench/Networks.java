@@ -13,6 +13,7 @@ import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.lemma.LemmaNetwork;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
 
@@ -23,7 +24,7 @@ final class Networks {
 
     private Networks() {}
 
-    private static ColumnParallelLinear.Builder last(Workload workload, HeadKind head) {
+    private static ClassificationHead.Builder last(Workload workload, HeadKind head) {
         return head.builder(workload.units(), HeadKind.defaultShare(workload.units()), 1);
     }
 

@@ -23,7 +23,7 @@ import io.djltp.examples.lemma.LemmaNetwork;
 import io.djltp.examples.lemma.SavedModel;
 import io.djltp.job.Job;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.ClassificationHead;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelTrainer;
 
@@ -145,8 +145,7 @@ public final class TrainCommand implements Callable<Integer> {
                             DJL_FORMAT_LIMIT,
                             DJL_FORMAT_LIMIT / 4 / corpus.classes()));
         }
-        MemoryEstimate memory =
-                new MemoryEstimate(options, corpus.classes(), nGrams.rows(), corpus.size());
+        RunMemory memory = new RunMemory(options, corpus.classes(), nGrams.rows(), corpus.size());
         memory.check();
         memory.print(out);
     }
@@ -169,7 +168,7 @@ public final class TrainCommand implements Callable<Integer> {
             out.println(
                     "(The loss rises for some dozens of steps: Adagrad begins with large ones.)");
         }
-        ColumnParallelLinear head = head(split.corpus().classes());
+        ClassificationHead head = head(split.corpus().classes());
         LemmaNetwork.initializeHead(head);
         model.setBlock(LemmaNetwork.create(nGrams.rows(), options.dim, head));
         LemmaDataset heldOut = heldOut(split, nGrams, options.batch);
@@ -217,7 +216,7 @@ public final class TrainCommand implements Callable<Integer> {
                 : String.format(Locale.ROOT, "%s %.3g", name, options.sampleShare(classes));
     }
 
-    private ColumnParallelLinear head(int classes) {
+    private ClassificationHead head(int classes) {
         return options.head
                 .builder(classes, options.sampleShare(classes), options.seed)
                 .optBatchShardedInput(true)

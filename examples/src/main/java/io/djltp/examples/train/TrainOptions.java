@@ -125,7 +125,7 @@ final class TrainOptions {
             description =
                     "full: all logits; fused: logits, loss and update in one, a chunk of the"
                             + " classes at a time; sampled: the same with a random part of the"
-                            + " classes in each step (sampled; full in data mode).")
+                            + " classes in each step (sampled).")
     private HeadKind chosenHead;
 
     @Option(
@@ -206,15 +206,7 @@ final class TrainOptions {
     }
 
     private void checkHead() {
-        boolean replicated = mode == ParallelMode.DATA && ranks > 1;
-        head = chosenHead != null ? chosenHead : replicated ? HeadKind.FULL : HeadKind.SAMPLED;
-        if (replicated && head != HeadKind.FULL) {
-            throw new BadInputException(
-                    "--head "
-                            + lowerCase(head)
-                            + " needs a head that is cut over the ranks: use --mode mixed or"
-                            + " tensor, or --head full");
-        }
+        head = chosenHead != null ? chosenHead : HeadKind.SAMPLED;
         if (sampleShare == null) {
             return;
         }

@@ -40,7 +40,6 @@ public class TrainBadInputTest {
                 "--backend",
                 "gloo"
             },
-            {"--head fused needs a head that is cut", "--head", "fused", "--mode", "data"},
             {"--sample-share must be greater than 0 and at most 1, not 0.0", "--sample-share", "0"},
             {"--sample-share is for --head sampled", "--sample-share", "0.5", "--head", "fused"},
             {"--json /dev/null/x cannot be written", "--json", "/dev/null/x"},

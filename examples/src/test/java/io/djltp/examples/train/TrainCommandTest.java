@@ -44,7 +44,7 @@ public class TrainCommandTest {
     @DataProvider
     public Object[][] modes() {
         return new Object[][] {
-            {"mixed", "sampled", 0.1}, {"tensor", "fused", 1}, {"data", "full", 1}
+            {"mixed", "sampled", 0.1}, {"tensor", "full", 1}, {"data", "fused", 1}
         };
     }
 

@@ -1,10 +1,13 @@
 package io.djltp.examples.train;
 
+import ai.djl.ndarray.types.Shape;
+
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
-import io.djltp.examples.OptimizerName;
 import io.djltp.examples.SystemMemory;
 import io.djltp.layout.ParallelMode;
+import io.djltp.nn.MemoryEstimate;
+import io.djltp.optimizer.OptimizerSettings;
 
 import java.io.PrintStream;
 import java.util.LinkedHashMap;
@@ -15,10 +18,9 @@ import java.util.Map;
  * How much memory a training run will need on this machine, from the sizes of what it holds at its
  * fullest moment.
  */
-final class MemoryEstimate {
+final class RunMemory {
 
     private static final double GIB = 1L << 30;
-    private static final long FUSED_BYTES = 64L << 20; // of logits, and 3/4 of the weight's
 
     private final Map<String, Long> parts = new LinkedHashMap<>();
 
@@ -30,30 +32,31 @@ final class MemoryEstimate {
      * @param tableRows the rows of the embedding table
      * @param pairs the number of words and lemmas in memory
      */
-    MemoryEstimate(TrainOptions options, long classes, long tableRows, long pairs) {
-        long copies = options.mode == ParallelMode.DATA ? options.ranks : 1;
-        long head = 4 * classes * (options.dim + 1) * copies;
-        long table = 4 * tableRows * options.dim * options.ranks;
-        boolean full = options.head == HeadKind.FULL;
-        long logits = full ? 4 * classes * options.batch : 0;
-        long gradients = table + (full ? head : 0);
-        parts.put("weights", head + table);
-        parts.put("gradients", gradients);
-        parts.put("optimizer state", options.optimizer.getStateArrays() * (head + table));
-        // DJL's optimizers clone the gradient, and Adam makes more arrays of its size
-        long update = updateArrays(options.optimizer) * Math.max(full ? head : 0, table);
-        // the logits and their softmax, which becomes their gradient, are each there once
-        long kept =
-                Math.min(4 * classes * options.batch, head * 3 / 4 + FUSED_BYTES * options.ranks);
-        long chunks = full ? 0 : kept;
-        parts.put("logits and update", 2 * logits + chunks + update);
+    RunMemory(TrainOptions options, long classes, long tableRows, long pairs) {
+        OptimizerSettings optimizer = OptimizerSettings.of(options.optimizer.create(1f));
+        int cuts = options.mode == ParallelMode.DATA ? 1 : options.ranks;
+        long[] sums = new long[4];
+        for (int rank = 0; rank < options.ranks; rank++) {
+            MemoryEstimate own = new MemoryEstimate(optimizer, rank % cuts, cuts);
+            own.addTable(new Shape(tableRows, options.dim));
+            Shape head = new Shape(classes, options.dim + 1); // with its bias
+            if (options.head == HeadKind.FULL) {
+                own.addWholeLogits(head, options.batch * (long) cuts / options.ranks);
+            } else {
+                own.addHead(head, options.batch);
+            }
+            sums[0] += own.getWeights();
+            sums[1] += own.getGradients();
+            sums[2] += own.getState();
+            sums[3] += own.getLogits();
+        }
+        parts.put("weights", sums[0]);
+        parts.put("gradients", sums[1]);
+        parts.put("optimizer state", sums[2]);
+        parts.put("logits", sums[3]);
         // the vectors of the n-grams of all words, and their gradients
         parts.put("activations", 8L * options.batch * TrainCommand.N_GRAMS * options.dim);
         parts.put("words and the virtual machine", 700_000_000 + 60 * pairs);
-    }
-
-    private static long updateArrays(OptimizerName optimizer) {
-        return optimizer.getStateArrays() > 1 ? 4 : 1;
     }
 
     long total() {

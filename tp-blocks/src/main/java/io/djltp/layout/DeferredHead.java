@@ -1,0 +1,34 @@
+package io.djltp.layout;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.Shape;
+
+/**
+ * A last layer that leaves its features in the place of its logits, which it computes when a loss,
+ * an evaluator or a reader of the predictions asks for them.
+ */
+public interface DeferredHead {
+
+    /**
+     * Returns the shape of the layer's weight over all ranks, by which errors name the layer.
+     *
+     * @return the shape, [classes, features]
+     */
+    Shape getShape();
+
+    /**
+     * Computes the rank's slice of the logits.
+     *
+     * @param features the features, [x1, ..., xn, features]
+     * @return the logits, [x1, ..., xn, classes/p]
+     */
+    NDArray logits(NDArray features);
+
+    /**
+     * Returns how often the layer's weight has been updated. Features are of use until the next
+     * time.
+     *
+     * @return the number of updates
+     */
+    long getUpdates();
+}

@@ -1,0 +1,95 @@
+package io.djltp.nn;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.nn.Parameter;
+
+import io.djltp.cut.Cut;
+import io.djltp.layout.ForwardPass;
+import io.djltp.layout.Region;
+import io.djltp.layout.ShardedLayout;
+import io.djltp.rank.ParallelContext;
+import io.djltp.region.RegionMappings;
+import io.djltp.sharding.ShardingStrategy;
+
+/** What layers have in common whose output features are cut over the ranks. */
+abstract class AbstractColumnLinear extends AbstractParallelLinear {
+
+    private final boolean gatherOutput;
+
+    /**
+     * Creates a layer.
+     *
+     * @param builder the builder
+     * @param gatherOutput whether every rank gets the whole output
+     */
+    AbstractColumnLinear(Builder<?> builder, boolean gatherOutput) {
+        super(builder);
+        this.gatherOutput = gatherOutput;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public ShardingStrategy getShardingStrategy(Parameter parameter) {
+        return ShardingStrategy.rowwise();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    long inputFeatures(ParallelContext context) {
+        return weight().getShape().get(1);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    boolean hasPartialInputGradient() {
+        return true;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    NDArray forwardRank(
+            ParallelContext context,
+            NDArray input,
+            boolean gathered,
+            NDArray weight,
+            NDArray bias) {
+        RegionMappings mappings = context.getMappings(this);
+        boolean overlaps = mappings.canOverlap(input, weight);
+        NDArray y; // [.., in] @ [in, units/p]
+        if (overlaps) {
+            y = mappings.columnLinear(input, weight, bias, gathered);
+        } else {
+            y = linear(enterRegion(context, input, gathered), weight, bias).singletonOrThrow();
+        }
+        // a product that overlaps is known to autograd by the whole input that it is made of
+        Region below = overlaps ? Region.WHOLE : Region.SHARDED;
+        long units = weight().getShape().get(0);
+        ForwardPass pass = context.getPass();
+        if (gatherOutput) {
+            pass.leave(y, Region.SHARDED, below);
+            return pass.enter(mappings.gatherFromRegion(y, units), Region.WHOLE, Region.SHARDED);
+        }
+        return pass.enterSlice(y, new ShardedLayout(outputCut(context)), below, describe());
+    }
+
+    /** The gradient of a gathered input is reduced where it is scattered. */
+    private NDArray enterRegion(ParallelContext context, NDArray input, boolean gathered) {
+        if (gathered) {
+            return input;
+        }
+        NDArray x = context.getMappings(this).copyToRegion(input, true);
+        context.getPass().leave(x, Region.SHARDED, Region.WHOLE);
+        return x;
+    }
+
+    /** Returns which output features each rank has. */
+    Cut outputCut(ParallelContext context) {
+        return getShardingStrategy(weight())
+                .cut(weight().getShape(), context.getTensorGroup().getSize());
+    }
+
+    /** Returns what errors call the layer. */
+    String describe() {
+        return getClass().getSimpleName() + " " + weight().getShape();
+    }
+}

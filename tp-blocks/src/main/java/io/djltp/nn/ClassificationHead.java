@@ -1,0 +1,307 @@
+package io.djltp.nn;
+
+import ai.djl.MalformedModelException;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.ParameterStore;
+import ai.djl.util.PairList;
+import ai.djl.util.Preconditions;
+
+import io.djltp.collective.Communicator;
+import io.djltp.cut.ShardRange;
+import io.djltp.head.FusedCrossEntropy;
+import io.djltp.head.HeadOptions;
+import io.djltp.head.Margin;
+import io.djltp.layout.Region;
+import io.djltp.layout.ShardedLayout;
+import io.djltp.loss.FusedHead;
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.rank.ParallelContext;
+import io.djltp.update.UnitRows;
+
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
+
+/**
+ * The last layer of a classifier with many classes, which are cut over the ranks as those of a
+ * {@link ColumnParallelLinear}. Layer, softmax cross entropy and update of the weight are computed
+ * in one, a chunk of the classes at a time: neither the logits nor the gradient of the weight are
+ * ever whole. In a step it can draw a part of the classes, and it can have a margin.
+ *
+ * <ul>
+ *   <li>input X: [x1, x2, ..., xn, input_dim], the same on all ranks, or this rank's rows of it
+ *   <li>weight W: [classes/p, input_dim] of the logical [classes, input_dim]
+ *   <li>bias b: [classes/p] of the logical [classes]
+ *   <li>output: under a {@link io.djltp.training.ParallelTrainer} the input, of which {@link
+ *       io.djltp.loss.VocabParallelCrossEntropyLoss}, {@link io.djltp.loss.VocabParallelAccuracy}
+ *       and {@link io.djltp.loss.VocabParallelTopK} compute what they need, and no other loss;
+ *       elsewhere, and with {@code optFusedLoss(false)}, the logits
+ * </ul>
+ *
+ * <p>The predictions of {@code trainer.evaluate} are computed as a whole if anything else reads
+ * them. The weight has no gradient, and gradients cannot be accumulated over several batches.
+ *
+ * <p>Where the rows are cut over the ranks, those of all are put together before the head. In MIXED
+ * mode the ranks then share the classes out. In DATA mode each of them has the whole head: it
+ * computes the loss of the whole batch and makes the same update, so that no gradient of the weight
+ * is exchanged, but the head takes each rank the time and the memory that it takes one rank with
+ * the whole batch.
+ *
+ * <p>Collectives: all-reduces of the largest logit of each row, of the sums of the exponentials and
+ * of the gradient of the input; in DATA mode an all-gather of the input instead, in MIXED mode one
+ * and a reduce-scatter in place of the third.
+ *
+ * <p>Saves and loads what an ordinary {@link Linear} does. With a margin the file begins with it,
+ * and only a {@code ClassificationHead} loads it: built without one it takes that of the file.
+ */
+public class ClassificationHead extends AbstractColumnLinear {
+
+    private final boolean fusedLoss;
+    private final long fusedMemory;
+    private final byte linearVersion;
+    private HeadOptions options;
+
+    /**
+     * Creates a head.
+     *
+     * @param builder the builder
+     */
+    protected ClassificationHead(Builder builder) {
+        super(builder, false);
+        fusedLoss = builder.fusedLoss;
+        fusedMemory = builder.fusedMemory;
+        linearVersion = version;
+        options = builder.options();
+        version = SavedMargin.versionOf(options.margin(), linearVersion);
+    }
+
+    /**
+     * Returns the margin that the head is trained with.
+     *
+     * @return the margin, or {@code null}
+     */
+    public Margin getMargin() {
+        return options.margin();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected NDList forwardInternal(
+            ParameterStore parameterStore,
+            NDList inputs,
+            boolean training,
+            PairList<String, Object> params) {
+        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        NDList features = inputs;
+        if (context != null && fusedLoss) {
+            NDArray input = inputs.singletonOrThrow();
+            features = new NDList(HeadFeatures.ofAllRows(context, input, describe()));
+        }
+        return super.forwardInternal(parameterStore, features, training, params);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    NDArray forwardWhole(NDArray input, NDArray weight, NDArray bias) {
+        if (options.margin() == null) {
+            return super.forwardWhole(input, weight, bias);
+        }
+        NDArray x = HeadFeatures.scaled(input, options.margin());
+        // of the output, not the weight: that would take a copy of it
+        return super.forwardWhole(x, weight, bias)
+                .mul(UnitRows.inverseLengths(weight, input.getManager()));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    boolean isFused(ParallelContext context) {
+        return fusedLoss;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    NDArray forwardFused(
+            ParallelContext context,
+            NDArray input,
+            boolean gathered,
+            NDArray weight,
+            NDArray bias,
+            boolean training) {
+        NDArray x =
+                HeadFeatures.forLoss(context, context.getMappings(this), input, gathered, training);
+        FusedHead head =
+                context.getParticipants().get(weight(), FusedHead.class, () -> newHead(context));
+        head.setValues(weight, bias);
+        ShardedLayout layout = new ShardedLayout(outputCut(context), head);
+        // the gradient of a gathered input is reduced where it is scattered
+        Region below = gathered ? Region.SHARDED : Region.WHOLE;
+        return context.getPass().enterSlice(x, layout, below, describe());
+    }
+
+    private FusedHead newHead(ParallelContext context) {
+        long units = weight().getShape().get(0);
+        long features = weight().getShape().get(1);
+        Communicator group = context.getTensorGroup();
+        ShardRange own = outputCut(context).getRange(group.getRank());
+        long budget =
+                fusedMemory > 0 ? fusedMemory : MemoryEstimate.fusedMemory(own.length(), features);
+        return new FusedHead(
+                weight(), bias(), new FusedCrossEntropy(group, own, units, budget, 0, options));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected void saveMetadata(DataOutputStream os) throws IOException {
+        if (options.margin() != null) {
+            SavedMargin.write(options.margin(), os);
+            os.writeByte(linearVersion);
+        }
+        super.saveMetadata(os);
+    }
+
+    /**
+     * {@inheritDoc}
+     *
+     * @throws MalformedModelException if the file has a margin, and the head was built with another
+     *     one, with a bias or with {@code optFusedLoss(false)}
+     */
+    @Override
+    public void loadMetadata(byte loadVersion, DataInputStream is)
+            throws IOException, MalformedModelException {
+        if (loadVersion != SavedMargin.VERSION) {
+            super.loadMetadata(loadVersion, is);
+            return;
+        }
+        Margin saved = SavedMargin.read(is);
+        SavedMargin.check(saved, options.margin(), bias() != null, fusedLoss);
+        options = new HeadOptions(options.sampleShare(), options.sampleSeed(), saved);
+        version = SavedMargin.VERSION;
+        super.loadMetadata(is.readByte(), is);
+    }
+
+    /**
+     * Creates a builder to build a {@code ClassificationHead}.
+     *
+     * @return a new builder
+     */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /** The builder to construct a {@link ClassificationHead}. */
+    public static class Builder extends AbstractParallelLinear.Builder<Builder> {
+
+        private boolean fusedLoss = true;
+        private long fusedMemory; // 0: by the size of the weight
+        private float sampleShare = 1;
+        private long sampleSeed;
+        private Margin margin;
+
+        /** Creates a builder. */
+        protected Builder() {}
+
+        /** {@inheritDoc} */
+        @Override
+        protected Builder self() {
+            return this;
+        }
+
+        /**
+         * Sets whether layer, loss and update of the weight are computed in one under a {@link
+         * io.djltp.training.ParallelTrainer}, or each rank's slice of the logits as a whole, as of
+         * a {@link ColumnParallelLinear}. Default: true.
+         *
+         * @param fused whether layer, loss and update are one
+         * @return this builder
+         */
+        public Builder optFusedLoss(boolean fused) {
+            this.fusedLoss = fused;
+            return this;
+        }
+
+        /**
+         * Sets how many bytes the logits of a batch may take on each rank. With less than all of
+         * them take (4 bytes for each row and class) a part is computed twice. Default: 3/4 of what
+         * the rank's weight takes in 32 bits, and 64 MiB.
+         *
+         * @param bytes the bytes
+         * @return this builder
+         */
+        public Builder optFusedMemory(long bytes) {
+            Preconditions.checkArgument(
+                    bytes > 0, "The bytes for logits must be 1 or more, not " + bytes);
+            this.fusedMemory = bytes;
+            return this;
+        }
+
+        /**
+         * Sets the share of the classes that a training step computes with: on each rank those that
+         * are labels of the batch, and random others up to this share of the rank's classes. The
+         * softmax is over them, and only their rows of the weight, and of the optimizer's state,
+         * are read and written. Outside of training, and for an accuracy, all classes count. Not
+         * with {@code optFusedLoss(false)}. Default: 1, all classes.
+         *
+         * <p>The method is Partial FC (An et al., 2022, <a
+         * href="https://arxiv.org/abs/2203.15565">arXiv:2203.15565</a>).
+         *
+         * @param share the share, above 0 and up to 1
+         * @return this builder
+         */
+        public Builder optSampleShare(float share) {
+            this.sampleShare = share;
+            return this;
+        }
+
+        /**
+         * Sets the seed by which classes are drawn. Beside it, the labels and the rank, the number
+         * of steps since the trainer was opened decides. Default: 0.
+         *
+         * @param seed the seed
+         * @return this builder
+         */
+        public Builder optSampleSeed(long seed) {
+            this.sampleSeed = seed;
+            return this;
+        }
+
+        /**
+         * Sets a margin. The head's logits are then scaled cosines of the angles between the input
+         * and the rows of the weight, and in training the label's cosine has the margin. Outside of
+         * training, and under an ordinary parameter store, there is no margin. Saved with the
+         * parameters. Needs {@code optBias(false)}, and not {@code optFusedLoss(false)}. Default:
+         * {@code null}, none, or that of the file that is loaded.
+         *
+         * @param margin the margin, or {@code null}
+         * @return this builder
+         */
+        public Builder optMargin(Margin margin) {
+            this.margin = margin;
+            return this;
+        }
+
+        private HeadOptions options() {
+            return new HeadOptions(sampleShare, sampleSeed, margin);
+        }
+
+        /**
+         * Builds the head.
+         *
+         * @return the head
+         */
+        @Override
+        public ClassificationHead build() {
+            checkUnits();
+            options(); // checks the share
+            Preconditions.checkArgument(
+                    fusedLoss || sampleShare == 1 && margin == null,
+                    "optSampleShare and optMargin are options of the fused loss: leave"
+                            + " optFusedLoss(false) out");
+            Preconditions.checkArgument(
+                    margin == null || !isWithBias(),
+                    "A cosine has no bias: set optBias(false) with optMargin");
+            return new ClassificationHead(this);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+package io.djltp.rank;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.nn.Parameter;
+
+import java.util.Collection;
+import java.util.Map;
+
+/**
+ * What a block keeps on a rank between a forward pass and the step: a head that updates its weight
+ * itself, a table of which few rows are used, a buffer of gradients.
+ *
+ * <p>A block asks for it in its forward pass, {@link ParallelContext#getParticipants}, with a key
+ * of its own, mostly its parameter. From then on the trainer takes it along: to {@code
+ * zeroGradients}, to each step, and to the close. An instance belongs to one rank and is used by
+ * its thread; all ranks have the same participants, made in the same order, so that collective
+ * operations in {@link #step} meet.
+ *
+ * <p>The parameters of a participant are its own affair: they may not be a part of the graph of a
+ * loss, and nobody else updates them. Where a leaf of the graph stands for one, such as the sum of
+ * some rows of a table, {@code context.getPass().getTrace().addLeaf(leaf, parameter)} says so, and
+ * {@link ParticipantStep#getGradientGroup} then knows over which ranks the leaf's gradient is
+ * summed.
+ */
+public interface StepParticipant extends AutoCloseable {
+
+    /**
+     * Returns the parameters whose gradient and update are the participant's own affair.
+     *
+     * @return the parameters, maybe none; always the same
+     */
+    Collection<Parameter> getParameters();
+
+    /** Forgets the gradients of backward passes since the last step. */
+    void zeroGradient();
+
+    /**
+     * Takes part in a step: updates what it owns, and uses the gradients up. Called at every step,
+     * with or without a gradient.
+     *
+     * @param step the step
+     */
+    void step(ParticipantStep step);
+
+    /**
+     * Returns what has to be saved beside the parameters to continue as if nothing had been.
+     *
+     * @param manager the manager that the arrays are attached to
+     * @return views or copies by name; none by default
+     */
+    default Map<String, NDArray> getState(NDManager manager) {
+        return Map.of();
+    }
+
+    /**
+     * Sets the state to what {@link #getState} has returned.
+     *
+     * @param state the arrays by name, which are copied
+     * @throws IllegalArgumentException if there is no state of one of the names, or its shape is
+     *     another
+     */
+    default void setState(Map<String, NDArray> state) {
+        if (!state.isEmpty()) {
+            throw new IllegalArgumentException(
+                    getClass().getSimpleName() + " has no state, and is given " + state.keySet());
+        }
+    }
+
+    /** Frees the memory. */
+    @Override
+    void close();
+}
