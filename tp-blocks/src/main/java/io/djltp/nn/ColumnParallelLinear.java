@@ -12,10 +12,10 @@ import io.djltp.head.FusedCrossEntropy;
 import io.djltp.head.HeadOptions;
 import io.djltp.head.Margin;
 import io.djltp.layout.ForwardPass;
-import io.djltp.layout.ParallelMode;
-import io.djltp.layout.Region;
+import io.djltp.layout.Region.Features;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.loss.FusedHead;
+import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelContext;
 import io.djltp.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
@@ -124,12 +124,13 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
             y = linear(enterRegion(context, input, gathered), weight, bias).singletonOrThrow();
         }
         // a product that overlaps is known to autograd by the whole input that it is made of
-        Region below = overlaps ? Region.WHOLE : Region.SHARDED;
+        Features below = overlaps ? Features.REPLICATED : Features.SHARD;
         long units = weight().getShape().get(0);
         ForwardPass pass = context.getPass();
         if (gatherOutput) {
-            pass.leave(y, Region.SHARDED, below);
-            return pass.enter(mappings.gatherFromRegion(y, units), Region.WHOLE, Region.SHARDED);
+            pass.leave(y, Features.SHARD, below);
+            NDArray whole = mappings.gatherFromRegion(y, units);
+            return pass.enter(whole, Features.REPLICATED, Features.SHARD);
         }
         return pass.enterSlice(y, new ShardedLayout(outputCut(context)), below, describe());
     }
@@ -140,7 +141,7 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
             return input;
         }
         NDArray x = context.getMappings(this).copyToRegion(input, true);
-        context.getPass().leave(x, Region.SHARDED, Region.WHOLE);
+        context.getPass().leave(x, Features.SHARD, Features.REPLICATED);
         return x;
     }
 
@@ -158,14 +159,15 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
     @Override
     boolean isFused(ParallelContext context) {
         // the gradients of data-parallel replicas are summed: they have to be there
-        boolean replicated = context.getMode() == ParallelMode.DATA && context.getSize() > 1;
+        DeviceMesh mesh = context.getMesh();
+        boolean replicated = mesh.isCut(DeviceMesh.DATA) && !mesh.isOverlaid();
         if (replicated && (head.isSampled() || head.margin() != null)) {
             throw new IllegalStateException(
-                    "ColumnParallelLinear with optSampleShare or optMargin cannot be trained in"
-                            + " DATA mode with "
-                            + context.getSize()
-                            + " ranks, which sums the gradients of whole layers: use TENSOR or"
-                            + " MIXED mode");
+                    "ColumnParallelLinear with optSampleShare or optMargin cannot be trained where"
+                            + " the batch is cut over "
+                            + mesh.getSize(DeviceMesh.DATA)
+                            + " ranks, in DATA mode or on a mesh, which sums the gradients of whole"
+                            + " layers: use TENSOR or MIXED mode");
         }
         return fusedLoss && !replicated;
     }
@@ -195,7 +197,7 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         head.setValues(weight, bias);
         ShardedLayout layout = new ShardedLayout(outputCut(context), head);
         // the gradient of a gathered input is reduced where it is scattered
-        Region below = gathered ? Region.SHARDED : Region.WHOLE;
+        Features below = gathered ? Features.SHARD : Features.REPLICATED;
         return context.getPass().enterSlice(x, layout, below, describe());
     }
 

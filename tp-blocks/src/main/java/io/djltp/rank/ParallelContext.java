@@ -9,7 +9,6 @@ import ai.djl.nn.Parameter;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.Communicator;
 import io.djltp.layout.ForwardPass;
-import io.djltp.layout.ParallelMode;
 import io.djltp.layout.Region;
 import io.djltp.loss.FusedHead;
 import io.djltp.nn.RowSparseTable;
@@ -18,9 +17,11 @@ import io.djltp.torch.DropoutMask;
 import io.djltp.torch.GradientKeeper;
 import io.djltp.torch.RandomDraws;
 
+import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.function.Supplier;
 
@@ -35,11 +36,9 @@ public final class ParallelContext implements AutoCloseable {
 
     private static final ThreadLocal<ParallelContext> CURRENT = new ThreadLocal<>();
 
-    private final ParallelMode mode;
+    private final DeviceMesh mesh;
     private final int localIndex;
-    private final Communicator world;
-    private final Communicator tensorGroup;
-    private final Communicator dataGroup;
+    private final MeshGroups groups;
     private final Device device;
     private final Map<String, RegionMappings> mappings = new HashMap<>(); // by who uses them
     private final GradientKeeper gradientKeeper = new GradientKeeper();
@@ -54,20 +53,23 @@ public final class ParallelContext implements AutoCloseable {
     private long randomSeed;
     private long randomSeeds;
 
-    ParallelContext(
-            ParallelMode mode,
-            int localIndex,
-            Communicator world,
-            Communicator tensorGroup,
-            Communicator dataGroup,
-            Device device) {
-        this.mode = mode;
+    ParallelContext(DeviceMesh mesh, int localIndex, MeshGroups groups, Device device) {
+        this.mesh = mesh;
         this.localIndex = localIndex;
-        this.world = world;
-        this.tensorGroup = tensorGroup;
-        this.dataGroup = dataGroup;
+        this.groups = groups;
         this.device = device;
-        pass = new ForwardPass(mode, getSize(), 0, 0, false, null, false);
+        pass = new ForwardPass(0, 0, 1, mesh.isOverlaid(), null, false);
+    }
+
+    /** Creates the contexts of this process's ranks, with communicators that reach all. */
+    static List<ParallelContext> connect(ParallelConfig config) {
+        List<ParallelContext> contexts = new ArrayList<>();
+        for (MeshGroups groups : MeshGroups.connect(config)) {
+            int index = contexts.size();
+            Device device = config.getDevices().get(index);
+            contexts.add(new ParallelContext(config.getMesh(), index, groups, device));
+        }
+        return contexts;
     }
 
     /**
@@ -79,17 +81,19 @@ public final class ParallelContext implements AutoCloseable {
         return CURRENT.get();
     }
 
-    static void setCurrent(ParallelContext context) {
-        CURRENT.set(context);
+    /** Makes this thread the rank's, and forms its groups. All ranks call it. */
+    void begin() {
+        CURRENT.set(this);
+        groups.split();
     }
 
     /**
-     * Returns how the ranks share the work.
+     * Returns how the ranks are arranged.
      *
-     * @return the mode
+     * @return the mesh
      */
-    public ParallelMode getMode() {
-        return mode;
+    public DeviceMesh getMesh() {
+        return mesh;
     }
 
     /**
@@ -98,7 +102,7 @@ public final class ParallelContext implements AutoCloseable {
      * @return the rank, from 0
      */
     public int getRank() {
-        return world.getRank();
+        return getWorld().getRank();
     }
 
     /**
@@ -116,7 +120,18 @@ public final class ParallelContext implements AutoCloseable {
      * @return this rank's end of the group
      */
     public Communicator getWorld() {
-        return world;
+        return groups.getWorld();
+    }
+
+    /**
+     * Returns the group along an axis of the mesh.
+     *
+     * @param axis the name of the axis
+     * @return this rank's end of the group; of one rank for an axis that the mesh could have
+     * @throws IllegalArgumentException if there is no such axis
+     */
+    public Communicator getGroup(String axis) {
+        return groups.get(axis);
     }
 
     /**
@@ -125,7 +140,7 @@ public final class ParallelContext implements AutoCloseable {
      * @return the number of ranks
      */
     public int getSize() {
-        return world.getSize();
+        return getWorld().getSize();
     }
 
     /**
@@ -143,7 +158,7 @@ public final class ParallelContext implements AutoCloseable {
      * @return this rank's end of the group
      */
     public Communicator getTensorGroup() {
-        return tensorGroup;
+        return groups.get(DeviceMesh.TENSOR);
     }
 
     /**
@@ -152,7 +167,7 @@ public final class ParallelContext implements AutoCloseable {
      * @return this rank's end of the group
      */
     public Communicator getDataGroup() {
-        return dataGroup;
+        return groups.get(DeviceMesh.DATA);
     }
 
     /**
@@ -163,7 +178,8 @@ public final class ParallelContext implements AutoCloseable {
      */
     public RegionMappings getMappings(Block user) {
         return mappings.computeIfAbsent(
-                user.getClass().getSimpleName(), name -> new RegionMappings(tensorGroup, name));
+                user.getClass().getSimpleName(),
+                name -> new RegionMappings(getTensorGroup(), name));
     }
 
     /**
@@ -172,7 +188,7 @@ public final class ParallelContext implements AutoCloseable {
      * @return the mappings
      */
     public RegionMappings getMappings() {
-        return mappings.computeIfAbsent("", name -> new RegionMappings(tensorGroup));
+        return mappings.computeIfAbsent("", name -> new RegionMappings(getTensorGroup()));
     }
 
     /**
@@ -182,7 +198,7 @@ public final class ParallelContext implements AutoCloseable {
      */
     public RegionMappings getBatchMappings() {
         return mappings.computeIfAbsent(
-                "the rows of the batch", name -> new RegionMappings(dataGroup, name));
+                "the rows of the batch", name -> new RegionMappings(getDataGroup(), name));
     }
 
     /** Returns the first exception in a backward pass, and forgets it. */
@@ -268,7 +284,7 @@ public final class ParallelContext implements AutoCloseable {
      * @return a snapshot of the counts
      */
     public CollectiveCounts getCounts() {
-        return world.getCounts();
+        return groups.getCounts();
     }
 
     /**
@@ -280,8 +296,9 @@ public final class ParallelContext implements AutoCloseable {
      * @param manager the manager of what is made on the way, or {@code null}
      */
     public void beginForward(long batch, long rows, boolean cut, NDManager manager) {
-        boolean guarded = randomCheck && tensorGroup.getSize() > 1;
-        pass = new ForwardPass(mode, getSize(), batch, rows, cut, manager, guarded);
+        boolean guarded = randomCheck && mesh.isCut(DeviceMesh.TENSOR);
+        int sharing = cut ? getDataGroup().getSize() : 1;
+        pass = new ForwardPass(batch, rows, sharing, mesh.isOverlaid(), manager, guarded);
     }
 
     /** Ends a forward pass. To be called by the thread that began it. */
@@ -351,7 +368,7 @@ public final class ParallelContext implements AutoCloseable {
 
     /** Ends the groups of this rank. */
     void abort(Throwable cause) {
-        world.abort(cause);
+        getWorld().abort(cause);
     }
 
     /** {@inheritDoc} */
@@ -361,8 +378,6 @@ public final class ParallelContext implements AutoCloseable {
         tables.values().forEach(RowSparseTable::close);
         gradientKeeper.close();
         mappings.values().forEach(RegionMappings::close);
-        world.close();
-        tensorGroup.close();
-        dataGroup.close();
+        groups.close();
     }
 }

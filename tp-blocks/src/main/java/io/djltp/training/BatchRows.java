@@ -9,7 +9,6 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
 import io.djltp.layout.ForwardPass;
-import io.djltp.layout.Region;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.TensorView;
 
@@ -26,22 +25,21 @@ final class BatchRows {
      * @param context the rank
      * @param part its output
      * @param scope the manager of the result
-     * @return the output of the whole batch; what is cut by class is as it was
+     * @return the output of the whole batch; what is cut by class is as it was, but for its rows
      */
     static NDList gather(ParallelContext context, RankOutput part, NDManager scope) {
         NDList whole = new NDList(part.arrays.size());
         for (int i = 0; i < part.arrays.size(); i++) {
             NDArray array = part.arrays.get(i);
             whole.add(
-                    part.getRegion(i) == Region.BATCH_CUT
-                            ? gather(context, part.getPass(), i, array, scope)
-                            : array);
+                    part.getRegion(i).isRowsCut() ? gather(context, part, i, array, scope) : array);
         }
         return whole;
     }
 
     private static NDArray gather(
-            ParallelContext context, ForwardPass pass, int index, NDArray own, NDManager scope) {
+            ParallelContext context, RankOutput part, int index, NDArray own, NDManager scope) {
+        ForwardPass pass = part.getPass();
         Shape shape = own.getShape();
         if (shape.dimension() == 0 || shape.get(0) % Math.max(1, pass.getRows()) != 0) {
             throw new IllegalArgumentException(
@@ -61,7 +59,7 @@ final class BatchRows {
         boolean truth = own.getDataType() == DataType.BOOLEAN;
         NDArray numbers = truth ? own.toType(DataType.INT32, false) : own;
         NDArray whole = context.getBatchMappings().gatherRows(numbers, rows);
-        pass.leave(whole, Region.WHOLE, Region.BATCH_CUT);
+        pass.gathered(whole, part.getRegion(index), part.getLayout(index), "Output " + index);
         whole.attach(scope);
         return truth ? whole.toType(DataType.BOOLEAN, false) : whole;
     }

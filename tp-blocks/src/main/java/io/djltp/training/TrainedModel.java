@@ -74,8 +74,7 @@ final class TrainedModel {
     /** Notes that the ranks have their parts. All processes call it. */
     void begin() {
         if (ranks.isDistributed() && !initialized && !parameters.getCut().isEmpty()) {
-            remoteShards =
-                    new RemoteShards(config.getJob(), config.getTimeout(), parameters, driftCheck);
+            remoteShards = new RemoteShards(config, parameters, driftCheck);
             parameters.setRemoteShards(remoteShards);
         }
         initialized = true;
