@@ -58,12 +58,14 @@ public record TrainerKind(ParallelMode mode, int ranks, DeviceMesh mesh) {
     }
 
     /**
-     * Returns the parallel trainers of all modes and 1 to 4 ranks.
+     * Returns the parallel trainers of all modes and 1 to 4 ranks, and one with a mesh.
      *
      * @return one row of a data provider for each
      */
     public static Object[][] parallel() {
-        return parallel(1, 2, 3, 4);
+        List<Object[]> kinds = new ArrayList<>(List.of(parallel(1, 2, 3, 4)));
+        kinds.add(new Object[] {mesh(2, 2)});
+        return kinds.toArray(new Object[0][]);
     }
 
     /**

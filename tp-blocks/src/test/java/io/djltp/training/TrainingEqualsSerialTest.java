@@ -77,7 +77,6 @@ public class TrainingEqualsSerialTest {
             for (Object[] kind : TrainerKind.parallel()) {
                 cases.add(new Object[] {optimizer, kind[0]});
             }
-            cases.add(new Object[] {optimizer, TrainerKind.mesh(2, 2)});
             cases.add(new Object[] {optimizer, TrainerKind.mesh(2, 3)});
         }
         return cases.toArray(new Object[0][]);
