@@ -60,19 +60,32 @@ public final class DriftCheck {
      * @param step the number of steps done, for the error
      */
     public void run(long step) {
-        checked = step;
-        List<Parameter> compared = compared();
-        if (ranks.getWorldSize() > 1 && !compared.isEmpty()) {
-            ranks.run(
-                    context -> {
-                        compare(context, compared, step);
-                        return null;
-                    });
-        }
+        check(step, gather());
     }
 
     /**
-     * Compares what other processes have told. If they have drifted apart, the job ends.
+     * Returns the checksums of all ranks, in their order, to be compared later. All processes call
+     * it.
+     *
+     * @return the checksums
+     */
+    public long[] gather() {
+        List<Parameter> compared = compared();
+        if (ranks.getWorldSize() == 1 || compared.isEmpty()) {
+            return new long[0];
+        }
+        return ranks.run(
+                        context -> {
+                            long[] own = new long[compared.size()];
+                            Arrays.setAll(own, i -> checksum(context, compared.get(i)));
+                            NDManager manager = parameters.getStore(context).getManager();
+                            return gather(context, manager, own, "the comparison of replicas");
+                        })
+                .get(0);
+    }
+
+    /**
+     * Compares checksums. If the replicas have drifted apart, the job ends.
      *
      * @param step the number of steps done, for the error
      * @param all the checksums of all ranks
@@ -156,13 +169,6 @@ public final class DriftCheck {
                                 + " same batches, in the same order");
             }
         }
-    }
-
-    private void compare(ParallelContext context, List<Parameter> compared, long step) {
-        long[] own = new long[compared.size()];
-        Arrays.setAll(own, i -> checksum(context, compared.get(i)));
-        NDManager manager = parameters.getStore(context).getManager();
-        compare(gather(context, manager, own, "the comparison of replicas"), compared, step);
     }
 
     private void compare(long[] all, List<Parameter> compared, long step) {
