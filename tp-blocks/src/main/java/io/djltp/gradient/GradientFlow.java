@@ -9,6 +9,7 @@ import io.djltp.layout.Region;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
+import io.djltp.rank.RankPool;
 import io.djltp.torch.AutogradGraph;
 import io.djltp.torch.TensorView;
 
@@ -16,7 +17,6 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Deque;
-import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -36,7 +36,8 @@ import java.util.Set;
 public final class GradientFlow {
 
     private final ParallelParameters parameters;
-    private final List<Map<Long, Map<Parameter, Boolean>>> known = new ArrayList<>(); // by rank
+    private final boolean overlaid;
+    private final List<Map<Long, Map<Parameter, PartialAxes>>> known = new ArrayList<>(); // by rank
     private final Set<Integer> watched = new HashSet<>(); // the kinds of passes
 
     /**
@@ -45,9 +46,10 @@ public final class GradientFlow {
      * @param parameters what the ranks hold
      * @param ranks the ranks
      */
-    public GradientFlow(ParallelParameters parameters, int ranks) {
+    public GradientFlow(ParallelParameters parameters, RankPool ranks) {
         this.parameters = parameters;
-        for (int i = 0; i < ranks; i++) {
+        overlaid = ranks.getContext(0).getMesh().isOverlaid();
+        for (int i = 0; i < ranks.size(); i++) {
             known.add(new HashMap<>());
         }
     }
@@ -83,8 +85,8 @@ public final class GradientFlow {
     }
 
     /**
-     * Returns for each parameter that a loss depends on whether the rank's gradient of it is a
-     * summand.
+     * Returns for each parameter that a loss depends on over which axes the rank's gradient of it
+     * is a summand.
      *
      * @param context the rank
      * @param loss the loss
@@ -92,16 +94,16 @@ public final class GradientFlow {
      * @return the parameters; empty with one rank
      * @throws IllegalArgumentException if the network cannot be computed by ranks
      */
-    public Map<Parameter, Boolean> find(ParallelContext context, NDArray loss, Region root) {
+    public Map<Parameter, PartialAxes> find(ParallelContext context, NDArray loss, Region root) {
         PassTrace trace = context.getPass().getTrace();
         boolean alone = context.getSize() == 1;
         if (alone && context.getParticipants().size() == 0) {
             return Map.of();
         }
-        Map<Long, Map<Parameter, Boolean>> before = known.get(context.getLocalIndex());
-        long key = 31 * trace.getStructure(loss) + root.ordinal();
+        Map<Long, Map<Parameter, PartialAxes>> before = known.get(context.getLocalIndex());
+        long key = 31 * trace.getStructure(loss) + root.index();
         key = 31 * key + context.getParticipants().size(); // a new one may own what was used
-        Map<Parameter, Boolean> found = before.get(key);
+        Map<Parameter, PartialAxes> found = before.get(key);
         if (found == null) {
             found = analyse(context, loss, root);
             before.put(key, found);
@@ -109,10 +111,11 @@ public final class GradientFlow {
         return found;
     }
 
-    private Map<Parameter, Boolean> analyse(ParallelContext context, NDArray loss, Region root) {
+    private Map<Parameter, PartialAxes> analyse(
+            ParallelContext context, NDArray loss, Region root) {
         PassTrace trace = context.getPass().getTrace();
         Map<Long, Set<Region>> regions = check(trace, new NDList(loss), List.of(root));
-        Map<Parameter, Boolean> partial = new HashMap<>();
+        Map<Parameter, PartialAxes> partial = new HashMap<>();
         checkForeignLeaves(context, regions.keySet());
         addUses(leaves(context), regions, partial);
         checkOneUse(context, partial.keySet());
@@ -138,12 +141,12 @@ public final class GradientFlow {
     private void addUses(
             Map<Long, Parameter> leaves,
             Map<Long, Set<Region>> regions,
-            Map<Parameter, Boolean> partial) {
+            Map<Parameter, PartialAxes> partial) {
         leaves.forEach(
                 (address, parameter) -> {
                     Set<Region> used = regions.get(address);
                     if (used != null) {
-                        partial.put(parameter, isPartial(parameter, used));
+                        partial.put(parameter, partialAxes(parameter, used));
                     }
                 });
     }
@@ -160,10 +163,12 @@ public final class GradientFlow {
         PassTrace trace = context.getPass().getTrace();
         NDList all = new NDList(results);
         List<Region> regions = new ArrayList<>(roots);
-        for (NDArray taken : trace.getTaken()) {
-            all.add(taken);
-            regions.add(Region.SHARDED);
-        }
+        trace.getTaken()
+                .forEach(
+                        (taken, region) -> {
+                            all.add(taken);
+                            regions.add(region);
+                        });
         trace.getTaken().clear();
         check(trace, all, regions);
     }
@@ -184,16 +189,15 @@ public final class GradientFlow {
             Map.Entry<Long, Region> at = open.poll();
             long address = at.getKey();
             Region region = at.getValue();
-            if (!regions.computeIfAbsent(address, key -> EnumSet.noneOf(Region.class))
-                    .add(region)) {
+            if (!regions.computeIfAbsent(address, key -> new HashSet<>()).add(region)) {
                 continue;
             }
             PassTrace.Boundary boundary = trace.getBoundaries().get(address);
             PassTrace.Slice slice = trace.getSlices().get(address);
-            if (slice != null && region != Region.SHARDED) {
+            if (slice != null && !region.isShard()) {
                 throw leaked(slice);
             }
-            if (boundary != null && region != boundary.above()) {
+            if (boundary != null && !region.equals(boundary.above())) {
                 throw mixed(graph.get(address), region);
             }
             Region below = boundary == null ? region : boundary.below();
@@ -226,7 +230,7 @@ public final class GradientFlow {
                 "An array "
                         + (node == null ? "" : Arrays.toString(node.shape()) + " ")
                         + "is put together with another one that lies otherwise over the ranks: "
-                        + (region == Region.BATCH_CUT
+                        + (region.isRowsCut()
                                 ? "the other one has the rows of a rank only"
                                 : "one of the two has the rows, or the features, of a rank only")
                         + ". What branches off before a layer with optBatchShardedInput(true) can"
@@ -234,9 +238,19 @@ public final class GradientFlow {
                         + " optBatchShardedOutput(true); TENSOR mode has no such limit");
     }
 
-    private boolean isPartial(Parameter parameter, Set<Region> used) {
-        boolean whole = used.contains(Region.WHOLE);
-        if (whole && used.size() > 1) {
+    /** Of axes that lie over the same ranks, one is as good as the other. */
+    private PartialAxes partialAxes(Parameter parameter, Set<Region> used) {
+        boolean cut = parameters.getStrategy(parameter) != null; // over the axis tensor
+        Set<PartialAxes> axes = new HashSet<>();
+        for (Region region : used) {
+            boolean shard = !cut && region.features() != Region.Features.REPLICATED;
+            boolean summand = overlaid && (region.isRowsCut() || shard);
+            axes.add(
+                    overlaid
+                            ? new PartialAxes(summand, summand)
+                            : new PartialAxes(region.isRowsCut(), shard));
+        }
+        if (axes.size() > 1) {
             throw new IllegalArgumentException(
                     "Parameter "
                             + parameters.nameOf(parameter)
@@ -250,7 +264,7 @@ public final class GradientFlow {
                             + " body is joined behind a layer with optBatchShardedInput(true), join"
                             + " it before the layer");
         }
-        return !whole;
+        return axes.iterator().next();
     }
 
     /** A parameter that a block updates itself has no gradient for another use. */

@@ -3,7 +3,6 @@ package io.djltp.gradient;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.Communicator;
-import io.djltp.layout.ParallelMode;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelContext;
 
@@ -18,7 +17,8 @@ import java.util.Map;
 public final class GradientGroups {
 
     private final ParallelParameters parameters;
-    private final Map<Parameter, Boolean> partial = new IdentityHashMap<>();
+    private final Map<Parameter, PartialAxes> partial = new IdentityHashMap<>();
+    private final Map<Parameter, PartialAxes> last = new IdentityHashMap<>(); // of all steps
 
     /**
      * Creates the groups of a training.
@@ -32,14 +32,15 @@ public final class GradientGroups {
     /**
      * Adds a pass that is differentiated.
      *
-     * @param uses for each parameter that it depends on, whether a rank's gradient is a summand
+     * @param uses for each parameter that it depends on, over which axes a rank's gradient is a
+     *     summand
      * @throws IllegalArgumentException if another pass of the step has used a parameter otherwise
      */
-    public void add(Map<Parameter, Boolean> uses) {
+    public void add(Map<Parameter, PartialAxes> uses) {
         uses.forEach(
-                (parameter, summand) -> {
-                    Boolean before = partial.put(parameter, summand);
-                    if (before != null && !before.equals(summand)) {
+                (parameter, axes) -> {
+                    PartialAxes before = partial.put(parameter, axes);
+                    if (before != null && !before.equals(axes)) {
                         throw new IllegalArgumentException(
                                 "Parameter "
                                         + parameters.nameOf(parameter)
@@ -47,25 +48,35 @@ public final class GradientGroups {
                                         + " before trainer.step(), and with the whole in another:"
                                         + " call trainer.step() between the two");
                     }
+                    last.put(parameter, axes);
                 });
     }
 
     /**
-     * Returns the group over which a rank's gradient is summed.
+     * Returns the group over which a rank's gradient is summed: along the axis data, along the axis
+     * tensor, or all ranks.
      *
      * @param context the rank
      * @param parameter the parameter
      * @return the group, or {@code null} if the rank has the whole gradient of what it holds
      */
     Communicator of(ParallelContext context, Parameter parameter) {
-        boolean data = context.getMode() == ParallelMode.DATA;
-        Communicator group = data ? context.getDataGroup() : context.getTensorGroup();
-        // what was not used with this rank's rows may have been with those of another
-        boolean elsewhere = context.getMode() != ParallelMode.TENSOR;
-        boolean summed =
-                parameters.getStrategy(parameter) == null
-                        && partial.getOrDefault(parameter, elsewhere);
-        return summed && group.getSize() > 1 ? group : null;
+        boolean cut = parameters.getStrategy(parameter) != null;
+        PartialAxes axes = partial.getOrDefault(parameter, usual(parameter));
+        Communicator group;
+        if (context.getMesh().isOverlaid()) {
+            group = !cut && axes.isPartial() ? context.getWorld() : null;
+        } else if (axes.tensor() && !cut) {
+            group = axes.data() ? context.getWorld() : context.getTensorGroup();
+        } else {
+            group = axes.data() ? context.getDataGroup() : null;
+        }
+        return group == null || group.getSize() == 1 ? null : group;
+    }
+
+    /** What was not used with this rank's rows may have been with those of another. */
+    private PartialAxes usual(Parameter parameter) {
+        return last.getOrDefault(parameter, new PartialAxes(true, false));
     }
 
     /** Begins the next step. */

@@ -4,85 +4,64 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 
+import io.djltp.layout.Region.Features;
+import io.djltp.layout.Region.Rows;
+import io.djltp.layout.RegionScopes.Place;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.RandomDraws;
 
-import java.util.ArrayList;
-import java.util.HashMap;
-import java.util.IdentityHashMap;
-import java.util.List;
-import java.util.Map;
 import java.util.Set;
-import java.util.regex.Pattern;
 
 /**
  * What a rank knows of the forward pass that it computes: how the arrays lie over the ranks, and
  * where one region of the network ends and another begins.
  *
- * <p>An operation of DJL attaches its result to the manager of its first operand. So a region has a
- * manager of its own: whatever is computed of an array stays in its region, in branches too, until
- * a layer of ours takes it to another one. How the region was left is noted with the node of the
- * autograd graph, in which the analysis of the pass finds it again.
+ * <p>A region has a manager of its own: whatever is computed of an array stays in its region, in
+ * branches too, until a layer of ours takes it to another one. How the region was left is noted
+ * with the node of the autograd graph, in which the analysis of the pass finds it again.
  */
 public final class ForwardPass {
 
-    private static final Pattern SHAPES =
-            Pattern.compile(
-                    "size|shape|dimension|broadcast|match|element|channel|length",
-                    Pattern.CASE_INSENSITIVE);
-
-    private static final int DEEPEST = 32; // managers between an array and that of its region
-
-    private final ParallelMode mode;
-    private final int ranks;
     private final long globalRows;
     private final long rows;
-    private final boolean cut;
-    private final NDManager manager;
+    private final int sharing;
+    private final boolean overlaid;
     private final boolean guarded;
-    private final Map<NDArray, ShardedLayout> layouts = new IdentityHashMap<>();
-    private final Map<NDManager, Place> places = new IdentityHashMap<>();
-    private final Map<Region, NDManager> managers = new HashMap<>();
-    private final List<String> cutLayers = new ArrayList<>();
+    private final Region start;
+    private final RegionScopes scopes;
+    private final ShapeErrors errors = new ShapeErrors();
     private final PassTrace trace = new PassTrace();
     private boolean training = true; // unless a trainer says that it evaluates
     private boolean watched;
 
-    private record Place(Region region, ShardedLayout layout) {}
-
     /**
      * Begins a pass.
      *
-     * @param mode how the ranks share the work
-     * @param ranks the number of ranks
      * @param globalRows the number of rows of the batch over all ranks
      * @param rows the number of rows that count on this rank
-     * @param cut whether this rank has only its part of the rows
+     * @param sharing the number of ranks that share the rows; 1 if this rank has all of them
+     * @param overlaid whether features are cut over the same ranks as rows, so that the rows have
+     *     to be gathered before
      * @param manager the manager of what is made on the way, or {@code null} to have regions known
      *     by the rows of arrays only
-     * @param guarded whether random numbers may be drawn only where the batch is cut, see {@link
-     *     RandomDraws}
+     * @param guarded whether random numbers must not be drawn where several ranks compute alike,
+     *     see {@link RandomDraws}
      */
     public ForwardPass(
-            ParallelMode mode,
-            int ranks,
             long globalRows,
             long rows,
-            boolean cut,
+            int sharing,
+            boolean overlaid,
             NDManager manager,
             boolean guarded) {
-        this.mode = mode;
-        this.ranks = ranks;
         this.globalRows = globalRows;
         this.rows = rows;
-        this.cut = cut;
-        this.manager = manager;
+        this.sharing = sharing;
+        this.overlaid = overlaid;
         this.guarded = guarded;
-        guard(cut ? Region.BATCH_CUT : Region.WHOLE);
-        if (manager != null) {
-            places.put(manager, new Place(cut ? Region.BATCH_CUT : Region.WHOLE, null));
-            managers.put(cut ? Region.BATCH_CUT : Region.WHOLE, manager);
-        }
+        start = new Region(sharing > 1 ? Rows.CUT : Rows.WHOLE, Features.REPLICATED);
+        scopes = new RegionScopes(manager, start);
+        guard(start);
     }
 
     /**
@@ -107,10 +86,20 @@ public final class ForwardPass {
     /**
      * Returns whether the batch has left ranks without a row.
      *
-     * @return whether it has fewer rows than there are ranks
+     * @return whether it has fewer rows than there are ranks to share them
      */
     public boolean hasSpareRanks() {
-        return cut && globalRows < ranks;
+        return start.isRowsCut() && globalRows < sharing;
+    }
+
+    /**
+     * Returns whether the rows of the batch have to be gathered before the features can be cut:
+     * both lie over the same ranks.
+     *
+     * @return whether the axes are overlaid
+     */
+    public boolean isOverlaid() {
+        return overlaid;
     }
 
     /**
@@ -160,31 +149,26 @@ public final class ForwardPass {
      * @throws IllegalStateException if it cannot be known
      */
     public Region regionOf(NDArray array) {
-        if (layouts.containsKey(array)) {
-            return Region.SHARDED;
-        }
-        Place place = placeOf(array);
+        Place place = scopes.placeOf(array);
         if (place != null) {
-            return place.region;
+            return place.region();
         }
         Set<Region> above = trace.regionsOf(array);
-        if (above.contains(Region.SHARDED)) {
-            return Region.SHARDED;
+        for (Region region : above) {
+            if (region.isShard()) {
+                return region;
+            }
         }
-        if (mode == ParallelMode.TENSOR || !cut) {
-            return Region.WHOLE;
-        }
-        boolean gathered = managers.containsKey(Region.WHOLE);
-        return gathered && mode == ParallelMode.MIXED
+        return overlaid && start.isRowsCut() && scopes.has(Region.WHOLE)
                 ? regionByRows(array, above)
-                : Region.BATCH_CUT;
+                : start;
     }
 
     /** Of an array whose operation had a parameter as its first operand. */
     private Region regionByRows(NDArray array, Set<Region> above) {
         long first = array.getShape().dimension() == 0 ? -1 : array.getShape().get(0);
-        Region region = first == Math.max(1, rows) ? Region.BATCH_CUT : Region.WHOLE;
-        boolean fits = region == Region.BATCH_CUT || first == globalRows;
+        Region region = first == Math.max(1, rows) ? start : Region.WHOLE;
+        boolean fits = region == start || first == globalRows;
         if (fits && (above.isEmpty() || above.equals(Set.of(region)))) {
             return region;
         }
@@ -199,20 +183,13 @@ public final class ForwardPass {
                         + " operand. Let the activation be the first: x.mul(w), not w.mul(x)");
     }
 
-    private Place placeOf(NDArray array) {
-        if (places.isEmpty()) {
-            return null;
+    /** Returns the rows of an array in a layer that is cut over the ranks. */
+    private Rows rowsOf(NDArray array) {
+        Place place = overlaid ? null : scopes.placeOf(array);
+        if (place != null) {
+            return place.region().rows();
         }
-        NDManager at = array.getManager();
-        for (int i = 0; i < DEEPEST && at != null; i++) {
-            Place place = places.get(at);
-            if (place != null) {
-                return place;
-            }
-            NDManager parent = at.getParentManager();
-            at = parent == at ? null : parent;
-        }
-        return null;
+        return overlaid ? Rows.WHOLE : start.rows();
     }
 
     /**
@@ -226,112 +203,117 @@ public final class ForwardPass {
         for (NDArray array : input) {
             NDArray own = Autograd.tracked(array);
             own.setName(array.getName());
-            trace.boundary(own, Region.BATCH_CUT, Region.BATCH_CUT);
+            trace.boundary(own, start, start);
             watchedRows.add(own);
         }
         return watchedRows;
     }
 
     /**
-     * Takes an array that a layer has computed into another region.
+     * Takes an array that a layer has computed to where the features lie otherwise.
      *
      * @param array the array
-     * @param region the region that it is in
-     * @param below the region of what it was computed from
+     * @param features how its features lie
+     * @param below how those lie that it was computed from
      * @return the array
      */
-    public NDArray enter(NDArray array, Region region, Region below) {
+    public NDArray enter(NDArray array, Features features, Features below) {
+        Region region = new Region(rowsOf(array), features);
+        return enter(array, region, region.with(below));
+    }
+
+    private NDArray enter(NDArray array, Region region, Region below) {
         trace.boundary(array, region, below);
         guard(region);
-        attach(array, managerOf(region));
+        scopes.attach(array, region);
         return array;
     }
 
     /**
-     * Takes the rows of all ranks that a layer has gathered for itself into the region of the
-     * whole.
+     * Takes the rows of all ranks that a layer has gathered for itself to where rows are whole.
      *
      * @param array the rows
      * @param partial whether the layer's gradient of them is a summand on each rank
      * @return the array
      */
     public NDArray enterGathered(NDArray array, boolean partial) {
-        Region above = partial ? Region.SHARDED : Region.WHOLE;
-        trace.boundary(array, above, Region.BATCH_CUT);
+        Region above = partial ? Region.WHOLE.with(Features.SHARD) : Region.WHOLE;
+        trace.boundary(array, above, start);
         guard(Region.WHOLE);
-        attach(array, managerOf(Region.WHOLE));
+        scopes.attach(array, Region.WHOLE);
         return array;
     }
 
     /**
-     * Notes from which region an array was computed, without a change of its own.
+     * Takes the rows that a layer has left on this rank of a sum over the ranks to where rows are
+     * cut.
      *
-     * @param array the array
-     * @param region the region that it is in
-     * @param below the region of what it was computed from
+     * @param array this rank's rows
+     * @return the array
      */
-    public void leave(NDArray array, Region region, Region below) {
-        trace.boundary(array, region, below);
+    public NDArray enterScattered(NDArray array) {
+        return enter(array, start, Region.WHOLE.with(Features.PARTIAL));
     }
 
     /**
-     * Takes an array into the region of slices.
+     * Notes from how the features of something else an array was computed.
+     *
+     * @param array the array
+     * @param features how its features lie
+     * @param below how those lie that it was computed from
+     */
+    public void leave(NDArray array, Features features, Features below) {
+        Region region = new Region(rowsOf(array), features);
+        trace.boundary(array, region, region.with(below));
+    }
+
+    /**
+     * Notes that the rows of all ranks of an output were put together for the loss.
+     *
+     * @param array the rows
+     * @param region the region of this rank's rows
+     * @param layout how the features are cut, or {@code null}
+     * @param name what it is, for errors
+     */
+    public void gathered(NDArray array, Region region, ShardedLayout layout, String name) {
+        trace.boundary(array, region.with(Rows.WHOLE), region);
+        if (layout != null) {
+            trace.slice(array, layout.head(), name);
+            scopes.note(array, new Place(region.with(Rows.WHOLE), layout));
+        }
+    }
+
+    /**
+     * Takes an array into a region of slices.
      *
      * @param array this rank's slice of the last axis, or the features of a head
      * @param layout how the whole is cut
-     * @param below the region of what it was computed from
+     * @param below how the features lie that it was computed from
      * @param layer the layer, for errors
      * @return the array
      */
-    public NDArray enterSlice(NDArray array, ShardedLayout layout, Region below, String layer) {
+    public NDArray enterSlice(NDArray array, ShardedLayout layout, Features below, String layer) {
         NDArray slice = watched ? Autograd.tracked(array) : array;
-        trace.boundary(slice, Region.SHARDED, below);
+        Region region = new Region(rowsOf(array), Features.SHARD);
+        Place place = new Place(region, layout);
+        trace.boundary(slice, region, region.with(below));
         trace.slice(slice, layout.head(), "The output of " + layer);
         if (layout.head() != null) {
             trace.addHead(layout.head());
+        } else {
+            scopes.attachSlice(slice, place);
         }
-        if (manager != null && layout.head() == null) {
-            NDManager scope = manager.newSubManager();
-            places.put(scope, new Place(Region.SHARDED, layout));
-            attach(slice, scope);
-        }
-        layouts.put(slice, layout);
-        cutLayers.add(
+        scopes.note(slice, place);
+        errors.addLayer(
                 layer + " (here " + slice.getShape() + " of " + layout.cut().getLength() + ")");
         return slice;
     }
 
+    /** Where rows and features lie over the same ranks, none computes what another does. */
     private void guard(Region region) {
         if (guarded) {
-            RandomDraws.setRefused(region != Region.BATCH_CUT);
+            RandomDraws.setRefused(!overlaid || !region.isRowsCut());
         }
-    }
-
-    private NDManager managerOf(Region region) {
-        if (manager == null) {
-            return null;
-        }
-        return managers.computeIfAbsent(
-                region,
-                key -> {
-                    NDManager scope = manager.newSubManager();
-                    places.put(scope, new Place(key, null));
-                    return scope;
-                });
-    }
-
-    private static void attach(NDArray array, NDManager to) {
-        if (to != null) {
-            array.attach(to);
-        }
-    }
-
-    /** Only DJL and libtorch do not know of ranks; what a block or a loss throws is its own. */
-    private static boolean isAboutShapes(RuntimeException e) {
-        StackTraceElement[] trace = e.getStackTrace();
-        return trace.length > 0
-                && trace[0].getClassName().startsWith("ai.djl.")
-                && SHAPES.matcher(String.valueOf(e.getMessage())).find();
     }
 
     /**
@@ -342,37 +324,8 @@ public final class ForwardPass {
      * @return an exception with the cause and the remedy, or the same if it is not about slices
      */
     public RuntimeException explain(RuntimeException e) {
-        if (String.valueOf(e.getMessage()).contains("has been released already")) {
-            return new IllegalArgumentException(
-                    "A block or a loss uses an array that is closed. A parallel trainer replaces"
-                            + " the model's arrays of parameters that are cut: ask the parameter"
-                            + " store, parameterStore.getValue(parameter, device, training). A"
-                            + " penalty on weights is the optimizer's: optWeightDecays(...)",
-                    e);
-        }
-        boolean gathered = cut && managers.containsKey(Region.WHOLE);
-        if (!isAboutShapes(e) || cutLayers.isEmpty() && !gathered) {
-            return e;
-        }
-        StringBuilder text = new StringBuilder(String.valueOf(e.getMessage()));
-        if (!cutLayers.isEmpty()) {
-            text.append(
-                    ". The outputs of these layers are cut over the ranks, and each rank has a");
-            text.append(" slice of the last axis: ").append(String.join(", ", cutLayers));
-            text.append(
-                    ". A block or a loss that needs the whole of it, or a number of heads that");
-            text.append(" the ranks do not divide, cannot take a slice: build the layer with");
-            text.append(" optGatherOutput(true), or let elementwise operations and a");
-            text.append(" RowParallelLinear follow");
-        }
-        if (gathered) {
-            text.append(". This rank has ").append(rows).append(" of the ").append(globalRows);
-            text.append(" rows of the batch before a layer with optBatchShardedInput(true), and");
-            text.append(
-                    " all of them after it: what branches off before it can be joined after it");
-            text.append(" only behind a RowParallelLinear with optBatchShardedOutput(true)");
-        }
-        return new IllegalArgumentException(text.toString(), e);
+        boolean gathered = start.isRowsCut() && scopes.has(Region.WHOLE);
+        return errors.explain(e, gathered ? new long[] {rows, globalRows} : null);
     }
 
     /**
@@ -383,12 +336,8 @@ public final class ForwardPass {
      * @return the layout, or {@code null} if the array is not known to be a slice
      */
     public ShardedLayout layoutOf(NDArray array) {
-        ShardedLayout layout = layouts.get(array);
-        if (layout != null) {
-            return layout;
-        }
-        Place place = placeOf(array);
-        return place == null ? null : place.layout;
+        Place place = scopes.placeOf(array);
+        return place == null ? null : place.layout();
     }
 
     /**
@@ -398,6 +347,6 @@ public final class ForwardPass {
      * @param layout how the whole is cut
      */
     public void setLayout(NDArray array, ShardedLayout layout) {
-        layouts.put(array, layout);
+        scopes.note(array, new Place(new Region(rowsOf(array), Features.SHARD), layout));
     }
 }

@@ -10,10 +10,10 @@ import io.djltp.torch.TensorView;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
-import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.IdentityHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -28,7 +28,8 @@ public final class PassTrace {
     private final Map<Long, Slice> slices = new HashMap<>();
     private final Map<NDArray, Parameter> leaves = new IdentityHashMap<>();
     private final List<DeferredHead> heads = new ArrayList<>();
-    private final List<NDArray> taken = new ArrayList<>();
+    private final Map<NDArray, Region> taken = new IdentityHashMap<>();
+    private Region lossRegion = Region.WHOLE;
     private long structure = 17;
     private long last; // the number of the last node that was noted
 
@@ -52,7 +53,8 @@ public final class PassTrace {
     PassTrace() {}
 
     /**
-     * Notes that an array was computed from another region.
+     * Notes that an array was computed from another region. Where an operation in place has taken
+     * it through several, they have one node.
      *
      * @param array the array
      * @param above the region that it is in
@@ -61,9 +63,11 @@ public final class PassTrace {
     void boundary(NDArray array, Region above, Region below) {
         long node = node(array);
         if (node != 0) {
-            boundaries.put(node, new Boundary(above, below));
+            Boundary before = boundaries.get(node);
+            boolean inPlace = before != null && before.above().equals(below);
+            boundaries.put(node, new Boundary(above, inPlace ? before.below() : below));
         }
-        structure = 31 * structure + above.ordinal() * 3L + below.ordinal() + 1;
+        structure = 31 * structure + above.index() * 6L + below.index() + 1;
     }
 
     /**
@@ -102,7 +106,7 @@ public final class PassTrace {
 
     /** Returns the regions that an array was computed in, as far as the graph knows. */
     Set<Region> regionsOf(NDArray array) {
-        Set<Region> regions = EnumSet.noneOf(Region.class);
+        Set<Region> regions = new LinkedHashSet<>();
         if (boundaries.isEmpty() || !TensorView.of(array).requiresGradient()) {
             return regions;
         }
@@ -121,13 +125,37 @@ public final class PassTrace {
         return regions;
     }
 
+    /** Forgets the nodes of a graph that is freed: their addresses will be those of others. */
+    public void forgetNodes() {
+        boundaries.clear();
+        slices.clear();
+    }
+
+    /**
+     * Begins a loss.
+     *
+     * @param rows how the rows lie that it is computed of
+     */
+    public void beginLoss(Region.Rows rows) {
+        lossRegion = Region.WHOLE.with(rows);
+    }
+
+    /**
+     * Returns the region that the loss is computed in.
+     *
+     * @return the region
+     */
+    public Region getLossRegion() {
+        return lossRegion;
+    }
+
     /**
      * Notes that a loss has taken the slices of all ranks.
      *
      * @param node the node of the graph that stands for it
      */
     public void takeSlices(long node) {
-        boundaries.put(node, new Boundary(Region.WHOLE, Region.SHARDED));
+        boundaries.put(node, new Boundary(lossRegion, lossRegion.with(Region.Features.SHARD)));
     }
 
     /**
@@ -136,15 +164,15 @@ public final class PassTrace {
      * @param slice the slice
      */
     public void takeValues(NDArray slice) {
-        taken.add(slice);
+        taken.put(slice, lossRegion.with(Region.Features.SHARD));
     }
 
     /**
      * Returns what losses have taken without being a part of the graph.
      *
-     * @return the slices
+     * @return the slices, and the region of each
      */
-    public List<NDArray> getTaken() {
+    public Map<NDArray, Region> getTaken() {
         return taken;
     }
 

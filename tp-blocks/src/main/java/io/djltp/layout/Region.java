@@ -1,14 +1,78 @@
 package io.djltp.layout;
 
-/** How an activation lies over the ranks. */
-public enum Region {
+/**
+ * How an activation lies over the ranks, on each axis of their mesh.
+ *
+ * @param rows how its rows, those of the batch, lie over the axis data
+ * @param features how its features lie over the axis tensor
+ */
+public record Region(Rows rows, Features features) {
 
     /** All ranks have the same: the whole. */
-    WHOLE,
+    public static final Region WHOLE = new Region(Rows.WHOLE, Features.REPLICATED);
 
-    /** Each rank has its rows: its part of the batch. */
-    BATCH_CUT,
+    /** How the rows of the batch lie over the axis data. */
+    public enum Rows {
+        /** All ranks have all rows. */
+        WHOLE,
+        /** Each rank has its part of the batch. */
+        CUT
+    }
 
-    /** Each rank has its slice of the features, or what was computed of it. */
-    SHARDED
+    /** How the features lie over the axis tensor. */
+    public enum Features {
+        /** All ranks have the same, and compute the same with it. */
+        REPLICATED,
+        /** Each rank has its slice, or what was computed of it. */
+        SHARD,
+        /** Each rank has a summand of all of them. */
+        PARTIAL
+    }
+
+    /**
+     * Returns whether each rank has its rows only.
+     *
+     * @return whether the rows are cut
+     */
+    public boolean isRowsCut() {
+        return rows == Rows.CUT;
+    }
+
+    /**
+     * Returns whether each rank has its slice of the features.
+     *
+     * @return whether the features are cut
+     */
+    public boolean isShard() {
+        return features == Features.SHARD;
+    }
+
+    /**
+     * Returns the region of the same rows with other features.
+     *
+     * @param other how the features lie
+     * @return the region
+     */
+    public Region with(Features other) {
+        return new Region(rows, other);
+    }
+
+    /**
+     * Returns the region of the same features with other rows.
+     *
+     * @param other how the rows lie
+     * @return the region
+     */
+    public Region with(Rows other) {
+        return new Region(other, features);
+    }
+
+    /**
+     * Returns a number of the region.
+     *
+     * @return the number, another for each region
+     */
+    public int index() {
+        return rows.ordinal() * Features.values().length + features.ordinal();
+    }
 }

@@ -5,7 +5,7 @@ import ai.djl.nn.Parameter;
 
 import io.djltp.cut.Cut;
 import io.djltp.layout.ForwardPass;
-import io.djltp.layout.Region;
+import io.djltp.layout.Region.Features;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.rank.ParallelContext;
 import io.djltp.region.RegionMappings;
@@ -62,12 +62,13 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
             y = linear(enterRegion(context, input, gathered), weight, bias).singletonOrThrow();
         }
         // a product that overlaps is known to autograd by the whole input that it is made of
-        Region below = overlaps ? Region.WHOLE : Region.SHARDED;
+        Features below = overlaps ? Features.REPLICATED : Features.SHARD;
         long units = weight().getShape().get(0);
         ForwardPass pass = context.getPass();
         if (gatherOutput) {
-            pass.leave(y, Region.SHARDED, below);
-            return pass.enter(mappings.gatherFromRegion(y, units), Region.WHOLE, Region.SHARDED);
+            pass.leave(y, Features.SHARD, below);
+            NDArray whole = mappings.gatherFromRegion(y, units);
+            return pass.enter(whole, Features.REPLICATED, Features.SHARD);
         }
         return pass.enterSlice(y, new ShardedLayout(outputCut(context)), below, describe());
     }
@@ -78,7 +79,7 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
             return input;
         }
         NDArray x = context.getMappings(this).copyToRegion(input, true);
-        context.getPass().leave(x, Region.SHARDED, Region.WHOLE);
+        context.getPass().leave(x, Features.SHARD, Features.REPLICATED);
         return x;
     }
 

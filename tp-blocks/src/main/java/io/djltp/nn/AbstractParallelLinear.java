@@ -247,7 +247,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
                             + ", a fused head whose logits are never computed: build that"
                             + " one with optFusedLoss(false)");
         }
-        if (region == Region.SHARDED && !takesSlice()) {
+        if (region.isShard() && !takesSlice()) {
             throw new IllegalArgumentException(
                     getClass().getSimpleName()
                             + " with a weight of "
@@ -257,8 +257,8 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
                             + ": build the layer before it with optGatherOutput(true), or let a"
                             + " RowParallelLinear take the slice");
         }
-        if (region != Region.BATCH_CUT) {
-            return false; // another layer has gathered the batch, or it was never cut
+        if (!region.isRowsCut() || !pass.isOverlaid()) {
+            return false; // another layer has gathered the batch, or it may stay cut
         }
         if (!batchShardedInput) {
             throw new IllegalStateException(

@@ -13,7 +13,7 @@ import io.djltp.cut.ShardRange;
 import io.djltp.head.FusedCrossEntropy;
 import io.djltp.head.HeadOptions;
 import io.djltp.head.Margin;
-import io.djltp.layout.Region;
+import io.djltp.layout.Region.Features;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.loss.FusedHead;
 import io.djltp.parameters.RankParameterStore;
@@ -136,7 +136,7 @@ public class ClassificationHead extends AbstractColumnLinear {
         head.setValues(weight, bias);
         ShardedLayout layout = new ShardedLayout(outputCut(context), head);
         // the gradient of a gathered input is reduced where it is scattered
-        Region below = gathered ? Region.SHARDED : Region.WHOLE;
+        Features below = gathered ? Features.SHARD : Features.REPLICATED;
         return context.getPass().enterSlice(x, layout, below, describe());
     }
 

@@ -4,8 +4,6 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 
 import io.djltp.head.Margin;
-import io.djltp.layout.ParallelMode;
-import io.djltp.layout.Region;
 import io.djltp.rank.DataRows;
 import io.djltp.rank.ParallelContext;
 import io.djltp.region.RegionMappings;
@@ -29,13 +27,13 @@ final class HeadFeatures {
      * @return the features of the whole batch, or in MIXED mode the input
      */
     static NDArray ofAllRows(ParallelContext context, NDArray input, String head) {
-        if (context.getMode() == ParallelMode.MIXED
+        if (context.getMesh().isOverlaid()
                 || context.getDataGroup().getSize() == 1
-                || context.regionOf(input) != Region.BATCH_CUT) {
+                || !context.regionOf(input).isRowsCut()) {
             return input;
         }
         NDArray rows = DataRows.gather(context, input, "The input of " + head);
-        return context.getPass().enter(rows, Region.WHOLE, Region.BATCH_CUT);
+        return context.getPass().enterGathered(rows, false);
     }
 
     /**

@@ -108,9 +108,12 @@ public final class ParallelDropout extends AbstractBlock {
             return new NDList(input);
         }
         long key = streamOf(context).nextKey();
-        DropoutMask.Part part = partOf(context, input, layout);
-        if (part == null) {
-            key = DropoutMask.key(key, context.getRank()); // another mask on each rank
+        Region region = context.regionOf(input);
+        DropoutMask.Part part = partOf(context, region, input, layout);
+        if (part == null) { // another mask on each rank, but where several compute alike
+            boolean alike = region.features() == Region.Features.REPLICATED;
+            Communicator group = alike ? context.getDataGroup() : context.getWorld();
+            key = DropoutMask.key(key, group.getRank());
             part = DropoutMask.Part.from(0);
         }
         try (NDArray mask = DropoutMask.of(input, key, rate, part)) {
@@ -124,31 +127,36 @@ public final class ParallelDropout extends AbstractBlock {
 
     /** Returns which elements of the whole array a rank's are, or {@code null} if it is unknown. */
     private static DropoutMask.Part partOf(
-            ParallelContext context, NDArray input, ShardedLayout layout) {
-        Region region = context.regionOf(input);
-        if (region == Region.WHOLE) {
-            return DropoutMask.Part.from(0);
+            ParallelContext context, Region region, NDArray input, ShardedLayout layout) {
+        ShardRange rows = rows(context, region);
+        boolean known = !region.isRowsCut() || rows.length() > 0;
+        if (!known || input.size() % rows.length() != 0) {
+            return null; // axis 0 is not the batch
         }
-        if (region == Region.BATCH_CUT) {
-            Communicator group = context.getDataGroup();
-            ShardRange rows =
-                    Cut.balanced(context.getPass().getGlobalRows(), group.getSize())
-                            .getRange(group.getRank());
-            boolean whole = rows.length() > 0 && input.size() % rows.length() == 0;
-            return whole
-                    ? DropoutMask.Part.from(rows.start() * (input.size() / rows.length()))
-                    : null;
+        long rowSize = input.size() / rows.length(); // on this rank
+        if (!region.isShard()) {
+            return DropoutMask.Part.from(rows.start() * rowSize);
         }
         if (layout == null) {
             return null;
         }
-        Communicator group = context.getTensorGroup();
-        ShardRange columns = layout.cut().getRange(group.getRank());
+        ShardRange columns = layout.cut().getRange(context.getTensorGroup().getRank());
         Shape shape = input.getShape();
-        boolean last = shape.get(shape.dimension() - 1) == columns.length(); // not cut to heads
-        return last
-                ? new DropoutMask.Part(columns.start(), columns.length(), layout.cut().getLength())
-                : null;
+        if (shape.get(shape.dimension() - 1) != columns.length()) {
+            return null; // cut to heads
+        }
+        long whole = layout.cut().getLength();
+        long before = columns.length() == 0 ? 0 : rowSize / columns.length() * rows.start();
+        return new DropoutMask.Part(before * whole + columns.start(), columns.length(), whole);
+    }
+
+    /** Returns the rows of the batch that a rank has; of those that are not cut, one of all. */
+    private static ShardRange rows(ParallelContext context, Region region) {
+        Communicator group = context.getDataGroup();
+        return region.isRowsCut()
+                ? Cut.balanced(context.getPass().getGlobalRows(), group.getSize())
+                        .getRange(group.getRank())
+                : new ShardRange(0, 1);
     }
 
     private Stream streamOf(ParallelContext context) {

@@ -7,8 +7,7 @@ import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
 import io.djltp.layout.ForwardPass;
-import io.djltp.layout.ParallelMode;
-import io.djltp.layout.Region;
+import io.djltp.layout.Region.Features;
 import io.djltp.rank.ParallelContext;
 import io.djltp.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
@@ -105,16 +104,16 @@ public class RowParallelLinear extends AbstractParallelLinear {
         NDArray x = input;
         if (!inputIsParallel) {
             x = mappings.scatterToRegion(input);
-            pass.leave(x, Region.SHARDED, Region.WHOLE);
+            pass.leave(x, Features.SHARD, Features.REPLICATED);
         }
         NDArray y = linear(x, weight).singletonOrThrow(); // [.., in/p] @ [in/p, units]
-        pass.leave(y, Region.SHARDED, Region.SHARDED); // here the slice is taken
-        if (batchShardedOutput && context.getMode() == ParallelMode.MIXED) {
+        pass.leave(y, Features.PARTIAL, Features.SHARD); // here the slice is taken
+        if (batchShardedOutput && pass.isOverlaid()) {
             y = mappings.reduceScatterToSequenceRegion(y);
-            pass.enter(y, Region.BATCH_CUT, Region.SHARDED);
+            pass.enterScattered(y);
         } else {
             y = mappings.reduceFromRegion(y, true);
-            pass.enter(y, Region.WHOLE, Region.SHARDED);
+            pass.enter(y, Features.REPLICATED, Features.PARTIAL);
         }
         return bias == null ? y : y.addi(bias);
     }

@@ -9,6 +9,7 @@ import ai.djl.nn.Parameter;
 
 import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
+import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.torch.Checksum;
@@ -19,15 +20,16 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * Compares the replicas of the parameters that are not cut: every rank computes a checksum of each,
- * and all ranks see all of them. Replicas are updated by each rank on its own, so that an operation
- * that is not deterministic, a lost update or a broken memory goes unseen otherwise. So does a
- * process that iterates other batches than the others.
+ * Compares the replicas of the parameters, and on a mesh those of the shards: every rank computes a
+ * checksum of each, and all ranks see all of them. Replicas are updated by each rank on its own, so
+ * that an operation that is not deterministic, a lost update or a broken memory goes unseen
+ * otherwise. So does a process that iterates other batches than the others.
  */
 public final class DriftCheck {
 
     private final RankPool ranks;
     private final ParallelParameters parameters;
+    private final DeviceMesh mesh;
     private long checked;
 
     /**
@@ -39,6 +41,7 @@ public final class DriftCheck {
     public DriftCheck(RankPool ranks, ParallelParameters parameters) {
         this.ranks = ranks;
         this.parameters = parameters;
+        mesh = ranks.getContext(0).getMesh();
     }
 
     /**
@@ -57,54 +60,77 @@ public final class DriftCheck {
      * @param step the number of steps done, for the error
      */
     public void run(long step) {
-        checked = step;
-        List<Parameter> replicated = replicated();
-        if (ranks.getWorldSize() > 1 && !replicated.isEmpty()) {
-            ranks.run(
-                    context -> {
-                        compare(context, replicated, step);
-                        return null;
-                    });
-        }
+        check(step, gather());
     }
 
     /**
-     * Compares what other processes have told. If they have drifted apart, the job ends.
+     * Returns the checksums of all ranks, in their order, to be compared later. All processes call
+     * it.
+     *
+     * @return the checksums
+     */
+    public long[] gather() {
+        List<Parameter> compared = compared();
+        if (ranks.getWorldSize() == 1 || compared.isEmpty()) {
+            return new long[0];
+        }
+        return ranks.run(
+                        context -> {
+                            long[] own = new long[compared.size()];
+                            Arrays.setAll(own, i -> checksum(context, compared.get(i)));
+                            NDManager manager = parameters.getStore(context).getManager();
+                            return gather(context, manager, own, "the comparison of replicas");
+                        })
+                .get(0);
+    }
+
+    /**
+     * Compares checksums. If the replicas have drifted apart, the job ends.
      *
      * @param step the number of steps done, for the error
      * @param all the checksums of all ranks
      */
     public void check(long step, long... all) {
         checked = step;
-        List<Parameter> replicated = replicated();
+        List<Parameter> compared = compared();
         ranks.run(
                 context -> {
-                    compare(all, replicated, step);
+                    compare(all, compared, step);
                     return null;
                 });
     }
 
     /** Returns the checksums of the replicas of this process's ranks, from any thread. */
     long[] localChecksums() {
-        List<Parameter> replicated = replicated();
-        long[] sums = new long[replicated.size() * ranks.size()];
+        List<Parameter> compared = compared();
+        long[] sums = new long[compared.size() * ranks.size()];
         for (int rank = 0; rank < ranks.size(); rank++) {
-            for (int i = 0; i < replicated.size(); i++) {
-                sums[rank * replicated.size() + i] =
-                        checksum(ranks.getContext(rank), replicated.get(i));
+            for (int i = 0; i < compared.size(); i++) {
+                sums[rank * compared.size() + i] =
+                        checksum(ranks.getContext(rank), compared.get(i));
             }
         }
         return sums;
     }
 
-    private List<Parameter> replicated() {
-        List<Parameter> replicated = new ArrayList<>();
+    private List<Parameter> compared() {
+        List<Parameter> compared = new ArrayList<>();
         for (Parameter parameter : parameters.getTrained()) {
-            if (parameters.getStrategy(parameter) == null) {
-                replicated.add(parameter);
+            if (parameters.getStrategy(parameter) == null || isReplica(ranks.getWorldSize() - 1)) {
+                compared.add(parameter);
             }
         }
-        return replicated;
+        return compared;
+    }
+
+    /** Returns whether the shards of a rank are replicas of those of another. */
+    private boolean isReplica(int rank) {
+        return mesh.getFirstReplica(rank) != rank;
+    }
+
+    /** Returns the rank that must have the same values. */
+    private int reference(int rank, Parameter parameter) {
+        return parameters.getStrategy(parameter) == null ? 0 : mesh.getFirstReplica(rank);
     }
 
     /**
@@ -145,30 +171,29 @@ public final class DriftCheck {
         }
     }
 
-    private void compare(ParallelContext context, List<Parameter> replicated, long step) {
-        long[] own = new long[replicated.size()];
-        Arrays.setAll(own, i -> checksum(context, replicated.get(i)));
-        NDManager manager = parameters.getStore(context).getManager();
-        compare(gather(context, manager, own, "the comparison of replicas"), replicated, step);
-    }
-
-    private void compare(long[] all, List<Parameter> replicated, long step) {
+    private void compare(long[] all, List<Parameter> compared, long step) {
         for (int i = 0; i < all.length; i++) {
-            if (all[i] != all[i % replicated.size()]) {
-                Parameter parameter = replicated.get(i % replicated.size());
+            int rank = i / compared.size();
+            Parameter parameter = compared.get(i % compared.size());
+            int reference = reference(rank, parameter);
+            if (all[i] != all[reference * compared.size() + i % compared.size()]) {
                 throw new CollectiveException(
                         "after step "
                                 + step
                                 + " rank "
-                                + i / replicated.size()
+                                + rank
                                 + " has other values of "
                                 + parameters.nameOf(parameter)
                                 + " "
                                 + parameter.getShape()
-                                + " than rank 0: the replicas have drifted apart. Was a weight or a"
-                                + " gradient changed outside of trainer.step()? What the model shows"
-                                + " is that of rank 0. Do all processes iterate the same batches,"
-                                + " and change parameters alike?");
+                                + " than rank "
+                                + reference
+                                + ": the replicas have drifted apart. Was a weight or a gradient"
+                                + " changed outside of trainer.step()? What the model shows is that"
+                                + " of rank "
+                                + reference
+                                + ". Do all processes iterate the same batches, and change"
+                                + " parameters alike?");
             }
         }
     }

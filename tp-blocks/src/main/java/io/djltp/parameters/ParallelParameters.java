@@ -12,6 +12,7 @@ import ai.djl.nn.norm.BatchNorm;
 import ai.djl.training.initializer.Initializer;
 import ai.djl.util.Pair;
 
+import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
@@ -162,9 +163,11 @@ public final class ParallelParameters implements WeightSource {
         Set<Parameter> seen = Collections.newSetFromMap(new IdentityHashMap<>());
         for (Pair<String, Parameter> named : block.getParameters()) {
             Parameter parameter = named.getValue();
-            if (!sharded.containsKey(parameter) && seen.add(parameter)) {
+            boolean cut = sharded.containsKey(parameter);
+            if (seen.add(parameter) && !(cut && mesh().isOverlaid())) {
                 exchange.replicate(
                         named.getKey(),
+                        cut ? DeviceMesh.DATA : null, // along which ranks have the same shard
                         context -> getStore(context).getValue(parameter, null, true));
             }
         }
@@ -351,7 +354,10 @@ public final class ParallelParameters implements WeightSource {
     private void gatherLocal(Parameter parameter, NDArray whole) {
         ShardingStrategy strategy = sharded.get(parameter);
         for (int i = 0; i < stores.size(); i++) {
-            strategy.gather(getShard(parameter, i), whole, tensorRank(i), size());
+            int rank = contexts.get(i).getRank();
+            if (mesh().getFirstReplica(rank) == rank) {
+                strategy.gather(getShard(parameter, i), whole, tensorRank(i), size());
+            }
         }
     }
 
@@ -494,6 +500,10 @@ public final class ParallelParameters implements WeightSource {
             }
         }
         return selected;
+    }
+
+    private DeviceMesh mesh() {
+        return contexts.get(0).getMesh();
     }
 
     private int tensorRank(int rank) {

@@ -7,6 +7,8 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
 import io.djltp.job.Job;
+import io.djltp.rank.DeviceMesh;
+import io.djltp.rank.ParallelConfig;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.torch.Autograd;
 
@@ -14,8 +16,8 @@ import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.time.Duration;
 import java.util.List;
+import java.util.stream.IntStream;
 
 /** The shards and the checksums of other processes, for the one that saves the model. */
 @SuppressWarnings("try") // a scope is used by being open
@@ -30,23 +32,24 @@ public final class RemoteShards implements AutoCloseable {
     private final ParallelParameters parameters;
     private final List<Parameter> cut;
     private final DriftCheck driftCheck;
+    private final DeviceMesh mesh;
     private final ShardService service;
 
     /**
      * Creates the source, which is reached when it is asked.
      *
-     * @param job the job
-     * @param timeout the timeout
+     * @param config the ranks, with their job
      * @param parameters what the ranks hold
      * @param driftCheck the drift check
      */
     public RemoteShards(
-            Job job, Duration timeout, ParallelParameters parameters, DriftCheck driftCheck) {
-        this.job = job;
+            ParallelConfig config, ParallelParameters parameters, DriftCheck driftCheck) {
+        job = config.getJob();
+        mesh = config.getMesh();
         this.parameters = parameters;
         this.driftCheck = driftCheck;
         cut = parameters.getCut();
-        service = new ShardService(job, timeout, this::answer);
+        service = new ShardService(job, config.getTimeout(), this::answer);
     }
 
     /**
@@ -85,23 +88,22 @@ public final class RemoteShards implements AutoCloseable {
      */
     void gather(Parameter parameter, NDArray whole) {
         ShardingStrategy strategy = parameters.getStrategy(parameter);
-        for (int i = 0; i < job.getLocalRanks(); i++) {
-            int rank = job.getFirstRank() + i;
-            strategy.gather(parameters.getShard(parameter, i), whole, rank, job.getRanks());
+        for (int i : firstReplicas(job.getProcess())) {
+            int tensorRank = tensorRank(job.getProcess(), i);
+            strategy.gather(parameters.getShard(parameter, i), whole, tensorRank, tensorRanks());
         }
         service.ask(
                 cut.indexOf(parameter),
                 (process, in) -> {
-                    for (int i = 0; i < job.getLocalRanks(); i++) {
-                        int rank = process * job.getLocalRanks() + i;
-                        receive(in, strategy, whole, rank);
+                    for (int i : firstReplicas(process)) {
+                        receive(in, strategy, whole, tensorRank(process, i));
                     }
                 });
     }
 
     private void receive(DataInputStream in, ShardingStrategy strategy, NDArray whole, int rank)
             throws IOException {
-        Shape shape = strategy.shardShape(whole.getShape(), rank, job.getRanks());
+        Shape shape = strategy.shardShape(whole.getShape(), rank, tensorRanks());
         try (NDManager scope = whole.getManager().newSubManager();
                 Autograd.GradMode mode = Autograd.gradMode(false)) {
             NDArray shard = scope.create(shape, whole.getDataType());
@@ -122,8 +124,24 @@ public final class RemoteShards implements AutoCloseable {
                     shard.set(new NDIndex().addSliceDim(row, end), rows);
                 }
             }
-            strategy.gather(shard, whole, rank, job.getRanks());
+            strategy.gather(shard, whole, rank, tensorRanks());
         }
+    }
+
+    /** Returns which ranks of a process send their shards: of replicas it is the first. */
+    private int[] firstReplicas(int process) {
+        int first = process * job.getLocalRanks();
+        return IntStream.range(0, job.getLocalRanks())
+                .filter(i -> mesh.getFirstReplica(first + i) == first + i)
+                .toArray();
+    }
+
+    private int tensorRank(int process, int localRank) {
+        return mesh.getCoordinate(process * job.getLocalRanks() + localRank, DeviceMesh.TENSOR);
+    }
+
+    private int tensorRanks() {
+        return mesh.getSize(DeviceMesh.TENSOR);
     }
 
     private void answer(int question, DataOutputStream out) throws IOException {
@@ -133,7 +151,7 @@ public final class RemoteShards implements AutoCloseable {
             }
             return;
         }
-        for (int i = 0; i < job.getLocalRanks(); i++) {
+        for (int i : firstReplicas(job.getProcess())) {
             NDArray shard = parameters.getShard(cut.get(question), i);
             try (Autograd.GradMode mode = Autograd.gradMode(false)) {
                 long step = rows(shard);

@@ -5,7 +5,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.Work;
-import io.djltp.layout.ParallelMode;
+import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.torch.Autograd;
@@ -45,7 +45,7 @@ public final class RunningBuffers {
     public RunningBuffers(RankPool ranks, ParallelParameters parameters) {
         this.ranks = ranks;
         this.parameters = parameters;
-        cut = ranks.getWorldSize() > 1 && ranks.getContext(0).getMode() != ParallelMode.TENSOR;
+        cut = ranks.getContext(0).getMesh().isCut(DeviceMesh.DATA);
     }
 
     /** Notes that a forward pass has been made in which they may have changed. */

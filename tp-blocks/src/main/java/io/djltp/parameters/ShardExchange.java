@@ -75,21 +75,24 @@ final class ShardExchange {
     }
 
     /**
-     * Gives a replicated parameter the values of rank 0 on all ranks.
+     * Gives a parameter the values of the first rank that has the same part of it on all ranks.
      *
      * @param name the parameter, for errors
+     * @param axis the axis along which ranks have the same, or {@code null} if all have
      * @param replicas returns a local rank's replica
      */
-    void replicate(String name, Function<ParallelContext, NDArray> replicas) {
+    void replicate(String name, String axis, Function<ParallelContext, NDArray> replicas) {
         ranks.run(
                 context -> {
                     NDArray replica = replicas.apply(context);
                     DataType type = replica.getDataType();
                     if (replica.size() > 0 && type.isFloating()) {
-                        context.getWorld().setIssuer("the initialization of " + name);
+                        Communicator group =
+                                axis == null ? context.getWorld() : context.getGroup(axis);
+                        group.setIssuer("the initialization of " + name);
                         try (Autograd.GradMode mode = Autograd.gradMode(false);
                                 NDArray values = Autograd.detach(replica, replica.getManager())) {
-                            context.getWorld().broadcast(TensorView.of(values), 0).await();
+                            group.broadcast(TensorView.of(values), 0).await();
                         }
                     }
                     return null;

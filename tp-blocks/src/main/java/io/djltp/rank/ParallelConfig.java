@@ -2,14 +2,8 @@ package io.djltp.rank;
 
 import ai.djl.Device;
 
-import io.djltp.collective.local.LocalCommunicator;
-import io.djltp.job.Job;
-import io.djltp.launch.Backend;
 import io.djltp.layout.ParallelMode;
 
-import java.time.Duration;
-import java.util.ArrayList;
-import java.util.Collections;
 import java.util.List;
 
 /**
@@ -18,51 +12,34 @@ import java.util.List;
  * <pre>{@code
  * ParallelConfig config =
  *         ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(4).build();
+ * ParallelConfig mesh =
+ *         ParallelConfig.builder().setMesh(DeviceMesh.of("data", 2, "tensor", 2)).build();
  * }</pre>
  */
-public final class ParallelConfig {
+public final class ParallelConfig extends RankSettings {
+
+    /** The axes that a mesh may have. */
+    static final List<String> AXES = List.of(DeviceMesh.DATA, DeviceMesh.TENSOR);
 
     private static final int DOUBLING = -1; // drift checks at steps 1, 2, 4, 8, ...
 
-    private final ParallelMode mode;
-    private final int ranks;
-    private final List<Device> devices;
-    private final boolean devicesGiven;
-    private final int threadsPerRank;
-    private final Duration timeout;
-    private final Job job;
-    private final Backend backend;
+    private final ParallelMode mode; // null: a mesh was given
+    private final DeviceMesh mesh;
     private final int driftCheckSteps;
     private final boolean randomCheck;
 
-    private ParallelConfig(Builder builder) {
+    private ParallelConfig(Builder builder, DeviceMesh mesh) {
+        super(builder, mesh.getRanks());
         mode = builder.mode;
-        ranks = builder.ranks;
-        job = builder.job;
-        devices =
-                builder.devices == null
-                        ? Collections.nCopies(builder.localRanks(), Device.cpu())
-                        : List.copyOf(builder.devices);
-        devicesGiven = builder.devices != null;
-        threadsPerRank =
-                builder.threadsPerRank > 0
-                        ? builder.threadsPerRank
-                        : Processors.perRank(job, builder.localRanks());
-        timeout = builder.timeout;
-        backend = builder.backend;
+        this.mesh = mesh;
         driftCheckSteps = builder.driftCheckSteps;
         randomCheck = builder.randomCheck;
     }
 
     private ParallelConfig(ParallelConfig other, List<Device> devices) {
-        this.devices = devices;
-        devicesGiven = true;
+        super(other, devices);
         mode = other.mode;
-        ranks = other.ranks;
-        job = other.job;
-        threadsPerRank = other.threadsPerRank;
-        timeout = other.timeout;
-        backend = other.backend;
+        mesh = other.mesh;
         driftCheckSteps = other.driftCheckSteps;
         randomCheck = other.randomCheck;
     }
@@ -78,20 +55,38 @@ public final class ParallelConfig {
      * @throws IllegalArgumentException if there are fewer GPUs than ranks that need one
      */
     public ParallelConfig onDevices(Device... training) {
-        if (devicesGiven) {
-            RankDevices.logDifference(devices, training);
+        if (hasDevices()) {
+            RankDevices.logDifference(getDevices(), training);
             return this;
         }
-        return new ParallelConfig(this, RankDevices.choose(training, job, getLocalRanks()));
+        return new ParallelConfig(this, RankDevices.choose(training, getJob(), getLocalRanks()));
     }
 
     /**
-     * Returns how the ranks share the work.
+     * Returns how the ranks are arranged.
      *
-     * @return the mode
+     * @return the mesh that was set, or that of the mode
+     */
+    public DeviceMesh getMesh() {
+        return mesh;
+    }
+
+    /**
+     * Returns the mode that was set.
+     *
+     * @return the mode, or {@code null} if a mesh was set
      */
     public ParallelMode getMode() {
         return mode;
+    }
+
+    /**
+     * Returns how the ranks share the work, for messages.
+     *
+     * @return the mode, or the mesh
+     */
+    public String describe() {
+        return mode == null ? "the mesh " + mesh : mode + " mode";
     }
 
     /**
@@ -100,34 +95,7 @@ public final class ParallelConfig {
      * @return the number of ranks
      */
     public int getRanks() {
-        return ranks;
-    }
-
-    /**
-     * Returns the number of ranks of this process.
-     *
-     * @return the number of ranks
-     */
-    public int getLocalRanks() {
-        return devices.size();
-    }
-
-    /**
-     * Returns the job that this process is part of.
-     *
-     * @return the job, or {@code null} if all ranks are in this process
-     */
-    public Job getJob() {
-        return job;
-    }
-
-    /**
-     * Returns what carries out the collective operations.
-     *
-     * @return the backend; {@link Backend#AUTO} to choose what fits the devices and the job
-     */
-    public Backend getBackend() {
-        return backend;
+        return mesh.getRanks();
     }
 
     /**
@@ -161,34 +129,6 @@ public final class ParallelConfig {
     }
 
     /**
-     * Returns the device of each rank of this process.
-     *
-     * @return the devices, in the order of the ranks; the CPU for all where none were given, which
-     *     a trainer may change, see {@link #onDevices}
-     */
-    public List<Device> getDevices() {
-        return devices;
-    }
-
-    /**
-     * Returns how many threads an operation of one rank may use.
-     *
-     * @return the number of threads
-     */
-    public int getThreadsPerRank() {
-        return threadsPerRank;
-    }
-
-    /**
-     * Returns how long a rank waits for the others in a collective operation.
-     *
-     * @return the time-out
-     */
-    public Duration getTimeout() {
-        return timeout;
-    }
-
-    /**
      * Creates a builder to build a {@code ParallelConfig}.
      *
      * @return a new builder
@@ -198,26 +138,24 @@ public final class ParallelConfig {
     }
 
     /** The builder to construct a {@link ParallelConfig}. */
-    public static final class Builder {
+    public static final class Builder extends RankSettings.Builder<Builder> {
 
         private ParallelMode mode;
-        private int ranks;
-        private List<Device> devices;
-        private int threadsPerRank;
-        private Duration timeout = LocalCommunicator.DEFAULT_TIMEOUT;
-        private Job job;
-        private Backend backend = Backend.AUTO;
+        private DeviceMesh mesh;
+        private Integer ranks;
         private int driftCheckSteps = DOUBLING;
         private boolean randomCheck = true;
 
         private Builder() {}
 
-        private int localRanks() {
-            return job == null ? ranks : job.getLocalRanks();
+        /** {@inheritDoc} */
+        @Override
+        Builder self() {
+            return this;
         }
 
         /**
-         * Sets how the ranks share the work.
+         * Sets how the ranks share the work, by a mode. It needs {@link #setRanks}.
          *
          * @param mode the mode
          * @return this builder
@@ -228,84 +166,25 @@ public final class ParallelConfig {
         }
 
         /**
-         * Sets the number of ranks of all processes.
+         * Sets how the ranks share the work, by a mesh: the batch is cut over its axis data, and
+         * tensor-parallel layers are cut over its axis tensor. Takes the place of a mode.
+         *
+         * @param mesh the mesh
+         * @return this builder
+         */
+        public Builder setMesh(DeviceMesh mesh) {
+            this.mesh = mesh;
+            return this;
+        }
+
+        /**
+         * Sets the number of ranks of all processes. A mesh has its own.
          *
          * @param ranks the number of ranks, 1 or more
          * @return this builder
          */
         public Builder setRanks(int ranks) {
             this.ranks = ranks;
-            return this;
-        }
-
-        /**
-         * Sets the device of each rank of this process. Default: the GPUs of the training
-         * configuration, one for each rank, or the CPU for all if it has none.
-         *
-         * @param devices one device for each rank; several ranks may share a CPU, but not a GPU
-         * @return this builder
-         */
-        public Builder optDevices(List<Device> devices) {
-            this.devices = new ArrayList<>(devices);
-            return this;
-        }
-
-        /**
-         * Sets how many threads an operation of one rank may use. Default: the processors divided
-         * by the ranks of the machine, or by those of the process if its launcher has given it
-         * processors of its own.
-         *
-         * @param threadsPerRank the number of threads, 1 or more
-         * @return this builder
-         */
-        public Builder optThreadsPerRank(int threadsPerRank) {
-            if (threadsPerRank < 1) {
-                throw new IllegalArgumentException(
-                        "A rank needs 1 thread or more, not " + threadsPerRank);
-            }
-            this.threadsPerRank = threadsPerRank;
-            return this;
-        }
-
-        /**
-         * Sets how long a rank waits for the others in a collective operation before the job ends
-         * with an error. Default: five minutes.
-         *
-         * @param timeout the time-out, more than nothing
-         * @return this builder
-         */
-        public Builder optTimeout(Duration timeout) {
-            if (timeout.isNegative() || timeout.isZero()) {
-                throw new IllegalArgumentException(
-                        "The time-out must be positive, not "
-                                + timeout
-                                + ": it is how long a rank waits for the slowest");
-            }
-            this.timeout = timeout;
-            return this;
-        }
-
-        /**
-         * Sets the job that this process is part of. Default: none, all ranks are in this process.
-         *
-         * @param job the job, see {@link io.djltp.launch.Launcher}, or {@code null}; stays the
-         *     caller's to close, after the trainer
-         * @return this builder
-         */
-        public Builder optJob(Job job) {
-            this.job = job;
-            return this;
-        }
-
-        /**
-         * Sets what carries out the collective operations. Default: what fits the devices and the
-         * job.
-         *
-         * @param backend the backend
-         * @return this builder
-         */
-        public Builder optBackend(Backend backend) {
-            this.backend = backend;
             return this;
         }
 
@@ -330,8 +209,8 @@ public final class ParallelConfig {
 
         /**
          * Sets whether a network is refused that draws random numbers of libtorch, such as those of
-         * DJL's {@code Dropout}, where all ranks compute the same: each would draw others, and the
-         * replicas of the parameters would drift apart. Default: true.
+         * DJL's {@code Dropout}, where several ranks compute the same: each would draw others, and
+         * the replicas of the parameters would drift apart. Default: true.
          *
          * @param check whether such draws are refused
          * @return this builder
@@ -345,33 +224,65 @@ public final class ParallelConfig {
          * Builds the configuration.
          *
          * @return the configuration
-         * @throws IllegalArgumentException if the mode or the ranks are missing, or the devices do
-         *     not fit the ranks
+         * @throws IllegalArgumentException if there is no mode and no mesh, or both, or the ranks,
+         *     the job or the devices do not fit
          */
         public ParallelConfig build() {
+            DeviceMesh built = mesh == null ? meshOfMode() : checkedMesh();
+            checkRanks(
+                    built.getRanks(),
+                    mesh == null
+                            ? "set the number that the job was joined with"
+                            : "choose sizes of the mesh " + mesh + " with that product");
+            return new ParallelConfig(this, built);
+        }
+
+        private DeviceMesh meshOfMode() {
             if (mode == null) {
-                throw new IllegalArgumentException("You must set the mode: TENSOR, DATA or MIXED");
-            }
-            if (ranks < 1) {
                 throw new IllegalArgumentException(
-                        "The number of ranks must be 1 or more, not " + ranks);
+                        "You must set the mode: TENSOR, DATA or MIXED; or a mesh");
             }
-            if (job != null && job.getRanks() != ranks) {
+            int count = ranks == null ? 0 : ranks;
+            if (count < 1) {
                 throw new IllegalArgumentException(
-                        "The job has "
-                                + job.getRanks()
+                        "The number of ranks must be 1 or more, not " + count);
+            }
+            return DeviceMesh.of(mode, count);
+        }
+
+        private DeviceMesh checkedMesh() {
+            if (mode != null) {
+                throw new IllegalArgumentException(
+                        "The mesh "
+                                + mesh
+                                + " and the mode "
+                                + mode
+                                + " were set: set one of the two, setMesh or setMode");
+            }
+            for (String axis : mesh.getNames()) {
+                if (!AXES.contains(axis)) {
+                    throw new IllegalArgumentException(
+                            "The mesh "
+                                    + mesh
+                                    + " has the axis '"
+                                    + axis
+                                    + "', over which nothing is cut: the axes are "
+                                    + String.join(" and ", AXES));
+                }
+            }
+            if (ranks != null && ranks != mesh.getRanks()) {
+                throw new IllegalArgumentException(
+                        "The mesh "
+                                + mesh
+                                + " has "
+                                + mesh.getRanks()
                                 + " ranks, not "
                                 + ranks
-                                + ": set the number that the job was joined with");
+                                + ": choose sizes whose product is "
+                                + ranks
+                                + ", or leave setRanks out");
             }
-            if (devices != null && devices.size() != localRanks()) {
-                throw new IllegalArgumentException(
-                        devices.size()
-                                + " devices for "
-                                + localRanks()
-                                + " ranks: give one device for each rank of this process");
-            }
-            return new ParallelConfig(this);
+            return mesh;
         }
     }
 }

@@ -8,14 +8,15 @@ import ai.djl.nn.Block;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.Communicator;
 import io.djltp.layout.ForwardPass;
-import io.djltp.layout.ParallelMode;
 import io.djltp.layout.Region;
 import io.djltp.region.RegionMappings;
 import io.djltp.torch.DropoutMask;
 import io.djltp.torch.GradientKeeper;
 import io.djltp.torch.RandomDraws;
 
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 
 /**
@@ -29,11 +30,9 @@ public final class ParallelContext implements AutoCloseable {
 
     private static final ThreadLocal<ParallelContext> CURRENT = new ThreadLocal<>();
 
-    private final ParallelMode mode;
+    private final DeviceMesh mesh;
     private final int localIndex;
-    private final Communicator world;
-    private final Communicator tensorGroup;
-    private final Communicator dataGroup;
+    private final MeshGroups groups;
     private final Device device;
     private final Map<String, RegionMappings> mappings = new HashMap<>(); // by who uses them
     private final GradientKeeper gradientKeeper = new GradientKeeper();
@@ -45,20 +44,23 @@ public final class ParallelContext implements AutoCloseable {
     private long randomSeed;
     private long randomSeeds;
 
-    ParallelContext(
-            ParallelMode mode,
-            int localIndex,
-            Communicator world,
-            Communicator tensorGroup,
-            Communicator dataGroup,
-            Device device) {
-        this.mode = mode;
+    ParallelContext(DeviceMesh mesh, int localIndex, MeshGroups groups, Device device) {
+        this.mesh = mesh;
         this.localIndex = localIndex;
-        this.world = world;
-        this.tensorGroup = tensorGroup;
-        this.dataGroup = dataGroup;
+        this.groups = groups;
         this.device = device;
-        pass = new ForwardPass(mode, getSize(), 0, 0, false, null, false);
+        pass = new ForwardPass(0, 0, 1, mesh.isOverlaid(), null, false);
+    }
+
+    /** Creates the contexts of this process's ranks, with communicators that reach all. */
+    static List<ParallelContext> connect(ParallelConfig config) {
+        List<ParallelContext> contexts = new ArrayList<>();
+        for (MeshGroups groups : MeshGroups.connect(config)) {
+            int index = contexts.size();
+            Device device = config.getDevices().get(index);
+            contexts.add(new ParallelContext(config.getMesh(), index, groups, device));
+        }
+        return contexts;
     }
 
     /**
@@ -70,17 +72,19 @@ public final class ParallelContext implements AutoCloseable {
         return CURRENT.get();
     }
 
-    static void setCurrent(ParallelContext context) {
-        CURRENT.set(context);
+    /** Makes this thread the rank's, and forms its groups. All ranks call it. */
+    void begin() {
+        CURRENT.set(this);
+        groups.split();
     }
 
     /**
-     * Returns how the ranks share the work.
+     * Returns how the ranks are arranged.
      *
-     * @return the mode
+     * @return the mesh
      */
-    public ParallelMode getMode() {
-        return mode;
+    public DeviceMesh getMesh() {
+        return mesh;
     }
 
     /**
@@ -89,7 +93,7 @@ public final class ParallelContext implements AutoCloseable {
      * @return the rank, from 0
      */
     public int getRank() {
-        return world.getRank();
+        return getWorld().getRank();
     }
 
     /**
@@ -107,7 +111,18 @@ public final class ParallelContext implements AutoCloseable {
      * @return this rank's end of the group
      */
     public Communicator getWorld() {
-        return world;
+        return groups.getWorld();
+    }
+
+    /**
+     * Returns the group along an axis of the mesh.
+     *
+     * @param axis the name of the axis
+     * @return this rank's end of the group; of one rank for an axis that the mesh could have
+     * @throws IllegalArgumentException if there is no such axis
+     */
+    public Communicator getGroup(String axis) {
+        return groups.get(axis);
     }
 
     /**
@@ -116,7 +131,7 @@ public final class ParallelContext implements AutoCloseable {
      * @return the number of ranks
      */
     public int getSize() {
-        return world.getSize();
+        return getWorld().getSize();
     }
 
     /**
@@ -134,7 +149,7 @@ public final class ParallelContext implements AutoCloseable {
      * @return this rank's end of the group
      */
     public Communicator getTensorGroup() {
-        return tensorGroup;
+        return groups.get(DeviceMesh.TENSOR);
     }
 
     /**
@@ -143,7 +158,7 @@ public final class ParallelContext implements AutoCloseable {
      * @return this rank's end of the group
      */
     public Communicator getDataGroup() {
-        return dataGroup;
+        return groups.get(DeviceMesh.DATA);
     }
 
     /**
@@ -154,7 +169,8 @@ public final class ParallelContext implements AutoCloseable {
      */
     public RegionMappings getMappings(Block user) {
         return mappings.computeIfAbsent(
-                user.getClass().getSimpleName(), name -> new RegionMappings(tensorGroup, name));
+                user.getClass().getSimpleName(),
+                name -> new RegionMappings(getTensorGroup(), name));
     }
 
     /**
@@ -163,7 +179,7 @@ public final class ParallelContext implements AutoCloseable {
      * @return the mappings
      */
     public RegionMappings getMappings() {
-        return mappings.computeIfAbsent("", name -> new RegionMappings(tensorGroup));
+        return mappings.computeIfAbsent("", name -> new RegionMappings(getTensorGroup()));
     }
 
     /**
@@ -173,7 +189,7 @@ public final class ParallelContext implements AutoCloseable {
      */
     public RegionMappings getBatchMappings() {
         return mappings.computeIfAbsent(
-                "the rows of the batch", name -> new RegionMappings(dataGroup, name));
+                "the rows of the batch", name -> new RegionMappings(getDataGroup(), name));
     }
 
     /** Returns the first exception in a backward pass, and forgets it. */
@@ -229,7 +245,7 @@ public final class ParallelContext implements AutoCloseable {
      * @return a snapshot of the counts
      */
     public CollectiveCounts getCounts() {
-        return world.getCounts();
+        return groups.getCounts();
     }
 
     /**
@@ -241,8 +257,9 @@ public final class ParallelContext implements AutoCloseable {
      * @param manager the manager of what is made on the way, or {@code null}
      */
     public void beginForward(long batch, long rows, boolean cut, NDManager manager) {
-        boolean guarded = randomCheck && tensorGroup.getSize() > 1;
-        pass = new ForwardPass(mode, getSize(), batch, rows, cut, manager, guarded);
+        boolean guarded = randomCheck && mesh.isCut(DeviceMesh.TENSOR);
+        int sharing = cut ? getDataGroup().getSize() : 1;
+        pass = new ForwardPass(batch, rows, sharing, mesh.isOverlaid(), manager, guarded);
     }
 
     /** Ends a forward pass. To be called by the thread that began it. */
@@ -312,7 +329,7 @@ public final class ParallelContext implements AutoCloseable {
 
     /** Ends the groups of this rank. */
     void abort(Throwable cause) {
-        world.abort(cause);
+        getWorld().abort(cause);
     }
 
     /** {@inheritDoc} */
@@ -321,8 +338,6 @@ public final class ParallelContext implements AutoCloseable {
         participants.close();
         gradientKeeper.close();
         mappings.values().forEach(RegionMappings::close);
-        world.close();
-        tensorGroup.close();
-        dataGroup.close();
+        groups.close();
     }
 }

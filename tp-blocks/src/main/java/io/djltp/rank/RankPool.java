@@ -11,8 +11,6 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -32,12 +30,9 @@ public final class RankPool implements AutoCloseable {
     /** How long ranks that were aborted or closed may take to finish what they are computing. */
     private static final Duration GRACE = Duration.ofSeconds(30);
 
-    /** How many operations of each rank are written when the job fails. */
-    private static final int SHOWN_CALLS = 12;
-
     private final List<ParallelContext> contexts;
     private final Job job; // or null
-    private final List<ExecutorService> threads = new ArrayList<>();
+    private final RankThreads threads;
     private final AtomicReference<RuntimeException> failure = new AtomicReference<>();
     private volatile boolean running;
     private boolean closed;
@@ -51,22 +46,14 @@ public final class RankPool implements AutoCloseable {
     public RankPool(ParallelConfig config) {
         LibTorch.load();
         job = config.getJob();
-        contexts = new DeviceMesh(config).connect();
-        for (ParallelContext context : contexts) {
-            threads.add(
-                    Executors.newSingleThreadExecutor(
-                            task -> {
-                                Thread thread = new Thread(task, "tp-rank-" + context.getRank());
-                                thread.setDaemon(true);
-                                return thread;
-                            }));
-        }
+        contexts = ParallelContext.connect(config);
+        threads = new RankThreads(contexts);
         boolean started = false;
         try {
             run(
                     context -> {
-                        ParallelContext.setCurrent(context);
                         Autograd.setThreads(config.getThreadsPerRank());
+                        context.begin();
                         return null;
                     });
             started = true;
@@ -174,7 +161,7 @@ public final class RankPool implements AutoCloseable {
             running = true;
             for (int i = 0; i < size(); i++) {
                 ParallelContext context = contexts.get(i);
-                futures.add(threads.get(i).submit(() -> runOn(context, task, refusals)));
+                futures.add(threads.submit(i, () -> runOn(context, task, refusals)));
             }
         }
         List<T> results = new ArrayList<>(size());
@@ -202,13 +189,13 @@ public final class RankPool implements AutoCloseable {
                 return;
             }
             closed = true;
-            threads.forEach(ExecutorService::shutdown);
+            threads.shutdown();
         }
         Exception cause = new IllegalStateException("the ranks were closed");
         if (running) {
             contexts.forEach(context -> context.abort(cause));
         }
-        stopped = awaitThreads();
+        stopped = threads.awaitEnd(GRACE);
         if (stopped) {
             contexts.forEach(ParallelContext::close);
         } else {
@@ -225,26 +212,6 @@ public final class RankPool implements AutoCloseable {
      */
     public boolean isStopped() {
         return stopped;
-    }
-
-    private boolean awaitThreads() {
-        long end = System.nanoTime() + GRACE.toNanos();
-        boolean interrupted = false;
-        boolean all = true;
-        for (ExecutorService thread : threads) {
-            while (!thread.isTerminated() && System.nanoTime() < end) {
-                try {
-                    thread.awaitTermination(end - System.nanoTime(), TimeUnit.NANOSECONDS);
-                } catch (InterruptedException e) {
-                    interrupted = true; // memory is freed after this: the ranks must have ended
-                }
-            }
-            all &= thread.isTerminated();
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
-        return all;
     }
 
     private void checkUsable() {
@@ -283,27 +250,12 @@ public final class RankPool implements AutoCloseable {
     private void fail(ParallelContext context, Throwable cause) {
         RankFailedException failed = RankFailedException.of(context.getRank(), cause);
         if (failure.compareAndSet(null, failed)) {
-            logger.error("{}{}", failed.getMessage(), lastOperations());
+            logger.error("{}{}", failed.getMessage(), LastOperations.of(contexts));
             if (job != null && !failed.isRemote()) {
                 job.fail(context.getRank(), cause);
             }
         }
         contexts.forEach(each -> each.abort(cause));
-    }
-
-    /** Which rank was where: the first thing to know of a job that hung or fell apart. */
-    private String lastOperations() {
-        StringBuilder text = new StringBuilder();
-        for (ParallelContext context : contexts) {
-            List<String> entries = context.getWorld().getRecorder().entries();
-            text.append(System.lineSeparator()).append("rank ").append(context.getRank());
-            text.append(entries.isEmpty() ? " has not called anything yet" : ", the last calls:");
-            for (String entry :
-                    entries.subList(Math.max(0, entries.size() - SHOWN_CALLS), entries.size())) {
-                text.append(System.lineSeparator()).append("    ").append(entry);
-            }
-        }
-        return text.toString();
     }
 
     /**

@@ -6,7 +6,6 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 
 import io.djltp.layout.ForwardPass;
-import io.djltp.layout.Region;
 
 import java.util.List;
 
@@ -37,10 +36,10 @@ final class BatchAxis {
         Shape[] own = null;
         Shape[] whole = null;
         for (int i = 0; i < part.arrays.size(); i++) {
-            if (part.getRegion(i) == Region.BATCH_CUT) {
+            if (part.getRegion(i).isRowsCut()) {
                 own = own == null ? shapes(block, data, pass.getRows()) : own;
                 whole = whole == null ? shapes(block, data, pass.getGlobalRows()) : whole;
-                check(pass, i, part.arrays.get(i).getShape(), at(own, i), at(whole, i));
+                check(pass, i, part.getWholeFeatures(i), at(own, i), at(whole, i));
             }
         }
     }

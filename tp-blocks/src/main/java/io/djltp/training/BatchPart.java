@@ -7,7 +7,8 @@ import ai.djl.ndarray.index.NDIndex;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.layout.ParallelMode;
+import io.djltp.rank.DeviceMesh;
+import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.Autograd;
 
@@ -22,11 +23,10 @@ final class BatchPart {
     /**
      * Checks that a batch can be handed out, before a rank has begun.
      *
-     * @param mode how the ranks share the work
+     * @param config how the ranks share the work
      * @param data the batch
-     * @param ranks the number of ranks over which it is cut
      */
-    static void check(ParallelMode mode, NDList data, int ranks) {
+    static void check(ParallelConfig config, NDList data) {
         for (NDArray array : data) {
             if (array.getShape().size() == 0) {
                 throw new IllegalArgumentException(
@@ -34,19 +34,19 @@ final class BatchPart {
                                 + array.getShape()
                                 + ". Leave empty batches out of the data set");
             }
-            if (mode != ParallelMode.TENSOR && ranks > 1) {
-                checkRows(mode, data.head(), array);
+            if (config.getMesh().isCut(DeviceMesh.DATA)) {
+                checkRows(config, data.head(), array);
             }
         }
     }
 
-    private static void checkRows(ParallelMode mode, NDArray first, NDArray array) {
+    private static void checkRows(ParallelConfig config, NDArray first, NDArray array) {
         if (array.getShape().dimension() == 0
                 || first.getShape().get(0) != array.getShape().get(0)) {
             throw new IllegalArgumentException(
                     "The arrays of a batch differ in axis 0, over which it is cut in "
-                            + mode
-                            + " mode: "
+                            + config.describe()
+                            + ": "
                             + first.getShape()
                             + " and "
                             + array.getShape());

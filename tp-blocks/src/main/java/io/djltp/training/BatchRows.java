@@ -5,7 +5,7 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 
-import io.djltp.layout.Region;
+import io.djltp.layout.ForwardPass;
 import io.djltp.rank.DataRows;
 import io.djltp.rank.ParallelContext;
 
@@ -20,26 +20,25 @@ final class BatchRows {
      * @param context the rank
      * @param part its output
      * @param scope the manager of the result
-     * @return the output of the whole batch; what is cut by class is as it was
+     * @return the output of the whole batch; what is cut by class is as it was, but for its rows
      */
     static NDList gather(ParallelContext context, RankOutput part, NDManager scope) {
         NDList whole = new NDList(part.arrays.size());
         for (int i = 0; i < part.arrays.size(); i++) {
             NDArray array = part.arrays.get(i);
             whole.add(
-                    part.getRegion(i) == Region.BATCH_CUT
-                            ? gather(context, i, array, scope)
-                            : array);
+                    part.getRegion(i).isRowsCut() ? gather(context, part, i, array, scope) : array);
         }
         return whole;
     }
 
     private static NDArray gather(
-            ParallelContext context, int index, NDArray own, NDManager scope) {
+            ParallelContext context, RankOutput part, int index, NDArray own, NDManager scope) {
+        ForwardPass pass = part.getPass();
         boolean truth = own.getDataType() == DataType.BOOLEAN;
         NDArray numbers = truth ? own.toType(DataType.INT32, false) : own;
         NDArray whole = DataRows.gather(context, numbers, "Output " + index + " of the network");
-        context.getPass().leave(whole, Region.WHOLE, Region.BATCH_CUT);
+        pass.gathered(whole, part.getRegion(index), part.getLayout(index), "Output " + index);
         whole.attach(scope);
         return truth ? whole.toType(DataType.BOOLEAN, false) : whole;
     }

@@ -15,6 +15,7 @@ import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
 
 import io.djltp.collective.ReduceOp;
 import io.djltp.gradient.GradientFlow;
+import io.djltp.layout.PassTrace;
 import io.djltp.layout.Region;
 import io.djltp.loss.ShardedLoss;
 import io.djltp.rank.ParallelContext;
@@ -72,7 +73,10 @@ final class LossOnRanks {
 
     private void evaluateInMode(ParallelContext context, RankOutput part, NDList labels) {
         NDManager scope = part.newScope();
-        if (isComputedOfParts(context, part, labels)) {
+        boolean ofParts = isComputedOfParts(context, part, labels);
+        PassTrace trace = part.getPass().getTrace();
+        trace.beginLoss(ofParts ? Region.Rows.CUT : Region.Rows.WHOLE);
+        if (ofParts) {
             checkLabels(part, labels);
             long rows = part.getPass().getGlobalRows();
             NDList own = BatchPart.of(labels, context, rows, scope);
@@ -88,15 +92,14 @@ final class LossOnRanks {
             part.share = 1;
         }
         if (part.getPass().isTraining()) {
-            Region root = part.reported == part.loss ? Region.WHOLE : Region.BATCH_CUT;
-            part.uses = flow.find(context, part.loss, root);
+            part.uses = flow.find(context, part.loss, trace.getLossRegion());
         } else if (part.getPass().isWatched()) {
             flow.checkArrays(context, part.loss);
         }
     }
 
     private void checkLabels(RankOutput part, NDList labels) {
-        Shape shape = part.arrays.head().getShape();
+        Shape shape = part.getWholeFeatures(0);
         if (loss instanceof ShardedLoss && shape.dimension() > 1) {
             ((ShardedLoss) loss).checkLabels(labels, shape.get(shape.dimension() - 1));
         }
@@ -141,6 +144,7 @@ final class LossOnRanks {
     private NDArray computeChecked(
             ParallelContext context, RankOutput part, NDList labels, NDList predictions) {
         NDList watched = new NDList(predictions.size());
+        part.getPass().getTrace().forgetNodes(); // of the pass, which is not differentiated
         try (Autograd.GradMode mode = Autograd.gradMode(true);
                 NDManager scope = predictions.head().getManager().newSubManager()) {
             for (int i = 0; i < predictions.size(); i++) {
@@ -150,7 +154,8 @@ final class LossOnRanks {
                                 : part.watchedSlice(i, predictions.get(i), scope));
             }
             NDArray value = loss.evaluate(labels, watched);
-            flow.check(context, new NDList(value), List.of(Region.WHOLE));
+            Region root = part.getPass().getTrace().getLossRegion();
+            flow.check(context, new NDList(value), List.of(root));
             return Autograd.detach(value, predictions.head().getManager());
         }
     }

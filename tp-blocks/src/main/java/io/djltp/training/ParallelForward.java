@@ -6,9 +6,9 @@ import ai.djl.nn.Block;
 import ai.djl.nn.SymbolBlock;
 
 import io.djltp.gradient.GradientFlow;
-import io.djltp.layout.ParallelMode;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
+import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.torch.Autograd;
@@ -82,7 +82,7 @@ final class ParallelForward {
             NDList labels,
             boolean training,
             boolean watched) {
-        boolean cut = context.getMode() != ParallelMode.TENSOR && context.getSize() > 1;
+        boolean cut = context.getMesh().isCut(DeviceMesh.DATA);
         RankOutput part = new RankOutput(manager, context);
         NDManager scope = part.newScope();
         long rows = BatchPart.rowsOf(data);
@@ -121,7 +121,8 @@ final class ParallelForward {
                 return block.forward(store, input, training);
             }
             long rows = context.getPass().getGlobalRows();
-            boolean cutLabels = context.getMode() == ParallelMode.DATA && context.getSize() > 1;
+            DeviceMesh mesh = context.getMesh();
+            boolean cutLabels = mesh.isCut(DeviceMesh.DATA) && !mesh.isOverlaid();
             cutLabels &= BatchPart.canCut(labels, rows);
             NDList own = BatchPart.of(labels, context, cutLabels ? rows : 0, scope);
             return block.forward(store, input, own, null);

@@ -5,11 +5,8 @@ import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Parameter;
 
-import io.djltp.gradient.GradientFlow;
 import io.djltp.gradient.GradientGroups;
-import io.djltp.layout.Region;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.loss.ShardedPredictions;
 import io.djltp.parameters.ShardedArray;
@@ -19,7 +16,6 @@ import io.djltp.torch.Autograd;
 import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 import java.util.function.BiFunction;
 
 /**
@@ -39,27 +35,6 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     private final transient List<RankOutput> parts;
     private final transient List<LossOfPass> losses = new ArrayList<>();
     private boolean consumed;
-
-    /**
-     * A loss of the pass: a network may have several, such as one for each kind of labels.
-     *
-     * @param labels the labels
-     * @param leaf the loss of the whole batch, to the coordinator
-     * @param parts the loss of each rank of this process, and what it counts for
-     * @param uses how it depends on the parameters, see {@link GradientFlow}
-     */
-    private record LossOfPass(
-            NDList labels, NDArray leaf, List<Part> parts, Map<Parameter, Boolean> uses) {
-
-        record Part(NDArray loss, float share) {}
-
-        /** Returns what a backward pass multiplies the loss with, or NaN if none has reached it. */
-        float above() {
-            try (NDArray gradient = Autograd.gradient(leaf)) {
-                return gradient == null ? Float.NaN : gradient.getFloat();
-            }
-        }
-    }
 
     /**
      * Creates the output.
@@ -95,7 +70,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         ShardedLayout layout = first.getLayout(index);
         if (layout != null) {
             Shape shape = array.getShape();
-            Shape leading = shape.slice(0, shape.dimension() - 1);
+            Shape leading = wholeRows(first, index, shape.slice(0, shape.dimension() - 1));
             boolean onDemand = layout.head() != null && !training;
             return ShardedArray.of(
                     array,
@@ -103,7 +78,21 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                     onDemand ? () -> logits(index) : null);
         }
         List<NDArray> arrays = parts.stream().map(part -> part.arrays.get(index)).toList();
-        return concatenated(arrays, first.getRegion(index) == Region.BATCH_CUT);
+        return concatenated(arrays, first.getRegion(index).isRowsCut());
+    }
+
+    /** Returns the shape with the rows of the whole batch. */
+    private static Shape wholeRows(RankOutput first, int index, Shape own) {
+        if (!first.getRegion(index).isRowsCut()) {
+            return own;
+        }
+        long times = own.get(0) / first.getPass().getRows(); // a row may have become several
+        return new Shape(times * first.getPass().getGlobalRows()).addAll(own.slice(1));
+    }
+
+    /** Otherwise the ranks of a tensor-parallel group have the same rows. */
+    private boolean isOverlaid() {
+        return ranks.getContext(0).getMesh().isOverlaid();
     }
 
     /** Computes and gathers logits that were left to the evaluators. */
@@ -140,9 +129,11 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         }
         try (NDManager scope = manager.newSubManager()) {
             NDList rows = new NDList();
-            for (NDArray array : arrays) {
-                NDArray own = Autograd.detach(array, scope);
-                rows.add(own.toDevice(manager.getDevice(), false));
+            for (int i = 0; i < arrays.size(); i++) {
+                if (ranks.getContext(i).getTensorGroup().getRank() == 0 || isOverlaid()) {
+                    NDArray own = Autograd.detach(arrays.get(i), scope);
+                    rows.add(own.toDevice(manager.getDevice(), false));
+                }
             }
             NDArray whole = NDArrays.concat(rows);
             whole = rows.size() == 1 ? whole.duplicate() : whole;
@@ -160,8 +151,8 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      */
     NDArray getLoss(NDList labels) {
         for (LossOfPass loss : losses) {
-            if (sameArrays(labels, loss.labels)) {
-                return loss.leaf;
+            if (loss.isOf(labels)) {
+                return loss.leaf();
             }
         }
         parts.get(0).checkUpToDate();
@@ -182,31 +173,31 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      * @return the loss
      */
     NDArray setLoss(NDList labels) {
-        NDArray leaf = Autograd.detach(parts.get(0).reported, manager);
-        leaf.setRequiresGradient(true);
-        List<LossOfPass.Part> ofRanks =
-                parts.stream().map(part -> new LossOfPass.Part(part.loss, part.share)).toList();
-        losses.add(new LossOfPass(new NDList(labels), leaf, ofRanks, parts.get(0).uses));
-        return leaf;
+        LossOfPass loss = LossOfPass.of(labels, parts, manager);
+        losses.add(loss);
+        return loss.leaf();
     }
 
     /** {@inheritDoc} */
     @Override
     public NDArray evaluateOnRanks(NDList labels, BiFunction<NDList, NDList, NDArray> evaluator) {
         parts.get(0).checkUpToDate();
-        boolean cut = parts.get(0).getRegion(0) == Region.BATCH_CUT;
-        if (cut && parts.get(0).getPass().hasSpareRanks()) {
-            return evaluator.apply(labels, new NDList(this)); // few rows, and not on all ranks
-        }
+        boolean few = parts.get(0).getPass().hasSpareRanks(); // rows, and not on all ranks
+        boolean cut = parts.get(0).getRegion(0).isRowsCut() && !few;
         List<NDArray> results =
                 ranks.runOrRefuse(
                         context -> {
                             RankOutput part = parts.get(context.getLocalIndex());
                             context.resume(part.getPass());
-                            try (NDManager scope = manager.newSubManager(context.getDevice())) {
+                            try (Autograd.GradMode mode = Autograd.gradMode(false);
+                                    NDManager scope = manager.newSubManager(context.getDevice())) {
                                 long rows = cut ? part.getPass().getGlobalRows() : 0;
                                 NDList own = BatchPart.of(labels, context, rows, scope);
-                                return evaluator.apply(own, part.arrays);
+                                NDList predictions =
+                                        few ? BatchRows.gather(context, part, scope) : part.arrays;
+                                NDArray result = evaluator.apply(own, predictions);
+                                result.attach(part.manager);
+                                return result;
                             }
                         });
         NDArray whole = concatenated(results, cut);
@@ -251,7 +242,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         List<LossOfPass> reached = new ArrayList<>();
         for (LossOfPass loss : losses) {
             if (!Float.isNaN(loss.above())) {
-                groups.add(loss.uses);
+                groups.add(loss.uses());
                 reached.add(loss);
             }
         }
@@ -260,7 +251,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                 context -> {
                     RankOutput part = parts.get(context.getLocalIndex());
                     try (NDManager scope = part.manager.newSubManager()) {
-                        backward(reached, context.getLocalIndex(), scope);
+                        LossOfPass.backward(reached, context.getLocalIndex(), scope);
                     } finally {
                         context.getGradientKeeper().clearTaken();
                         part.closeScopes();
@@ -269,42 +260,8 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                 });
     }
 
-    /** Several losses of one graph are differentiated as their sum: it is used up by that. */
-    private static void backward(List<LossOfPass> reached, int index, NDManager scope) {
-        NDArray sum = null;
-        NDArray seed = null;
-        try (Autograd.GradMode mode = Autograd.gradMode(true)) {
-            for (LossOfPass loss : reached) {
-                LossOfPass.Part part = loss.parts.get(index);
-                NDArray factor = scope.create(loss.above() * part.share());
-                NDArray own = part.loss();
-                if (reached.size() == 1) {
-                    sum = own;
-                    seed = factor;
-                } else {
-                    NDArray scaled = own.mul(factor);
-                    sum = sum == null ? scaled : sum.add(scaled);
-                    seed = scope.create(1f);
-                }
-            }
-        }
-        Autograd.backward(sum, seed.reshape(sum.getShape()));
-    }
-
     /** Returns whether a backward pass can still come. */
     boolean isPending() {
         return !consumed && manager.isOpen();
-    }
-
-    private static boolean sameArrays(NDList a, NDList b) {
-        if (a.size() != b.size()) {
-            return false;
-        }
-        for (int i = 0; i < a.size(); i++) {
-            if (a.get(i) != b.get(i)) {
-                return false;
-            }
-        }
-        return true;
     }
 }

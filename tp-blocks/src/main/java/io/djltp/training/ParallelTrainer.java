@@ -16,7 +16,6 @@ import io.djltp.collective.CollectiveCounts;
 import io.djltp.gradient.GradientFlow;
 import io.djltp.gradient.GradientGroups;
 import io.djltp.gradient.RankUpdate;
-import io.djltp.layout.ParallelMode;
 import io.djltp.optimizer.LearningRates;
 import io.djltp.optimizer.OptimizerSettings;
 import io.djltp.optimizer.OptimizerState;
@@ -141,7 +140,7 @@ public class ParallelTrainer extends Trainer {
                             ranks,
                             new LossOnRanks(
                                     trainingConfig.getLossFunction(),
-                                    new GradientFlow(parameters, ranks.size())),
+                                    new GradientFlow(parameters, ranks)),
                             randomness);
         } catch (RuntimeException | Error e) {
             ranks.close(); // nobody else has them
@@ -195,7 +194,7 @@ public class ParallelTrainer extends Trainer {
             ranks.getContext(i).setRandomCheck(parallelConfig.isRandomCheck());
         }
         parameters.initialize(getModel().getDataType(), shapes);
-        if (parallelConfig.getMode() == ParallelMode.MIXED
+        if (parallelConfig.getMesh().isOverlaid()
                 && ranks.getWorldSize() > 1
                 && !parameters.hasBatchGather()) {
             throw new IllegalArgumentException(
@@ -239,7 +238,7 @@ public class ParallelTrainer extends Trainer {
         if (!trained.isInitialized()) {
             initialize(data.getShapes());
         }
-        BatchPart.check(parallelConfig.getMode(), data, ranks.getWorldSize());
+        BatchPart.check(parallelConfig, data);
         if (training && parallelConfig.isDriftCheckDue(steps + 1)) {
             driftCheck.runOnBatch(steps + 1, data, labels);
         }

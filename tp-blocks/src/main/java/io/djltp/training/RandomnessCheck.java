@@ -2,7 +2,7 @@ package io.djltp.training;
 
 import ai.djl.nn.Block;
 
-import io.djltp.layout.ParallelMode;
+import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.torch.RandomDraws;
 
@@ -14,10 +14,10 @@ import java.util.stream.Collectors;
  * one generator in any order, so that their activations, and with them the replicas of the
  * parameters, would differ.
  *
- * <p>In TENSOR mode that is everywhere, and what the block tree shows is refused before anything is
- * initialized. What it does not show, a draw in a function or in a block of one's own, is found by
- * execution, as is everything in MIXED mode, where only execution knows what comes after the
- * gather: there {@link RandomDraws} lets the draw itself fail.
+ * <p>In TENSOR mode, and on a mesh with an axis tensor, that is everywhere, and what the block tree
+ * shows is refused before anything is initialized. What it does not show, a draw in a function or
+ * in a block of one's own, is found by execution, as is everything in MIXED mode, where only
+ * execution knows what comes after the gather: there {@link RandomDraws} lets the draw itself fail.
  */
 final class RandomnessCheck {
 
@@ -47,8 +47,8 @@ final class RandomnessCheck {
      */
     void check() {
         if (!config.isRandomCheck()
-                || config.getMode() != ParallelMode.TENSOR
-                || config.getRanks() == 1) {
+                || config.getMesh().isOverlaid()
+                || !config.getMesh().isCut(DeviceMesh.TENSOR)) {
             return;
         }
         List<DropoutSearch.Found> certain =
@@ -58,7 +58,9 @@ final class RandomnessCheck {
                                 .collect(Collectors.toList());
         if (!certain.isEmpty()) {
             throw new UnsupportedOperationException(
-                    "The network has DJL's own dropout, in TENSOR mode: "
+                    "The network has DJL's own dropout, in "
+                            + config.describe()
+                            + ": "
                             + texts(certain)
                             + ". "
                             + REASON

@@ -4,9 +4,11 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
 import io.djltp.gradient.GradientFlow;
+import io.djltp.gradient.PartialAxes;
 import io.djltp.layout.DeferredHead;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region;
@@ -26,7 +28,7 @@ final class RankOutput {
     NDArray loss; // of the rank's part of the batch, or of the whole
     NDArray reported; // the loss of the whole batch
     float share = 1; // what the rank's loss counts for in the loss of the batch
-    Map<Parameter, Boolean> uses = Map.of(); // how the loss depends on parameters
+    Map<Parameter, PartialAxes> uses = Map.of(); // how the loss depends on parameters
 
     private final List<Region> regions = new ArrayList<>();
     private final List<ShardedLayout> layouts = new ArrayList<>(); // null where not cut by class
@@ -56,8 +58,8 @@ final class RankOutput {
         for (NDArray array : output) {
             Region region =
                     alone && pass.layoutOf(array) == null ? Region.WHOLE : pass.regionOf(array);
-            ShardedLayout layout = region == Region.SHARDED ? pass.layoutOf(array) : null;
-            if (region == Region.SHARDED && layout == null) {
+            ShardedLayout layout = region.isShard() ? pass.layoutOf(array) : null;
+            if (region.isShard() && layout == null) {
                 throw new IllegalArgumentException(
                         "Output "
                                 + arrays.size()
@@ -70,7 +72,7 @@ final class RankOutput {
                                 + " first: x.mul(w), not w.mul(x)");
             }
             NDArray kept = array;
-            if (region == Region.BATCH_CUT && pass.getRows() == 0) {
+            if (region.isRowsCut() && pass.getRows() == 0) {
                 kept = array.get(new NDIndex().addSliceDim(0, 0)); // of a row that does not count
             }
             kept.attach(manager);
@@ -147,17 +149,26 @@ final class RankOutput {
         return layouts.get(index);
     }
 
+    /** Returns the shape of an output with the features of all ranks, and the rows of this one. */
+    Shape getWholeFeatures(int index) {
+        Shape shape = arrays.get(index).getShape();
+        ShardedLayout layout = layouts.get(index);
+        return layout == null || layout.head() != null
+                ? shape
+                : shape.slice(0, shape.dimension() - 1).add(layout.cut().getLength());
+    }
+
     Region getRegion(int index) {
         return regions.get(index);
     }
 
     boolean isSharded() {
-        return regions.contains(Region.SHARDED);
+        return regions.stream().anyMatch(Region::isShard);
     }
 
     /** Returns whether the rank has its rows only of all arrays. */
     boolean isBatchCut() {
-        return regions.stream().allMatch(region -> region == Region.BATCH_CUT);
+        return regions.stream().allMatch(Region::isRowsCut);
     }
 
     /**

@@ -74,8 +74,7 @@ final class TrainedModel {
     /** Notes that the ranks have their parts. All processes call it. */
     void begin() {
         if (ranks.isDistributed() && !initialized && !parameters.getCut().isEmpty()) {
-            remoteShards =
-                    new RemoteShards(config.getJob(), config.getTimeout(), parameters, driftCheck);
+            remoteShards = new RemoteShards(config, parameters, driftCheck);
             parameters.setRemoteShards(remoteShards);
         }
         initialized = true;
@@ -163,13 +162,19 @@ final class TrainedModel {
         closed = true;
         boolean handedBack = ranks.isDistributed();
         try {
-            if (handedBack) {
-                handBackDistributed();
+            long step = steps.getAsLong();
+            boolean due = config.isDriftChecked() && driftCheck.isDue(step) && !ranks.isOver();
+            long[] sums = null;
+            try {
+                sums = due ? driftCheck.gather() : null; // while the ranks have their shards
+            } finally {
+                if (handedBack) {
+                    handBackDistributed();
+                }
             }
             // afterwards: weights that have drifted apart are not lost
-            long step = steps.getAsLong();
-            if (config.isDriftChecked() && driftCheck.isDue(step) && !ranks.isOver()) {
-                driftCheck.run(step);
+            if (due && !ranks.isOver()) {
+                driftCheck.check(step, sums);
             }
         } finally {
             if (remoteShards != null) {

@@ -132,7 +132,7 @@ public class MlpStepTest {
         }
         ParallelTrainer parallel = (ParallelTrainer) trainer;
         int ranks = parallel.getRanks().size();
-        boolean sum = parallel.getRanks().getContext(0).getMode() == ParallelMode.MIXED;
+        boolean sum = parallel.getRanks().getContext(0).getMesh().isOverlaid();
         ShardingStrategy strategy = strategy(trainer.getModel().getBlock(), parameter);
         NDArray whole = manager.zeros(parameter.getShape());
         for (int rank = 0; rank < ranks; rank++) {

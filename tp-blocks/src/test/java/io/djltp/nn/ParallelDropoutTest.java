@@ -21,7 +21,6 @@ import io.djltp.launch.Launcher;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.testing.Ranks;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
@@ -270,7 +269,7 @@ public class ParallelDropoutTest {
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                         .optDevices(new Device[] {Device.cpu()});
-        return new ParallelTrainer(model, config, Ranks.config(kind.mode(), kind.ranks()));
+        return new ParallelTrainer(model, config, kind.config());
     }
 
     private static Block dropout() {

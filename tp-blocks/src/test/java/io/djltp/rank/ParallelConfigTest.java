@@ -3,6 +3,8 @@ package io.djltp.rank;
 import ai.djl.Device;
 
 import io.djltp.job.Job;
+import io.djltp.job.JobOptions;
+import io.djltp.job.LaunchEnvironment;
 import io.djltp.launch.Launcher;
 import io.djltp.layout.ParallelMode;
 
@@ -88,6 +90,51 @@ public class ParallelConfigTest {
                 "1 devices for 2 ranks",
                 "one device for each rank");
         assertRefused(() -> builder().optDriftCheck(-1), "not -1", "0 never");
+    }
+
+    @Test
+    public void aMeshHasItsRanks() {
+        DeviceMesh mesh = DeviceMesh.of("data", 2, "tensor", 3);
+        ParallelConfig config = ParallelConfig.builder().setMesh(mesh).build();
+        Assert.assertEquals(config.getRanks(), 6);
+        Assert.assertEquals(config.getLocalRanks(), 6);
+        Assert.assertSame(config.getMesh(), mesh);
+        Assert.assertNull(config.getMode());
+        Assert.assertSame(config.onDevices(Device.cpu()).getMesh(), mesh);
+        ParallelConfig.builder().setMesh(mesh).setRanks(6).build();
+        ParallelConfig mode = builder().setRanks(3).build();
+        Assert.assertEquals(mode.getMesh().toString(), "tensor 3");
+    }
+
+    @Test
+    public void aMeshThatDoesNotFitIsRefused() {
+        DeviceMesh mesh = DeviceMesh.of("data", 2, "tensor", 3);
+        assertRefused(
+                () -> ParallelConfig.builder().setMesh(mesh).setRanks(4).build(),
+                "data 2 x tensor 3 has 6 ranks, not 4",
+                "sizes whose product is 4",
+                "leave setRanks out");
+        assertRefused(
+                () -> builder().setMesh(mesh).build(), "mesh data 2 x tensor 3", "mode TENSOR");
+        DeviceMesh other = DeviceMesh.of("data", 2, "pipeline", 3);
+        assertRefused(
+                () -> ParallelConfig.builder().setMesh(other).build(),
+                "'pipeline'",
+                "the axes are data and tensor");
+        assertRefused(
+                () ->
+                        ParallelConfig.builder()
+                                .setMesh(mesh)
+                                .optDevices(List.of(Device.cpu()))
+                                .build(),
+                "1 devices for 6 ranks");
+        LaunchEnvironment alone = new LaunchEnvironment("none", 0, 1, 0, "127.0.0.1", 0);
+        try (Job job = Job.join(alone, JobOptions.builder().setRanks(4).build())) {
+            assertRefused(
+                    () -> ParallelConfig.builder().setMesh(mesh).optJob(job).build(),
+                    "The job has 4 ranks, not 6",
+                    "data 2 x tensor 3");
+        }
     }
 
     private static ParallelConfig.Builder builder() {

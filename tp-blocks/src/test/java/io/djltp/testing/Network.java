@@ -193,7 +193,7 @@ public record Network(
     }
 
     private void run(TrainerKind kind, NDManager manager, boolean evaluates, Result result) {
-        boolean cut = kind.mode() != null;
+        boolean cut = kind.isParallel();
         Engine.getInstance().setRandomSeed(42);
         try (Model model = Model.newInstance("net")) {
             Block net = block.apply(cut);

@@ -5,6 +5,8 @@ import ai.djl.training.Trainer;
 import ai.djl.training.TrainingConfig;
 
 import io.djltp.layout.ParallelMode;
+import io.djltp.rank.DeviceMesh;
+import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelTrainer;
 
 import java.util.ArrayList;
@@ -13,21 +15,57 @@ import java.util.List;
 /**
  * DJL's own trainer, or a parallel one.
  *
- * @param mode how the ranks share the work, or {@code null} for DJL's trainer
+ * @param mode how the ranks share the work, or {@code null} for DJL's trainer or a mesh
  * @param ranks the number of ranks
+ * @param mesh the mesh, or {@code null}
  */
-public record TrainerKind(ParallelMode mode, int ranks) {
+public record TrainerKind(ParallelMode mode, int ranks, DeviceMesh mesh) {
 
     /** DJL's own trainer. */
     public static final TrainerKind PLAIN = new TrainerKind(null, 1);
 
     /**
-     * Returns the parallel trainers of all modes and 1 to 4 ranks.
+     * Creates a trainer of a mode, or DJL's own.
+     *
+     * @param mode how the ranks share the work, or {@code null} for DJL's trainer
+     * @param ranks the number of ranks
+     */
+    public TrainerKind(ParallelMode mode, int ranks) {
+        this(mode, ranks, null);
+    }
+
+    /**
+     * Returns a parallel trainer with a mesh.
+     *
+     * @param data the number of ranks along the axis data
+     * @param tensor the number of ranks along the axis tensor
+     * @return the trainer
+     */
+    public static TrainerKind mesh(int data, int tensor) {
+        return new TrainerKind(
+                null,
+                data * tensor,
+                DeviceMesh.of(DeviceMesh.DATA, data, DeviceMesh.TENSOR, tensor));
+    }
+
+    /**
+     * Returns whether ranks train.
+     *
+     * @return whether it is not DJL's own trainer
+     */
+    public boolean isParallel() {
+        return mode != null || mesh != null;
+    }
+
+    /**
+     * Returns the parallel trainers of all modes and 1 to 4 ranks, and one with a mesh.
      *
      * @return one row of a data provider for each
      */
     public static Object[][] parallel() {
-        return parallel(1, 2, 3, 4);
+        List<Object[]> kinds = new ArrayList<>(List.of(parallel(1, 2, 3, 4)));
+        kinds.add(new Object[] {mesh(2, 2)});
+        return kinds.toArray(new Object[0][]);
     }
 
     /**
@@ -54,14 +92,25 @@ public record TrainerKind(ParallelMode mode, int ranks) {
      * @return the trainer
      */
     public Trainer open(Model model, TrainingConfig config) {
-        return mode == null
-                ? model.newTrainer(config)
-                : new ParallelTrainer(model, config, Ranks.config(mode, ranks));
+        return isParallel()
+                ? new ParallelTrainer(model, config, config())
+                : model.newTrainer(config);
+    }
+
+    /**
+     * Returns the configuration of the ranks.
+     *
+     * @return the configuration, with the defaults
+     */
+    public ParallelConfig config() {
+        return mesh == null
+                ? Ranks.config(mode, ranks)
+                : ParallelConfig.builder().setMesh(mesh).build();
     }
 
     /** {@inheritDoc} */
     @Override
     public String toString() {
-        return mode == null ? "plain" : mode + " x " + ranks;
+        return mesh != null ? mesh.toString() : mode == null ? "plain" : mode + " x " + ranks;
     }
 }

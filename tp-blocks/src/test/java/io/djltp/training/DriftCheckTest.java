@@ -14,6 +14,7 @@ import ai.djl.training.DefaultTrainingConfig;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
 import io.djltp.testing.TrainingRun;
@@ -82,6 +83,26 @@ public class DriftCheckTest {
     private static void assertMessage(RankFailedException e, String step) {
         Assert.assertTrue(e.getMessage().contains(step + " rank 1 has other"), e.getMessage());
         Assert.assertTrue(e.getMessage().contains("weight (5, 5)"), e.getMessage());
+    }
+
+    /** Ranks 1 and 3 have the same shard of the head, and other rows of the batch. */
+    @Test(timeOut = 60_000)
+    public void theShardsOfAMesh() {
+        DeviceMesh mesh = DeviceMesh.of("data", 2, "tensor", 2);
+        try (Model model = model();
+                ParallelTrainer trainer =
+                        open(model, ParallelConfig.builder().setMesh(mesh).build())) {
+            step(trainer, false);
+            step(trainer, false);
+            step(trainer, false);
+            Parameter head = model.getBlock().getParameters().valueAt(2);
+            change(trainer, 3, head);
+            RankFailedException e =
+                    Assert.expectThrows(RankFailedException.class, () -> step(trainer, false));
+            Assert.assertTrue(e.getMessage().contains("after step 4 rank 3 has"), e.getMessage());
+            Assert.assertTrue(e.getMessage().contains("weight (9, 5)"), e.getMessage());
+            Assert.assertTrue(e.getMessage().contains("than rank 1"), e.getMessage());
+        }
     }
 
     /** The model has the weights of rank 0 in spite of it. */
@@ -210,21 +231,24 @@ public class DriftCheckTest {
         return trainer;
     }
 
+    private static void change(ParallelTrainer trainer, int rank, Parameter weight) {
+        NDArray replica = trainer.getParameterStore(rank).getValue(weight, null, true);
+        boolean[] done = new boolean[1];
+        trainer.getRanks()
+                .run(
+                        context -> {
+                            if (context.getRank() == rank) {
+                                replica.get("0, 0:1").stopGradient().addi(1e-3f);
+                                done[0] = true;
+                            }
+                            return null;
+                        });
+        Assert.assertTrue(done[0]);
+    }
+
     private static void step(ParallelTrainer trainer, boolean drifting) {
         if (drifting) {
-            Parameter weight = trainer.getModel().getBlock().getParameters().valueAt(0);
-            NDArray replica = trainer.getParameterStore(1).getValue(weight, null, true);
-            boolean[] done = new boolean[1];
-            trainer.getRanks()
-                    .run(
-                            context -> {
-                                if (context.getRank() == 1) {
-                                    replica.get("0, 0:1").stopGradient().addi(1e-3f);
-                                    done[0] = true;
-                                }
-                                return null;
-                            });
-            Assert.assertTrue(done[0]);
+            change(trainer, 1, trainer.getModel().getBlock().getParameters().valueAt(0));
         }
         try (NDManager manager = NDManager.newBaseManager()) {
             TrainingRun.backward(

@@ -53,7 +53,9 @@ public class FewRowsTest {
         return new TrainerKind[] {
             new TrainerKind(ParallelMode.DATA, 4),
             new TrainerKind(ParallelMode.MIXED, 4),
-            new TrainerKind(ParallelMode.MIXED, 2)
+            new TrainerKind(ParallelMode.MIXED, 2),
+            TrainerKind.mesh(2, 2),
+            TrainerKind.mesh(3, 2)
         };
     }
 
@@ -102,7 +104,7 @@ public class FewRowsTest {
 
     @DataProvider
     public Object[][] trainers() {
-        return new Object[][] {{kinds()[0]}, {kinds()[1]}};
+        return new Object[][] {{kinds()[0]}, {kinds()[1]}, {kinds()[4]}};
     }
 
     @Test(dataProvider = "trainers", timeOut = 60_000)

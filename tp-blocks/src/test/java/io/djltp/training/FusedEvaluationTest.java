@@ -48,7 +48,7 @@ public class FusedEvaluationTest {
 
     @DataProvider
     public Object[][] kinds() {
-        return TrainerKind.parallel();
+        return TrainerKind.parallel(1, 2, 3, 4);
     }
 
     @DataProvider

@@ -32,7 +32,9 @@ import io.djltp.testing.TrainingRun;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.function.BinaryOperator;
 import java.util.function.Function;
@@ -93,13 +95,19 @@ public class LossesOfRanksTest {
         return LOSSES.keySet().stream().map(name -> new Object[] {name}).toArray(Object[][]::new);
     }
 
+    private static Object[][] kinds() {
+        List<Object[]> kinds = new ArrayList<>(List.of(TrainerKind.parallel(2, 3)));
+        kinds.add(new Object[] {TrainerKind.mesh(2, 2)});
+        return kinds.toArray(new Object[0][]);
+    }
+
     @Test(dataProvider = "losses", timeOut = 120_000)
     public void regression(String name) {
         Network.of(
                         cut -> sequence(linear(6), tanh(), first(cut, 8), tanh(), row(cut, 3)),
                         () -> LOSSES.get(name),
                         Network.regression(ROWS, FEATURES, 3))
-                .assertEqual(TrainerKind.parallel(2, 3));
+                .assertEqual(kinds());
     }
 
     /** DJL's {@code MaskedSoftmaxCrossEntropyLoss} needs an operation that PyTorch has not. */
@@ -175,7 +183,7 @@ public class LossesOfRanksTest {
                                         .addLoss(new VocabParallelCrossEntropyLoss("a", 2))
                                         .addLoss(new VocabParallelCrossEntropyLoss("b", 5)),
                         Network.classification(ROWS, FEATURES, CLASSES))
-                .assertEqual(TrainerKind.parallel(2, 3));
+                .assertEqual(kinds());
     }
 
     /** The second loss is of what each rank has its rows of only. */
@@ -205,7 +213,7 @@ public class LossesOfRanksTest {
                                                         new VocabParallelCrossEntropyLoss(), 2, 0))
                                         .addLoss(new IndexLoss(new HalfSquareLoss(), 1, 1)),
                         LossesOfRanksTest::twoLabels)
-                .assertEqual(TrainerKind.parallel(2, 3));
+                .assertEqual(kinds());
     }
 
     private static void auxiliary(Function<Boolean, Block> block) {
@@ -218,7 +226,7 @@ public class LossesOfRanksTest {
                                                         new VocabParallelCrossEntropyLoss(), 0, 0))
                                         .addLoss(new IndexLoss(new HalfSquareLoss(), 1, 1)),
                         LossesOfRanksTest::twoLabels)
-                .assertEqual(TrainerKind.parallel(2, 3));
+                .assertEqual(kinds());
     }
 
     private static NDList[] twoLabels(NDManager manager, int step) {
@@ -246,11 +254,11 @@ public class LossesOfRanksTest {
                                         .add("scale", new Shape(1, 1)),
                         VocabParallelCrossEntropyLoss::new,
                         Network.classification(ROWS, FEATURES, CLASSES))
-                .assertEqual(TrainerKind.parallel(2, 3));
+                .assertEqual(kinds());
         Network.of(
                         cut -> sequence(linear(6), head(CLASSES), map(x -> x.expandDims(1))),
                         VocabParallelCrossEntropyLoss::new,
                         Network.classification(ROWS, FEATURES, CLASSES))
-                .assertEqual(TrainerKind.parallel(2, 3));
+                .assertEqual(kinds());
     }
 }

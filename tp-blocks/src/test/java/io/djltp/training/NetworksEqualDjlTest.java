@@ -328,6 +328,11 @@ public class NetworksEqualDjlTest {
         NETWORKS.get(name).assertEqual(TrainerKind.parallel(1, 2, 3));
     }
 
+    @Test(dataProvider = "networks", timeOut = 120_000)
+    public void isEqualOnAMesh(String name) {
+        NETWORKS.get(name).assertEqual(TrainerKind.mesh(2, 2), TrainerKind.mesh(2, 3));
+    }
+
     @Test(timeOut = 60_000)
     public void batchNormalizationInTensorMode() {
         Network net =

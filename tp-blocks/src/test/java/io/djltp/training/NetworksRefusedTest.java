@@ -53,6 +53,7 @@ public class NetworksRefusedTest {
     private static final TrainerKind TENSOR = new TrainerKind(ParallelMode.TENSOR, 2);
     private static final TrainerKind MIXED = new TrainerKind(ParallelMode.MIXED, 2);
     private static final TrainerKind DATA = new TrainerKind(ParallelMode.DATA, 2);
+    private static final TrainerKind MESH = TrainerKind.mesh(2, 2);
 
     private static final String GATHER = "optGatherOutput(true)";
 
@@ -97,6 +98,7 @@ public class NetworksRefusedTest {
                                             ((Tail) tail).make()));
             net.assertRefused(TENSOR, "ColumnParallelLinear", GATHER);
             net.assertRefused(MIXED, "ColumnParallelLinear", GATHER);
+            net.assertRefused(MESH, "ColumnParallelLinear", GATHER);
         }
     }
 
@@ -112,6 +114,7 @@ public class NetworksRefusedTest {
                                         row(cut, 3)));
         net.assertRefused(TENSOR, "ColumnParallelLinear", "Softmax", GATHER);
         net.assertRefused(MIXED, "ColumnParallelLinear", "Softmax", GATHER);
+        net.assertRefused(MESH, "ColumnParallelLinear", "Softmax", GATHER);
     }
 
     @Test(timeOut = 60_000)
@@ -127,6 +130,7 @@ public class NetworksRefusedTest {
                                             row(cut, 3)));
             net.assertRefused(TENSOR, "ColumnParallelLinear", GATHER);
             net.assertRefused(MIXED, "ColumnParallelLinear", GATHER);
+            net.assertRefused(MESH, "ColumnParallelLinear", GATHER);
         }
     }
 
@@ -180,6 +184,27 @@ public class NetworksRefusedTest {
         net.assertRefused(MIXED, false, "Linear_", "Give the two uses a block each");
     }
 
+    /** Over the axis tensor, the gradient of the first use is whole, that of the second is not. */
+    @Test(timeOut = 60_000)
+    public void aScaleOfTheWholeAndOfASlice() {
+        Network net =
+                regression(
+                        cut ->
+                                new GraphBlock(
+                                                new Shape(3),
+                                                (call, in) -> {
+                                                    NDArray scale = call.value("scale");
+                                                    NDArray x = in.head().mul(scale);
+                                                    x = call.call("column", x).mul(scale).tanh();
+                                                    return new NDList(call.call("row", x));
+                                                })
+                                        .add("column", first(cut, 8), FEATURES)
+                                        .add("row", row(cut, 3), 8)
+                                        .add("scale", new Shape(1, 1)));
+        net.assertRefused(TENSOR, false, "scale", "Give the two uses a block each");
+        net.assertRefused(MESH, false, "scale", "Give the two uses a block each");
+    }
+
     @Test(timeOut = 60_000)
     public void aBranchThatJoinsBehindTheGather() {
         for (Function<Boolean, Block> body :
@@ -213,7 +238,7 @@ public class NetworksRefusedTest {
 
     @DataProvider
     public Object[][] kinds() {
-        return new Object[][] {{TENSOR}, {DATA}, {MIXED}};
+        return new Object[][] {{TENSOR}, {DATA}, {MIXED}, {MESH}};
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
@@ -279,6 +304,7 @@ public class NetworksRefusedTest {
             network.assertRefused(TENSOR, "optWeightDecays");
             network.assertRefused(MIXED, "optWeightDecays");
             network.assertRefused(DATA, false, "optWeightDecays");
+            network.assertRefused(MESH, "optWeightDecays");
         }
     }
 
@@ -315,6 +341,7 @@ public class NetworksRefusedTest {
             String remedy = fused ? "optFusedLoss" : GATHER;
             net.assertRefused(TENSOR, remedy);
             net.assertRefused(MIXED, remedy);
+            net.assertRefused(MESH, GATHER); // where the batch is cut, a head is never fused
         }
     }
 
@@ -335,6 +362,7 @@ public class NetworksRefusedTest {
                 classification(cut -> sequence(linear(6), head(CLASSES), map(NDArray::flatten)));
         net.assertRefused(TENSOR, "ColumnParallelLinear", GATHER);
         net.assertRefused(MIXED, "ColumnParallelLinear", GATHER);
+        net.assertRefused(MESH, "ColumnParallelLinear", GATHER);
     }
 
     /** The length fits, the rows do not. */
@@ -350,6 +378,7 @@ public class NetworksRefusedTest {
                                     new NDList(manager.ones(new Shape(3)))
                                 });
         net.assertRefused(DATA, "axis 0", "TENSOR mode");
+        net.assertRefused(MESH, "axis 0", "TENSOR mode");
     }
 
     private static Network regression(Function<Boolean, Block> block) {

@@ -50,7 +50,7 @@ public class PassesOfAStepTest {
     }
 
     private static TrainingRun run(TrainerKind kind, TrainingRun.Loop loop) {
-        boolean cut = kind.mode() != null;
+        boolean cut = kind.isParallel();
         Block block = sequence(linear(6), tanh(), first(cut, 8), tanh(), row(cut, 3));
         return TrainingRun.of(kind, block, new HalfSquareLoss(), new Shape(ROWS, FEATURES), loop);
     }
@@ -144,7 +144,7 @@ public class PassesOfAStepTest {
     }
 
     private static TrainingRun branching(TrainerKind kind, TrainingRun.Loop loop) {
-        boolean cut = kind.mode() != null;
+        boolean cut = kind.isParallel();
         Block block =
                 new GraphBlock(
                                 new Shape(3),

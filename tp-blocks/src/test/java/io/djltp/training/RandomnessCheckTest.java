@@ -99,6 +99,16 @@ public class RandomnessCheckTest {
         assertRefused(kind, drawing, headThenTail(drawing.block.get()));
     }
 
+    /** The ranks of a tensor group have the same rows, before a cut layer too. */
+    @Test(timeOut = 60_000)
+    public void onAMesh() {
+        TrainerKind kind = TrainerKind.mesh(2, 2);
+        for (Drawing drawing : List.of(Drawing.CHILD, Drawing.FIELD, Drawing.FUNCTION)) {
+            assertRefused(kind, drawing, bodyThenHead(drawing.block.get()));
+            assertRefused(kind, drawing, headThenTail(drawing.block.get()));
+        }
+    }
+
     @Test(dataProvider = "drawings", timeOut = 60_000)
     public void afterTheGatherInMixedMode(Drawing drawing, int ranks) {
         TrainerKind kind = new TrainerKind(ParallelMode.MIXED, ranks);

@@ -3,7 +3,6 @@ package io.djltp.training;
 import ai.djl.Device;
 import ai.djl.Model;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainingRun;
 
@@ -28,12 +27,11 @@ import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
 /**
- * A model that is trained by two processes is saved by the first or by both, and each file is that
- * of one process with all ranks.
+ * A model that is trained by several processes is saved by the first or by both, and each file is
+ * that of one process with all ranks.
  */
 public class SavingInProcessesTest {
 
-    private static final int PROCESSES = 2;
     private static final int SECONDS = 60;
     private static final double TOLERANCE = 2e-6;
 
@@ -57,18 +55,18 @@ public class SavingInProcessesTest {
 
     @DataProvider
     public Object[][] modes() {
-        return new Object[][] {{ParallelMode.TENSOR}, {ParallelMode.MIXED}, {ParallelMode.DATA}};
+        return new Object[][] {{"TENSOR", 2}, {"MIXED", 2}, {"DATA", 2}, {"2x3", 2}, {"2x2", 4}};
     }
 
     @Test(dataProvider = "modes", timeOut = 120_000)
-    public void theFirstProcessOrAllSave(ParallelMode mode) throws Exception {
+    public void theFirstProcessOrAllSave(String way, int processes) throws Exception {
         Path many = folder.resolve("many");
-        List<List<String>> reports = run(mode, many, false);
+        List<List<String>> reports = run(way, processes, many, false);
         for (List<String> report : reports) {
             Assert.assertTrue(report.contains("done"), reports.toString());
             Assert.assertFalse(report.contains("another model"), reports.toString());
         }
-        SavingProcess.trainAlone(mode, folder.resolve("one"));
+        SavingProcess.trainAlone(way, folder.resolve("one"));
         List<String> names = new ArrayList<>();
         for (String name :
                 new String[] {"first-plain", "first", "all", "all-plain", "same-file", "closed"}) {
@@ -85,16 +83,18 @@ public class SavingInProcessesTest {
             assertSame(other, expected);
         }
         names.add("other");
-        if (mode == ParallelMode.DATA) {
+        if ("DATA".equals(way)) {
             names.add("within-0000.params"); // every process has the whole model at any time
         }
         Assert.assertEquals(files(many), names.stream().sorted().collect(Collectors.toList()));
         Assert.assertEquals(
                 reports.get(0).stream().anyMatch(line -> line.contains("save it after step()")),
-                mode != ParallelMode.DATA,
+                !"DATA".equals(way),
                 reports.toString());
         // evaluated by all ranks with what is in the file
-        Assert.assertEquals(loss(reports.get(0)), loss(reports.get(1)));
+        for (List<String> report : reports) {
+            Assert.assertEquals(loss(report), loss(reports.get(0)));
+        }
     }
 
     /** Sums of ranks may be in another order; what is not a number must be the same. */
@@ -134,7 +134,7 @@ public class SavingInProcessesTest {
     public void aProcessHasDied() throws Exception {
         Path many = folder.resolve("many");
         Files.writeString(many.resolve("old-0000.params"), "an old file");
-        List<String> report = run(ParallelMode.TENSOR, many, true).get(0);
+        List<String> report = run("TENSOR", 2, many, true).get(0);
         Assert.assertTrue(report.get(0).matches("after \\d{1,4} ms: .*process 1.*"), "" + report);
         Assert.assertEquals(Files.readString(many.resolve("old-0000.params")), "an old file");
         Assert.assertTrue(
@@ -146,7 +146,7 @@ public class SavingInProcessesTest {
     }
 
     /** Returns what the processes report. */
-    private static List<List<String>> run(ParallelMode mode, Path folder, boolean oneDies)
+    private static List<List<String>> run(String way, int count, Path folder, boolean oneDies)
             throws IOException, InterruptedException {
         int port;
         try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
@@ -155,12 +155,12 @@ public class SavingInProcessesTest {
         List<Process> processes = new ArrayList<>();
         List<Path> outputs = new ArrayList<>();
         try {
-            for (int i = 0; i < PROCESSES; i++) {
+            for (int i = 0; i < count; i++) {
                 outputs.add(Files.createTempFile("saving", ".txt"));
-                processes.add(start(i, port, outputs.get(i), mode, folder, oneDies));
+                processes.add(start(i, count, port, outputs.get(i), way, folder, oneDies));
             }
             List<List<String>> reports = new ArrayList<>();
-            for (int i = 0; i < PROCESSES; i++) {
+            for (int i = 0; i < count; i++) {
                 boolean ended = processes.get(i).waitFor(SECONDS, TimeUnit.SECONDS);
                 String text = Files.readString(outputs.get(i), StandardCharsets.UTF_8);
                 Assert.assertTrue(ended, "process " + i + " hangs: " + text);
@@ -181,7 +181,13 @@ public class SavingInProcessesTest {
     }
 
     private static Process start(
-            int process, int port, Path output, ParallelMode mode, Path folder, boolean oneDies)
+            int process,
+            int processes,
+            int port,
+            Path output,
+            String way,
+            Path folder,
+            boolean oneDies)
             throws IOException {
         List<String> command = new ArrayList<>();
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
@@ -190,13 +196,13 @@ public class SavingInProcessesTest {
         command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
         command.addAll(List.of("-cp", System.getProperty("java.class.path")));
         command.add(SavingProcess.class.getName());
-        command.addAll(List.of(mode.name(), folder.toString(), "" + oneDies));
+        command.addAll(List.of(way, folder.toString(), "" + oneDies));
         ProcessBuilder builder = new ProcessBuilder(command);
         builder.environment()
                 .putAll(
                         Map.of(
                                 "RANK", "" + process,
-                                "WORLD_SIZE", "" + PROCESSES,
+                                "WORLD_SIZE", "" + processes,
                                 "MASTER_ADDR", "127.0.0.1",
                                 "MASTER_PORT", "" + port,
                                 "OMP_NUM_THREADS", "1"));

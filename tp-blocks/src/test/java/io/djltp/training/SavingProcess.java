@@ -23,6 +23,7 @@ import io.djltp.launch.Launcher;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.TrainingRun;
 
@@ -33,7 +34,7 @@ import java.time.Duration;
 /** One process of a job that saves its model while it is trained. */
 public final class SavingProcess {
 
-    static final int RANKS = 4;
+    private static final int RANKS = 4; // of a mode
     static final int BATCH = 8;
     static final int FEATURES = 5;
     static final int CLASSES = 10;
@@ -52,40 +53,47 @@ public final class SavingProcess {
     /**
      * Trains and saves.
      *
-     * @param args the mode, the folder, and whether process 1 dies
+     * @param args the mode or the mesh, the folder, and whether process 1 dies
      * @throws Exception if something fails that should not
      */
     public static void main(String[] args) throws Exception {
-        ParallelMode mode = ParallelMode.valueOf(args[0]);
-        try (Job job = Launcher.join(System.getenv(), RANKS, Duration.ofSeconds(30))) {
+        DeviceMesh mesh = mesh(args[0]);
+        try (Job job = Launcher.join(System.getenv(), mesh.getRanks(), Duration.ofSeconds(30))) {
             SavingProcess process = new SavingProcess(Path.of(args[1]), job);
             if (Boolean.parseBoolean(args[2])) {
-                process.trainUntilOneDies(mode);
+                process.trainUntilOneDies(mesh);
             } else {
-                process.train(mode);
+                process.train(mesh);
             }
         }
         System.exit(0);
     }
 
     /** The same in one process. */
-    static void trainAlone(ParallelMode mode, Path folder) throws Exception {
-        new SavingProcess(folder, null).train(mode);
+    static void trainAlone(String way, Path folder) throws Exception {
+        new SavingProcess(folder, null).train(mesh(way));
+    }
+
+    /** Returns the mesh of a mode, or one such as 2x3. */
+    private static DeviceMesh mesh(String way) {
+        return Character.isDigit(way.charAt(0))
+                ? DeviceMesh.parse(way)
+                : DeviceMesh.of(ParallelMode.valueOf(way), RANKS);
     }
 
     private boolean isProcess(int number) {
         return job == null ? number == 0 : job.getProcess() == number;
     }
 
-    private void train(ParallelMode mode) throws Exception {
-        try (Model model = model()) {
+    private void train(DeviceMesh mesh) throws Exception {
+        try (Model model = model(mesh)) {
             SaveModelTrainingListener listener =
                     new SaveModelTrainingListener(folder.toString(), "listener");
             DefaultTrainingConfig config = config();
-            if (mode == ParallelMode.TENSOR || isProcess(0)) { // on all of them, or on the first
+            if (!mesh.isCut(DeviceMesh.DATA) || isProcess(0)) { // on all of them, or on the first
                 config.addTrainingListeners(listener);
             }
-            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks(mode))) {
+            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks(mesh))) {
                 trainer.initialize(new Shape(BATCH, FEATURES));
                 step(trainer, 1, null);
                 if (isProcess(0)) {
@@ -125,9 +133,9 @@ public final class SavingProcess {
     }
 
     /** The one that is left has a file from before. */
-    private void trainUntilOneDies(ParallelMode mode) throws Exception {
-        try (Model model = model()) {
-            try (ParallelTrainer trainer = new ParallelTrainer(model, config(), ranks(mode))) {
+    private void trainUntilOneDies(DeviceMesh mesh) throws Exception {
+        try (Model model = model(mesh)) {
+            try (ParallelTrainer trainer = new ParallelTrainer(model, config(), ranks(mesh))) {
                 trainer.initialize(new Shape(BATCH, FEATURES));
                 step(trainer, 1, null);
                 if (isProcess(1)) {
@@ -154,12 +162,17 @@ public final class SavingProcess {
         }
     }
 
-    private Model model() {
+    private Model model(DeviceMesh mesh) {
         Model model = Model.newInstance("net", Device.cpu(), "PyTorch");
         model.setBlock(network());
         model.setProperty("Epoch", "0"); // else DJL numbers the files by what is there
-        Engine.getInstance().setRandomSeed(3);
+        boolean replicas = job != null && mesh.getFirstReplica(first()) != first();
+        Engine.getInstance().setRandomSeed(replicas ? 4 : 3); // they get what the first ones have
         return model;
+    }
+
+    private int first() {
+        return job.getFirstRank();
     }
 
     static Block network() {
@@ -180,10 +193,9 @@ public final class SavingProcess {
                 .optDevices(new Device[] {Device.cpu()});
     }
 
-    private ParallelConfig ranks(ParallelMode mode) {
+    private ParallelConfig ranks(DeviceMesh mesh) {
         return ParallelConfig.builder()
-                .setMode(mode)
-                .setRanks(RANKS)
+                .setMesh(mesh)
                 .optJob(job)
                 .optTimeout(Duration.ofSeconds(30))
                 .optThreadsPerRank(1)

@@ -17,7 +17,6 @@ import ai.djl.training.tracker.Tracker;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.ArrayAssert;
-import io.djltp.testing.Ranks;
 import io.djltp.testing.TorchScript;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -101,7 +100,7 @@ public class TorchScriptTest {
                     new ParallelTrainer(
                             model,
                             new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss()),
-                            Ranks.config(kind.mode(), kind.ranks()))) {
+                            kind.config())) {
                 UnsupportedOperationException e =
                         Assert.expectThrows(
                                 UnsupportedOperationException.class,

@@ -20,11 +20,10 @@ import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
-import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
-import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.TrainerKind;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -36,14 +35,16 @@ import java.util.function.Supplier;
 
 /**
  * A network trained by several ranks under unmodified {@code EasyTrain.fit} is the network that
- * DJL's own trainer trains: the same losses and the same weights, in every mode, with every
- * optimizer, at uneven sizes.
+ * DJL's own trainer trains: the same losses and the same weights, in every mode and on meshes, with
+ * every optimizer, at uneven sizes.
  */
 public class TrainingEqualsSerialTest {
 
-    private static final int BATCH = 10;
+    // all uneven over 2, 3 and 4
+    private static final int BATCH = 11;
     private static final int FEATURES = 12;
-    private static final int CLASSES = 21; // uneven over 2 and 4
+    private static final int HIDDEN = 17;
+    private static final int CLASSES = 23;
 
     enum Optimizers {
         SGD(() -> Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.1f)).build()),
@@ -73,22 +74,18 @@ public class TrainingEqualsSerialTest {
     public Object[][] cases() {
         List<Object[]> cases = new ArrayList<>();
         for (Optimizers optimizer : Optimizers.values()) {
-            for (ParallelMode mode : ParallelMode.values()) {
-                for (int ranks = 1; ranks <= 4; ranks++) {
-                    cases.add(new Object[] {optimizer, mode, ranks});
-                }
+            for (Object[] kind : TrainerKind.parallel()) {
+                cases.add(new Object[] {optimizer, kind[0]});
             }
+            cases.add(new Object[] {optimizer, TrainerKind.mesh(2, 3)});
         }
         return cases.toArray(new Object[0][]);
     }
 
     @Test(dataProvider = "cases", timeOut = 60_000)
-    public void testSameLossesAndWeights(Optimizers optimizer, ParallelMode mode, int ranks)
-            throws Exception {
-        Run serial = train(plain(), Loss.softmaxCrossEntropyLoss(), optimizer, null);
-        ParallelConfig config = ParallelConfig.builder().setMode(mode).setRanks(ranks).build();
-        Run parallel =
-                train(parallel(mode), new VocabParallelCrossEntropyLoss(), optimizer, config);
+    public void testSameLossesAndWeights(Optimizers optimizer, TrainerKind kind) throws Exception {
+        Run serial = train(plain(), Loss.softmaxCrossEntropyLoss(), optimizer, TrainerKind.PLAIN);
+        Run parallel = train(parallel(), new VocabParallelCrossEntropyLoss(), optimizer, kind);
         // fp32 sums in another order; Adam divides by the root of squares that start near zero
         boolean adam = optimizer == Optimizers.ADAM || optimizer == Optimizers.ADAMW;
         double tolerance = adam ? 1e-4 : 1e-5;
@@ -112,24 +109,27 @@ public class TrainingEqualsSerialTest {
         return new SequentialBlock()
                 .add(Linear.builder().setUnits(9).build())
                 .add(Activation::tanh)
-                .add(Linear.builder().setUnits(15).build())
+                .add(Linear.builder().setUnits(HIDDEN).build())
                 .add(Activation::relu)
                 .add(Linear.builder().setUnits(11).build())
                 .add(Linear.builder().setUnits(CLASSES).build());
     }
 
-    private static Block parallel(ParallelMode mode) {
+    private static Block parallel() {
         return new SequentialBlock()
                 .add(Linear.builder().setUnits(9).build())
                 .add(Activation::tanh)
-                .add(ColumnParallelLinear.builder().setUnits(15).optBatchShardedInput(true).build())
+                .add(
+                        ColumnParallelLinear.builder()
+                                .setUnits(HIDDEN)
+                                .optBatchShardedInput(true)
+                                .build())
                 .add(Activation::relu)
                 .add(RowParallelLinear.builder().setUnits(11).build())
                 .add(ColumnParallelLinear.builder().setUnits(CLASSES).build());
     }
 
-    private static Run train(
-            Block block, Loss loss, Optimizers optimizer, ParallelConfig parallelConfig)
+    private static Run train(Block block, Loss loss, Optimizers optimizer, TrainerKind kind)
             throws Exception {
         Engine.getInstance().setRandomSeed(42);
         Run run = new Run();
@@ -143,10 +143,7 @@ public class TrainingEqualsSerialTest {
                             .optOptimizer(optimizer.supplier.get())
                             .optDevices(new Device[] {Device.cpu()})
                             .addTrainingListeners(new LossRecorder(run.losses));
-            try (Trainer trainer =
-                    parallelConfig == null
-                            ? model.newTrainer(config)
-                            : new ParallelTrainer(model, config, parallelConfig)) {
+            try (Trainer trainer = kind.open(model, config)) {
                 trainer.initialize(new Shape(BATCH, FEATURES));
                 EasyTrain.fit(trainer, 4, dataset, null);
             }

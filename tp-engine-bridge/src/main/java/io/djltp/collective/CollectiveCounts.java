@@ -68,6 +68,19 @@ public final class CollectiveCounts {
     }
 
     /**
+     * Returns these counts and those of another group.
+     *
+     * @param other what the rank has called there
+     * @return the sum
+     */
+    public CollectiveCounts plus(CollectiveCounts other) {
+        Map<Collective, Long> sum = new EnumMap<>(Collective.class);
+        sum.putAll(calls);
+        other.calls.forEach((collective, count) -> sum.merge(collective, count, Long::sum));
+        return new CollectiveCounts(sum, bytes + other.bytes);
+    }
+
+    /**
      * Returns what was counted since an earlier snapshot.
      *
      * @param earlier the earlier snapshot

@@ -1,0 +1,73 @@
+package io.djltp.layout;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.regex.Pattern;
+
+/**
+ * What a block or a loss throws that has not expected a slice: DJL and libtorch know of shapes
+ * only, and say nothing of ranks.
+ */
+final class ShapeErrors {
+
+    private static final Pattern SHAPES =
+            Pattern.compile(
+                    "size|shape|dimension|broadcast|match|element|channel|length",
+                    Pattern.CASE_INSENSITIVE);
+
+    private final List<String> cutLayers = new ArrayList<>();
+
+    /** Notes a layer whose output is cut over the ranks. */
+    void addLayer(String layer) {
+        cutLayers.add(layer);
+    }
+
+    /**
+     * Adds to an exception where the slices come from.
+     *
+     * @param e the exception
+     * @param rows the rows of this rank, and those of all, or {@code null} if no layer has gathered
+     *     them
+     * @return an exception with the cause and the remedy, or the same if it is not about slices
+     */
+    RuntimeException explain(RuntimeException e, long[] rows) {
+        if (String.valueOf(e.getMessage()).contains("has been released already")) {
+            return new IllegalArgumentException(
+                    "A block or a loss uses an array that is closed. A parallel trainer replaces"
+                            + " the model's arrays of parameters that are cut: ask the parameter"
+                            + " store, parameterStore.getValue(parameter, device, training). A"
+                            + " penalty on weights is the optimizer's: optWeightDecays(...)",
+                    e);
+        }
+        if (!isAboutShapes(e) || cutLayers.isEmpty() && rows == null) {
+            return e;
+        }
+        StringBuilder text = new StringBuilder(String.valueOf(e.getMessage()));
+        if (!cutLayers.isEmpty()) {
+            text.append(
+                    ". The outputs of these layers are cut over the ranks, and each rank has a");
+            text.append(" slice of the last axis: ").append(String.join(", ", cutLayers));
+            text.append(
+                    ". A block or a loss that needs the whole of it, or a number of heads that");
+            text.append(" the ranks do not divide, cannot take a slice: build the layer with");
+            text.append(" optGatherOutput(true), or let elementwise operations and a");
+            text.append(" RowParallelLinear follow");
+        }
+        if (rows != null) {
+            text.append(". This rank has ").append(rows[0]).append(" of the ").append(rows[1]);
+            text.append(" rows of the batch before a layer with optBatchShardedInput(true), and");
+            text.append(
+                    " all of them after it: what branches off before it can be joined after it");
+            text.append(" only behind a RowParallelLinear with optBatchShardedOutput(true)");
+        }
+        return new IllegalArgumentException(text.toString(), e);
+    }
+
+    /** Only DJL and libtorch do not know of ranks; what a block or a loss throws is its own. */
+    private static boolean isAboutShapes(RuntimeException e) {
+        StackTraceElement[] trace = e.getStackTrace();
+        return trace.length > 0
+                && trace[0].getClassName().startsWith("ai.djl.")
+                && SHAPES.matcher(String.valueOf(e.getMessage())).find();
+    }
+}

@@ -1,0 +1,90 @@
+package io.djltp.training;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.nn.Parameter;
+
+import io.djltp.gradient.GradientFlow;
+import io.djltp.gradient.PartialAxes;
+import io.djltp.torch.Autograd;
+
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * A loss of a forward pass: a network may have several, such as one for each kind of labels.
+ *
+ * @param labels the labels
+ * @param leaf the loss of the whole batch, to the coordinator
+ * @param parts the loss of each rank of this process, and what it counts for
+ * @param uses how it depends on the parameters, see {@link GradientFlow}
+ */
+@SuppressWarnings("try") // a scope is used by being open
+record LossOfPass(NDList labels, NDArray leaf, List<Part> parts, Map<Parameter, PartialAxes> uses) {
+
+    /**
+     * The loss of a rank.
+     *
+     * @param loss the loss, of the rank's rows or of all
+     * @param share what it counts for in the loss of the batch
+     */
+    record Part(NDArray loss, float share) {}
+
+    /** Takes over the loss that the ranks have computed. */
+    static LossOfPass of(NDList labels, List<RankOutput> outputs, NDManager manager) {
+        NDArray leaf = Autograd.detach(outputs.get(0).reported, manager);
+        leaf.setRequiresGradient(true);
+        Map<Parameter, PartialAxes> uses = new HashMap<>();
+        outputs.forEach(output -> uses.putAll(output.uses)); // of rows that use others, too
+        List<Part> parts =
+                outputs.stream().map(output -> new Part(output.loss, output.share)).toList();
+        return new LossOfPass(new NDList(labels), leaf, parts, uses);
+    }
+
+    /** Returns whether it is the loss of these labels, and not of others that are equal. */
+    boolean isOf(NDList others) {
+        boolean same = labels.size() == others.size();
+        for (int i = 0; same && i < labels.size(); i++) {
+            same = labels.get(i) == others.get(i);
+        }
+        return same;
+    }
+
+    /** Returns what a backward pass multiplies the loss with, or NaN if none has reached it. */
+    float above() {
+        try (NDArray gradient = Autograd.gradient(leaf)) {
+            return gradient == null ? Float.NaN : gradient.getFloat();
+        }
+    }
+
+    /**
+     * Runs the backward pass of a rank. Several losses of one graph are differentiated as their
+     * sum: it is used up by that.
+     *
+     * @param reached the losses that the coordinator's backward pass has reached
+     * @param index the place of the rank among those of this process
+     * @param scope the manager of what is made
+     */
+    static void backward(List<LossOfPass> reached, int index, NDManager scope) {
+        NDArray sum = null;
+        NDArray seed = null;
+        try (Autograd.GradMode mode = Autograd.gradMode(true)) {
+            for (LossOfPass loss : reached) {
+                Part part = loss.parts.get(index);
+                NDArray factor = scope.create(loss.above() * part.share());
+                NDArray own = part.loss();
+                if (reached.size() == 1) {
+                    sum = own;
+                    seed = factor;
+                } else {
+                    NDArray scaled = own.mul(factor);
+                    sum = sum == null ? scaled : sum.add(scaled);
+                    seed = scope.create(1f);
+                }
+            }
+        }
+        Autograd.backward(sum, seed.reshape(sum.getShape()));
+    }
+}

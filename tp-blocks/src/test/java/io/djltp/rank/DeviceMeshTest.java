@@ -1,0 +1,102 @@
+package io.djltp.rank;
+
+import io.djltp.layout.ParallelMode;
+
+import org.testng.Assert;
+import org.testng.annotations.Test;
+
+import java.util.List;
+import java.util.stream.IntStream;
+
+/** Which rank is where on a mesh, and what is refused. */
+public class DeviceMeshTest {
+
+    @Test
+    public void theLastAxisIsTheFastest() {
+        DeviceMesh mesh = DeviceMesh.of("data", 2, "tensor", 3);
+        Assert.assertEquals(mesh.getRanks(), 6);
+        Assert.assertEquals(mesh.getNames(), List.of("data", "tensor"));
+        Assert.assertEquals(coordinates(mesh, "data"), new int[] {0, 0, 0, 1, 1, 1});
+        Assert.assertEquals(coordinates(mesh, "tensor"), new int[] {0, 1, 2, 0, 1, 2});
+        Assert.assertEquals(firstRanks(mesh, "data"), new int[] {0, 1, 2, 0, 1, 2});
+        Assert.assertEquals(firstRanks(mesh, "tensor"), new int[] {0, 0, 0, 3, 3, 3});
+        Assert.assertEquals(mesh.getFirstReplica(4), 1);
+        Assert.assertEquals(mesh.toString(), "data 2 x tensor 3");
+    }
+
+    @Test
+    public void aMeshMayHaveMoreAxes() {
+        DeviceMesh mesh =
+                DeviceMesh.builder()
+                        .addAxis("data", 2)
+                        .addAxis("pipeline", 2)
+                        .addAxis("tensor", 3)
+                        .build();
+        Assert.assertEquals(mesh.getRanks(), 12);
+        Assert.assertEquals(mesh.getCoordinate(10, "data"), 1);
+        Assert.assertEquals(mesh.getCoordinate(10, "pipeline"), 1);
+        Assert.assertEquals(mesh.getCoordinate(10, "tensor"), 1);
+        Assert.assertEquals(mesh.getFirstRank(10, "pipeline"), 7);
+        Assert.assertEquals(mesh.getSize("pipeline"), 2);
+    }
+
+    @Test
+    public void aModeIsAMesh() {
+        DeviceMesh tensor = DeviceMesh.of(ParallelMode.TENSOR, 3);
+        Assert.assertEquals(tensor.getNames(), List.of("tensor"));
+        Assert.assertTrue(tensor.isCut("tensor"));
+        Assert.assertFalse(tensor.isCut("data"));
+        Assert.assertEquals(tensor.getFirstReplica(2), 2);
+        DeviceMesh data = DeviceMesh.of(ParallelMode.DATA, 3);
+        Assert.assertEquals(data.getNames(), List.of("data"));
+        Assert.assertEquals(data.getFirstReplica(2), 0);
+        DeviceMesh mixed = DeviceMesh.of(ParallelMode.MIXED, 3);
+        Assert.assertTrue(mixed.isOverlaid());
+        Assert.assertEquals(mixed.getRanks(), 3);
+        Assert.assertEquals(coordinates(mixed, "data"), new int[] {0, 1, 2});
+        Assert.assertEquals(coordinates(mixed, "tensor"), new int[] {0, 1, 2});
+        Assert.assertEquals(mixed.getFirstReplica(2), 2);
+    }
+
+    @Test
+    public void aMeshIsReadFromText() {
+        Assert.assertEquals(DeviceMesh.parse("2x3").toString(), "data 2 x tensor 3");
+        Assert.assertEquals(DeviceMesh.parse(" 1 X 4 ").toString(), "data 1 x tensor 4");
+        for (String text : new String[] {"", "2", "2x", "2x3x4", "ax2", "-1x2", "2*3"}) {
+            assertRefused(() -> DeviceMesh.parse(text), "such as 2x3", "'" + text + "'");
+        }
+        assertRefused(() -> DeviceMesh.parse("0x2"), "'data'", "1 rank or more, not 0");
+        assertRefused(() -> DeviceMesh.parse("99999999999x2"), "too many ranks");
+        assertRefused(() -> DeviceMesh.parse("99999x99999"), "more than 2147483647 ranks");
+    }
+
+    @Test
+    public void whatIsNoMeshIsRefused() {
+        assertRefused(() -> DeviceMesh.of("data", 2, "data", 2), "'data'", "named twice");
+        assertRefused(() -> DeviceMesh.of("data", 2, "tensor", -1), "'tensor'", "not -1");
+        assertRefused(() -> DeviceMesh.builder().build(), "needs an axis", "addAxis");
+        assertRefused(() -> DeviceMesh.of(ParallelMode.MIXED, 0), "1 rank or more, not 0");
+        DeviceMesh mesh = DeviceMesh.of("data", 2, "tensor", 3);
+        assertRefused(() -> mesh.getSize("tensors"), "'tensors'", "its axes are data, tensor");
+        assertRefused(() -> mesh.getCoordinate(6, "data"), "0 to 5, not 6");
+    }
+
+    private static int[] coordinates(DeviceMesh mesh, String axis) {
+        return IntStream.range(0, mesh.getRanks())
+                .map(rank -> mesh.getCoordinate(rank, axis))
+                .toArray();
+    }
+
+    private static int[] firstRanks(DeviceMesh mesh, String axis) {
+        return IntStream.range(0, mesh.getRanks())
+                .map(rank -> mesh.getFirstRank(rank, axis))
+                .toArray();
+    }
+
+    private static void assertRefused(Assert.ThrowingRunnable call, String... parts) {
+        IllegalArgumentException e = Assert.expectThrows(IllegalArgumentException.class, call);
+        for (String part : parts) {
+            Assert.assertTrue(e.getMessage().contains(part), e.getMessage());
+        }
+    }
+}
