@@ -140,6 +140,7 @@ final class LossOnRanks {
      */
     private NDArray computeChecked(
             ParallelContext context, RankOutput part, NDList labels, NDList predictions) {
+        part.getPass().getTrace().forgetNodes(); // the graph of an evaluation is no longer there
         NDList watched = new NDList(predictions.size());
         try (Autograd.GradMode mode = Autograd.gradMode(true);
                 NDManager scope = predictions.head().getManager().newSubManager()) {
