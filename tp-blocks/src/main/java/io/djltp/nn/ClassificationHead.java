@@ -44,14 +44,13 @@ import java.io.IOException;
  * them. The weight has no gradient, and gradients cannot be accumulated over several batches.
  *
  * <p>Where the rows are cut over the ranks, those of all are put together before the head. In MIXED
- * mode the ranks then share the classes out. In DATA mode each of them has the whole head: it
- * computes the loss of the whole batch and makes the same update, so that no gradient of the weight
- * is exchanged, but the head takes each rank the time and the memory that it takes one rank with
- * the whole batch.
+ * mode the ranks then share the classes out. In DATA mode each has the whole head, computes the
+ * loss of the whole batch and makes the same update: no gradient of the weight is exchanged, but
+ * the head takes each rank the time and the memory that it takes one rank with the whole batch.
  *
- * <p>Collectives: all-reduces of the largest logit of each row, of the sums of the exponentials and
- * of the gradient of the input; in DATA mode an all-gather of the input instead, in MIXED mode one
- * and a reduce-scatter in place of the third.
+ * <p>Collectives: all-reduces of the largest logits, the sums of the exponentials and the gradient
+ * of the input; in DATA mode an all-gather of the input instead, in MIXED mode one and a
+ * reduce-scatter in place of the third.
  *
  * <p>Saves and loads what an ordinary {@link Linear} does. With a margin the file begins with it,
  * and only a {@code ClassificationHead} loads it: built without one it takes that of the file.
@@ -96,8 +95,7 @@ public class ClassificationHead extends AbstractColumnLinear {
         ParallelContext context = RankParameterStore.contextOf(parameterStore);
         NDList features = inputs;
         if (context != null && fusedLoss) {
-            NDArray input = inputs.singletonOrThrow();
-            features = new NDList(HeadFeatures.ofAllRows(context, input, describe()));
+            features = HeadFeatures.ofAllRows(context, inputs, "The input of " + describe());
         }
         return super.forwardInternal(parameterStore, features, training, params);
     }
@@ -142,11 +140,10 @@ public class ClassificationHead extends AbstractColumnLinear {
 
     private FusedHead newHead(ParallelContext context) {
         long units = weight().getShape().get(0);
-        long features = weight().getShape().get(1);
         Communicator group = context.getTensorGroup();
         ShardRange own = outputCut(context).getRange(group.getRank());
-        long budget =
-                fusedMemory > 0 ? fusedMemory : MemoryEstimate.fusedMemory(own.length(), features);
+        long usual = MemoryEstimate.fusedMemory(own.length(), weight().getShape().get(1));
+        long budget = fusedMemory > 0 ? fusedMemory : usual;
         return new FusedHead(
                 weight(), bias(), new FusedCrossEntropy(group, own, units, budget, 0, options));
     }
@@ -155,8 +152,7 @@ public class ClassificationHead extends AbstractColumnLinear {
     @Override
     protected void saveMetadata(DataOutputStream os) throws IOException {
         if (options.margin() != null) {
-            SavedMargin.write(options.margin(), os);
-            os.writeByte(linearVersion);
+            SavedMargin.write(options.margin(), linearVersion, os);
         }
         super.saveMetadata(os);
     }
@@ -164,8 +160,7 @@ public class ClassificationHead extends AbstractColumnLinear {
     /**
      * {@inheritDoc}
      *
-     * @throws MalformedModelException if the file has a margin, and the head was built with another
-     *     one, with a bias or with {@code optFusedLoss(false)}
+     * @throws MalformedModelException if the file has a margin that does not fit the head
      */
     @Override
     public void loadMetadata(byte loadVersion, DataInputStream is)
@@ -209,22 +204,22 @@ public class ClassificationHead extends AbstractColumnLinear {
         }
 
         /**
-         * Sets whether layer, loss and update of the weight are computed in one under a {@link
-         * io.djltp.training.ParallelTrainer}, or each rank's slice of the logits as a whole, as of
-         * a {@link ColumnParallelLinear}. Default: true.
+         * Sets whether layer, loss and update are computed in one under a {@link
+         * io.djltp.training.ParallelTrainer}, or the logits as those of a {@link
+         * ColumnParallelLinear}. Default: true.
          *
          * @param fused whether layer, loss and update are one
          * @return this builder
          */
         public Builder optFusedLoss(boolean fused) {
-            this.fusedLoss = fused;
+            fusedLoss = fused;
             return this;
         }
 
         /**
-         * Sets how many bytes the logits of a batch may take on each rank. With less than all of
-         * them take (4 bytes for each row and class) a part is computed twice. Default: 3/4 of what
-         * the rank's weight takes in 32 bits, and 64 MiB.
+         * Sets how many bytes the logits of a batch may take on each rank. With less than 4 for
+         * each row and class a part is computed twice. Default: 64 MiB, and 3/4 of what the rank's
+         * weight takes in 32 bits.
          *
          * @param bytes the bytes
          * @return this builder
@@ -255,8 +250,7 @@ public class ClassificationHead extends AbstractColumnLinear {
         }
 
         /**
-         * Sets the seed by which classes are drawn. Beside it, the labels and the rank, the number
-         * of steps since the trainer was opened decides. Default: 0.
+         * Sets the seed by which classes are drawn, with the number of steps done. Default: 0.
          *
          * @param seed the seed
          * @return this builder
@@ -293,11 +287,9 @@ public class ClassificationHead extends AbstractColumnLinear {
         @Override
         public ClassificationHead build() {
             checkUnits();
-            options(); // checks the share
+            boolean plain = !options().isSampled() && margin == null; // checks the share
             Preconditions.checkArgument(
-                    fusedLoss || sampleShare == 1 && margin == null,
-                    "optSampleShare and optMargin are options of the fused loss: leave"
-                            + " optFusedLoss(false) out");
+                    fusedLoss || plain, "optSampleShare and optMargin exclude optFusedLoss(false)");
             Preconditions.checkArgument(
                     margin == null || !isWithBias(),
                     "A cosine has no bias: set optBias(false) with optMargin");

@@ -1,6 +1,7 @@
 package io.djltp.nn;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 
 import io.djltp.head.Margin;
@@ -22,18 +23,19 @@ final class HeadFeatures {
      * summed. In MIXED mode the ranks have no replicas, and gather as all layers do.
      *
      * @param context the rank
-     * @param input the features, maybe this rank's rows
-     * @param head the head, for errors
+     * @param inputs the features, maybe this rank's rows
+     * @param what what they are, for errors
      * @return the features of the whole batch, or in MIXED mode the input
      */
-    static NDArray ofAllRows(ParallelContext context, NDArray input, String head) {
+    static NDList ofAllRows(ParallelContext context, NDList inputs, String what) {
+        NDArray input = inputs.singletonOrThrow();
         if (context.getMesh().isOverlaid()
                 || context.getDataGroup().getSize() == 1
                 || !context.regionOf(input).isRowsCut()) {
-            return input;
+            return inputs;
         }
-        NDArray rows = DataRows.gather(context, input, "The input of " + head);
-        return context.getPass().enterGathered(rows, false);
+        NDArray rows = DataRows.gather(context, input, what);
+        return new NDList(context.getPass().enterGathered(rows, false));
     }
 
     /**

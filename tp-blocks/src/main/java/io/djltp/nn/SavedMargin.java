@@ -26,14 +26,17 @@ final class SavedMargin {
         return margin == null ? linearVersion : VERSION;
     }
 
-    static void write(Margin margin, DataOutputStream os) throws IOException {
+    /** Writes a margin, and the version of what the linear layer writes after it. */
+    static void write(Margin margin, byte linearVersion, DataOutputStream os) throws IOException {
         os.writeByte(FORMAT);
         os.writeFloat(margin.scale());
         os.writeFloat(margin.m1());
         os.writeFloat(margin.m2());
         os.writeFloat(margin.m3());
+        os.writeByte(linearVersion);
     }
 
+    /** Reads a margin. The version of the linear layer follows. */
     static Margin read(DataInputStream is) throws IOException, MalformedModelException {
         byte format = is.readByte();
         if (format != FORMAT) {

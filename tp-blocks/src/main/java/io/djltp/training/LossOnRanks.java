@@ -143,6 +143,7 @@ final class LossOnRanks {
      */
     private NDArray computeChecked(
             ParallelContext context, RankOutput part, NDList labels, NDList predictions) {
+        part.getPass().getTrace().forgetNodes(); // the graph of an evaluation is no longer there
         NDList watched = new NDList(predictions.size());
         part.getPass().getTrace().forgetNodes(); // of the pass, which is not differentiated
         try (Autograd.GradMode mode = Autograd.gradMode(true);

@@ -259,8 +259,8 @@ public class SampledHeadTrainingTest {
         Consumer<ClassificationHead.Builder> bias =
                 head -> head.optFusedLoss(true).optMargin(MARGIN);
         return new Object[][] {
-            {notFused, "leave optFusedLoss(false) out"},
-            {notFusedEither, "leave optFusedLoss(false) out"},
+            {notFused, "exclude optFusedLoss(false)"},
+            {notFusedEither, "exclude optFusedLoss(false)"},
             {zero, "above 0 and up to 1, not 0.0"},
             {more, "above 0 and up to 1, not 1.5"},
             {bias, "set optBias(false) with optMargin"}
