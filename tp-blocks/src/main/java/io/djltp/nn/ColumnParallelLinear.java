@@ -7,7 +7,6 @@ import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
-import io.djltp.cut.ShardRange;
 import io.djltp.head.FusedCrossEntropy;
 import io.djltp.head.HeadOptions;
 import io.djltp.head.Margin;
@@ -209,12 +208,11 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
     }
 
     private FusedHead newHead(ParallelContext context) {
-        long units = weight().getShape().get(0);
         Communicator group = context.getTensorGroup();
-        ShardRange own = outputCut(context).getRange(group.getRank());
-        long budget = fusedMemory > 0 ? fusedMemory : defaultMemory(own.length());
-        return new FusedHead(
-                weight(), bias(), new FusedCrossEntropy(group, own, units, budget, 0, head));
+        Cut cut = outputCut(context);
+        long shard = cut.getShardLength(group.getRank());
+        long budget = fusedMemory > 0 ? fusedMemory : defaultMemory(shard);
+        return new FusedHead(weight(), bias(), new FusedCrossEntropy(group, cut, budget, 0, head));
     }
 
     private long defaultMemory(long units) {

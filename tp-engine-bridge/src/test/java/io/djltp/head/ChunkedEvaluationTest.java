@@ -32,8 +32,8 @@ public class ChunkedEvaluationTest {
     }
 
     private static ChunkedEvaluation evaluation(Communicator group, long classes, long chunk) {
-        ShardRange range = range(group, classes);
-        return new ChunkedEvaluation(group, range, classes, ALL, chunk, null);
+        Cut cut = Cut.balanced(classes, group.getSize());
+        return new ChunkedEvaluation(group, cut, ALL, chunk, null);
     }
 
     private static ShardRange range(Communicator group, long classes) {
@@ -175,7 +175,7 @@ public class ChunkedEvaluationTest {
     public void moreThanAllClassesAreRefused() {
         try (NDManager manager = NDManager.newBaseManager();
                 ChunkedEvaluation chunks =
-                        new ChunkedEvaluation(null, new ShardRange(0, 23), 23, ALL, 0, null)) {
+                        new ChunkedEvaluation(null, Cut.ofLengths(23), ALL, 0, null)) {
             chunks.topK(random(manager, 1, 2, 23), 24, false);
         }
     }

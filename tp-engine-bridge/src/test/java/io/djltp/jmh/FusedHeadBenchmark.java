@@ -6,7 +6,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.local.LocalCommunicator;
-import io.djltp.cut.ShardRange;
+import io.djltp.cut.Cut;
 import io.djltp.head.FusedCrossEntropy;
 import io.djltp.head.LossOptions;
 import io.djltp.torch.LibTorch;
@@ -64,11 +64,7 @@ public class FusedHeadBenchmark {
         sgd = WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
         head =
                 new FusedCrossEntropy(
-                        LocalCommunicator.create(1).get(0),
-                        new ShardRange(0, CLASSES),
-                        CLASSES,
-                        BUDGET,
-                        0);
+                        LocalCommunicator.create(1).get(0), Cut.ofLengths(CLASSES), BUDGET, 0);
     }
 
     /** Frees them. */
