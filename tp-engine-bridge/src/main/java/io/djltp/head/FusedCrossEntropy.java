@@ -234,7 +234,9 @@ public final class FusedCrossEntropy implements AutoCloseable {
 
     static Tensor rows(NDArray features) {
         Tensor tensor = TensorView.of(features).tensor().detach();
-        return tensor.reshape(-1, tensor.size(-1));
+        int last = features.getShape().dimension() - 1;
+        // not -1: of features of length 0, any number of rows would do
+        return tensor.reshape(features.getShape().slice(0, last).size(), tensor.size(-1));
     }
 
     /** Returns the memory that steps share. */
