@@ -294,11 +294,11 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         }
 
         /**
-         * Sets the share of the classes that a training step computes with: on each rank those that
-         * are labels of the batch, and random others up to this share of the rank's classes. The
-         * softmax is over them, and only their rows of the weight, and of the optimizer's state,
-         * are read and written. Needs {@code optFusedLoss}. Outside of training all classes count,
-         * as they do for an accuracy in training. Default: 1, all classes.
+         * Sets the share of the classes that a training step computes with: the labels of the batch
+         * and a random share of all classes, the same at any number of ranks. The softmax is over
+         * them, and only their rows of the weight, and of the optimizer's state, are read and
+         * written. Needs {@code optFusedLoss}. Outside of training all classes count, as they do
+         * for an accuracy in training. Default: 1, all classes.
          *
          * <p>The method is Partial FC (An et al., 2022, <a
          * href="https://arxiv.org/abs/2203.15565">arXiv:2203.15565</a>).
@@ -312,8 +312,8 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         }
 
         /**
-         * Sets the seed by which classes are drawn. Beside it, the labels and the rank, the number
-         * of steps since the trainer was opened decides. Default: 0.
+         * Sets the seed by which classes are drawn. Beside it, the number of steps since the
+         * trainer was opened decides. Default: 0.
          *
          * @param seed the seed
          * @return this builder

@@ -191,7 +191,7 @@ final class ChunkBuffers implements AutoCloseable {
         return all.narrow(0, (index + 1) * plan.rows(), rows);
     }
 
-    /** Returns whether the logits of a chunk have a place of their own. */
+    /** Returns whether the logits of a chunk are kept from the first pass to the second. */
     boolean isKept(int index) {
         return index < plan.kept();
     }
@@ -213,7 +213,7 @@ final class ChunkBuffers implements AutoCloseable {
 
     /**
      * Returns a place for what a chunk's logits become while those that are kept stay as they are,
-     * [classes of the chunk, rows]: for logits that are not kept it is their own.
+     * [classes of the chunk, rows]: for logits that are not kept it is where they are.
      */
     Tensor spareLogits(int index) {
         return scratch(index).view(plan.length(index), rows);

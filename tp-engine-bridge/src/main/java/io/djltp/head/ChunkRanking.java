@@ -1,7 +1,5 @@
 package io.djltp.head;
 
-import io.djltp.update.RowOps;
-
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
@@ -92,7 +90,7 @@ final class ChunkRanking {
     }
 
     private static Tensor countInRows(Tensor logits, Tensor values, Tensor columns, Tensor rows) {
-        return RowOps.countBefore(
+        return RowOrder.countBefore(
                 logits.index_select(0, rows),
                 values.index_select(0, rows),
                 columns.index_select(0, rows));

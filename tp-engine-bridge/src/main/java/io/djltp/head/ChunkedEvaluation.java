@@ -10,7 +10,6 @@ import io.djltp.cut.Cut;
 import io.djltp.torch.LibTorch;
 import io.djltp.torch.TensorView;
 import io.djltp.torch.TorchScope;
-import io.djltp.update.RowOps;
 import io.djltp.update.UnitRows;
 
 import org.bytedeco.javacpp.PointerScope;
@@ -126,7 +125,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
 
     /**
      * Returns how many classes of all ranks come before the label of each row in the order of the
-     * logits, see {@link RowOps#countBefore}. Two all-reduces.
+     * logits: those with a larger one, and with an equal one and a lower number. Two all-reduces.
      *
      * @param features the features, [x1, ..., xn, features]
      * @param weight the rank's shard of the weight
@@ -143,7 +142,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
 
     /**
      * Returns how many classes of all ranks come before the label of each row in the order of
-     * logits that are there, see {@link RowOps#countBefore}. Two all-reduces.
+     * logits that are there. Two all-reduces.
      *
      * @param logits the rank's shard of the logits, [x1, ..., xn, classes of the rank]
      * @param labels the labels, [x1, ..., xn], of any numeric type

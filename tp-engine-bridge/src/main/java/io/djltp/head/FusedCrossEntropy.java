@@ -166,7 +166,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
      * @param biasGradient where the gradient of the bias goes, [classes/p] in float32, or {@code
      *     null} if it is not wanted
      * @param update the update, or {@code null} if the weight is not to be changed
-     * @param scale what the loss was multiplied with before it was differentiated
+     * @param scale the factor of the loss in the backward pass
      */
     public void update(
             NDArray weight, NDArray bias, NDArray biasGradient, WeightUpdate update, float scale) {

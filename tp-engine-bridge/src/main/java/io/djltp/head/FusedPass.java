@@ -185,7 +185,7 @@ final class FusedPass {
      * @param linear the layer
      * @param biasGradient where the gradient of the bias goes, or {@code null}
      * @param update the update, or {@code null} if the weights are not to be changed
-     * @param scale what the loss was multiplied with
+     * @param scale the factor of the loss in the backward pass
      */
     void update(ChunkedLinear linear, Tensor biasGradient, WeightUpdate update, float scale) {
         if (update == null && biasGradient == null) {

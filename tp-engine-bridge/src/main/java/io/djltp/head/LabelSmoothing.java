@@ -77,7 +77,7 @@ final class LabelSmoothing {
      * @param index the chunk
      * @param exponentials the exponentials, [classes of the chunk, rows], contiguous
      * @param factor the factor of the softmax, [rows of the batch]
-     * @param scale what the loss was multiplied with
+     * @param scale the factor of the loss in the backward pass
      * @return the gradient, without the last row of the features, [classes, rows of the batch]
      */
     Tensor logitGradient(int index, Tensor exponentials, Tensor factor, float scale) {

@@ -11,7 +11,6 @@ import io.djltp.collective.Communicator;
 import io.djltp.collective.RankThreads;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.update.RowOps;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -250,7 +249,7 @@ public class ChunkedEvaluationTest {
                     NDArray ids = manager.create(labels);
                     NDArray logits = features.matMul(w.transpose());
                     NDArray own = logits.gather(ids.expandDims(1), 1).flatten();
-                    long[] expected = RowOps.countBefore(logits, own, ids).toLongArray();
+                    long[] expected = RowOrderTest.countBefore(logits, own, ids).toLongArray();
                     for (int chunk : new int[] {1, 7, 0}) {
                         try (ChunkedEvaluation chunks = evaluation(group, classes, chunk)) {
                             NDArray before =
