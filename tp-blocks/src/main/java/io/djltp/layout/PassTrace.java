@@ -177,14 +177,6 @@ public final class PassTrace {
     }
 
     /**
-     * Forgets the nodes of a graph that is gone: those of the next one may have their addresses.
-     */
-    public void forgetNodes() {
-        boundaries.clear();
-        slices.clear();
-    }
-
-    /**
      * Notes that a leaf of the graph stands for a parameter.
      *
      * @param leaf an array that requires a gradient

@@ -7,11 +7,9 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.training.evaluator.AbstractAccuracy;
 import ai.djl.util.Pair;
 
-import io.djltp.collective.ReduceOp;
+import io.djltp.head.ChunkedEvaluation;
 import io.djltp.head.LossOptions;
 import io.djltp.rank.ParallelContext;
-import io.djltp.torch.Autograd;
-import io.djltp.update.RowOps;
 
 /**
  * Accuracy and top-k accuracy of logits that are cut over the ranks by class, without gathering
@@ -20,14 +18,14 @@ import io.djltp.update.RowOps;
  *
  * <ul>
  *   <li>labels: [x1, ..., xn], class numbers over all ranks
- *   <li>predictions: [x1, ..., xn, classes/p] on each of the p ranks; whole logits are taken too
+ *   <li>predictions: [x1, ..., xn, classes of the rank] on each rank, by any cut that has each
+ *       class on one rank; whole logits are taken too
  * </ul>
  *
  * <p>Rows whose label is that of rows that do not count are left out, as the loss leaves them out.
  *
  * <p>Two all-reduces of one value a row each.
  */
-@SuppressWarnings("try") // a scope is used by being open
 public class VocabParallelAccuracy extends AbstractAccuracy {
 
     private final int k;
@@ -88,41 +86,33 @@ public class VocabParallelAccuracy extends AbstractAccuracy {
 
     /** Returns for each row whether it is right; on a rank, over all ranks. */
     private NDArray right(NDList labels, NDList predictions) {
-        NDArray logits = predictions.singletonOrThrow();
-        ParallelContext context = ParallelContext.current();
-        NDManager manager = logits.getManager();
-        FusedHead head = FusedHead.of(context, logits);
-        if (head != null) {
-            context.getTensorGroup().setIssuer(getClass().getSimpleName());
-            return right(head, logits, labels.singletonOrThrow());
-        }
-        try (NDManager scope = manager.newSubManager();
-                Autograd.GradMode mode = Autograd.gradMode(false)) {
-            VocabShard shard =
-                    new VocabShard(
-                            scope, context, logits, labels.singletonOrThrow(), ignoreIndex, this);
-            NDArray label = shard.reduce(shard.ownedLogit(), ReduceOp.SUM);
-            NDArray wide = shard.logits.toType(DataType.FLOAT32, false);
-            NDArray before = RowOps.countBefore(wide, label, shard.labels.sub(shard.start));
-            NDArray right = shard.reduce(before, ReduceOp.SUM).lt(k);
-            right = right.logicalAnd(shard.valid.neq(0));
+        NDArray rows = predictions.singletonOrThrow();
+        NDManager manager = rows.getManager();
+        try (NDManager scope = manager.newSubManager()) {
+            NDArray ids = labels.singletonOrThrow().toType(DataType.INT64, true);
+            ids.attach(scope);
+            NDArray counted = ids.neq(ignoreIndex);
+            NDArray classes = ids.mul(counted.toType(DataType.INT64, false)); // 0 for no class
+            NDArray before = countBefore(rows, classes);
+            before.attach(scope);
+            NDArray right = before.lt(k).logicalAnd(counted.flatten());
             right.attach(manager);
             return right;
         }
     }
 
-    private NDArray right(FusedHead head, NDArray features, NDArray labels) {
-        NDManager manager = features.getManager();
-        try (NDManager scope = manager.newSubManager()) {
-            NDArray ids = labels.flatten().toType(DataType.INT64, true);
-            ids.attach(scope);
-            NDArray counted = ids.neq(ignoreIndex);
-            NDArray classes = ids.mul(counted.toType(DataType.INT64, false)); // 0 for no class
-            NDArray before = head.countBefore(features, classes.reshape(labels.getShape()));
-            before.attach(scope);
-            NDArray right = before.lt(k).logicalAnd(counted.reshape(before.getShape()));
-            right.attach(manager);
-            return right;
+    /** Returns how many classes of all ranks come before the label of each row, [rows]. */
+    private NDArray countBefore(NDArray rows, NDArray labels) {
+        ParallelContext context = ParallelContext.current();
+        FusedHead head = FusedHead.of(context, rows);
+        if (head != null) {
+            context.getTensorGroup().setIssuer(getClass().getSimpleName());
+            return head.countBefore(rows, labels);
+        }
+        ClassCut classes = ClassCut.of(context, rows, this);
+        try (ChunkedEvaluation chunks =
+                new ChunkedEvaluation(classes.group(), classes.cut(), Long.MAX_VALUE, 0, null)) {
+            return chunks.countBefore(rows, labels);
         }
     }
 }

@@ -1,18 +1,15 @@
 package io.djltp.loss;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.DataType;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.collective.ReduceOp;
 import io.djltp.head.LossOptions;
+import io.djltp.head.ShardLabels;
+import io.djltp.head.ShardedCrossEntropy;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.TensorView;
-import io.djltp.update.RowOps;
 
 /**
  * Softmax cross entropy of logits that are cut over the ranks by class: the mean over the rows of
@@ -20,7 +17,7 @@ import io.djltp.update.RowOps;
  *
  * <ul>
  *   <li>labels: [x1, ..., xn], class numbers over all ranks, the same on all ranks
- *   <li>predictions: [x1, ..., xn, classes/p], the output of a {@link
+ *   <li>predictions: [x1, ..., xn, classes of the rank], the output of a {@link
  *       io.djltp.nn.ColumnParallelLinear} without {@code optGatherOutput}, or that of a {@link
  *       io.djltp.nn.ClassificationHead}
  *   <li>loss: a scalar in float32, the same on all ranks
@@ -105,21 +102,28 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
             return value;
         }
         if (backward && context == null) {
-            return evaluateWhole(labels.singletonOrThrow(), logits);
+            return new ShardedCrossEntropy(options).record(logits, labels.singletonOrThrow());
         }
-        try (NDManager scope = logits.getManager().newSubManager();
-                Autograd.GradMode mode = Autograd.gradMode(false)) {
-            VocabShard shard =
-                    new VocabShard(
-                            scope,
-                            context,
-                            logits,
-                            labels.singletonOrThrow(),
-                            options.ignoreIndex(),
-                            this);
-            NDArray value = compute(shard, backward, logits, context);
-            value.attach(logits.getManager());
-            return value;
+        return evaluate(labels.singletonOrThrow(), logits, context, backward);
+    }
+
+    private NDArray evaluate(
+            NDArray labels, NDArray logits, ParallelContext context, boolean backward) {
+        ClassCut classes = ClassCut.of(context, logits, this);
+        ShardedCrossEntropy.Result result =
+                new ShardedCrossEntropy(options)
+                        .evaluate(logits, labels, classes.cut(), classes.group(), backward);
+        if (!backward) {
+            return result.value();
+        }
+        try (NDArray value = result.value();
+                NDArray gradient = result.gradient();
+                Autograd.GradMode mode = Autograd.gradMode(true)) {
+            NDArray scalar = context.getGradientKeeper().scalar(logits, value, gradient);
+            if (classes.cut().getRanks() > 1) {
+                context.getPass().getTrace().takeSlices(context.getGradientKeeper().getLastNode());
+            }
+            return scalar;
         }
     }
 
@@ -135,98 +139,6 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
     /** {@inheritDoc} */
     @Override
     public void checkLabels(NDList labels, long classes) {
-        VocabShard.checkLabels(labels.singletonOrThrow(), classes, options.ignoreIndex());
-    }
-
-    private NDArray compute(
-            VocabShard shard, boolean backward, NDArray logits, ParallelContext context) {
-        NDArray wide = shard.logits.toType(DataType.FLOAT32, false);
-        NDArray localTop = RowOps.max(wide); // [rows]
-        if (isForbidden(localTop)) {
-            wide = wide.maximum(-Float.MAX_VALUE); // a softmax of minus infinities is NaN
-        }
-        NDArray softmax = wide.softmax(1); // of this rank's classes among themselves
-        NDArray top = shard.reduce(localTop.duplicate(), ReduceOp.MAX);
-        // of exp(z - top): the largest probability, which is never tiny, is 1 / sum exp(z - max).
-        // A log-sum-exp for each rank would lose the digits that the logits have before the point.
-        NDArray localSum = localTop.sub(top).exp().div(RowOps.max(softmax));
-        NDList local = new NDList(localSum, shard.ownedLogit(top));
-        float alpha = options.labelSmoothing();
-        if (alpha > 0) {
-            local.add(wide.sub(top.expandDims(1)).sum(new int[] {1}).div(shard.classes));
-        }
-        NDArray sums = NDArrays.stack(local);
-        shard.reduce(sums, ReduceOp.SUM); // [2 or 3, rows]
-        NDArray sum = sums.get(0);
-        NDArray count = shard.valid.sum().maximum(1);
-        NDArray logSum = sum.log();
-        NDArray losses = logSum.sub(sums.get(1));
-        if (alpha > 0) {
-            losses = losses.mul(1 - alpha).add(logSum.sub(sums.get(2)).mul(alpha));
-        }
-        NDArray logZ = logSum.add(top);
-        if (options.zLoss() > 0) {
-            losses = losses.add(logZ.square().mul(options.zLoss()));
-        }
-        NDArray value = losses.mul(shard.valid).sum().div(count);
-        if (!backward) {
-            return value;
-        }
-        NDArray rowWeight = shard.valid.div(count);
-        NDArray factor = localSum.div(sum).mul(rowWeight);
-        if (options.zLoss() > 0) {
-            factor = factor.mul(logZ.mul(2 * options.zLoss()).add(1));
-        }
-        softmax.muli(factor.expandDims(1)); // of all classes
-        if (alpha > 0) {
-            softmax.subi(rowWeight.mul(alpha / shard.classes).expandDims(1));
-        }
-        RowOps.addAt(softmax, shard.column, rowWeight.mul(shard.owned).mul(alpha - 1));
-        NDArray gradient = softmax.toType(logits.getDataType(), false).reshape(logits.getShape());
-        try (Autograd.GradMode mode = Autograd.gradMode(true)) {
-            NDArray scalar = context.getGradientKeeper().scalar(logits, value, gradient);
-            if (shard.size() > 1) {
-                context.getPass().getTrace().takeSlices(context.getGradientKeeper().getLastNode());
-            }
-            return scalar;
-        }
-    }
-
-    /** Returns whether all classes of this rank have the logit minus infinity in some row. */
-    private static boolean isForbidden(NDArray localTop) {
-        return localTop.size() > 0 && localTop.min().getFloat() == Float.NEGATIVE_INFINITY;
-    }
-
-    /**
-     * The same on whole logits in operations that autograd knows: for DJL's own trainer. Logits in
-     * 64 bits are computed in 64, all others in 32.
-     */
-    private NDArray evaluateWhole(NDArray labels, NDArray logits) {
-        int last = logits.getShape().dimension() - 1;
-        long classes = logits.getShape().get(last);
-        NDArray ids = labels.flatten().toType(DataType.INT64, true);
-        NDArray valid = ids.neq(options.ignoreIndex());
-        NDArray counted = valid.toType(DataType.INT64, false);
-        NDArray rows = logits.reshape(-1, classes);
-        boolean isDouble = logits.getDataType() == DataType.FLOAT64;
-        NDArray wide = isDouble ? rows : Autograd.toFloat32(rows);
-        NDArray logProbabilities = wide.logSoftmax(1);
-        NDArray column = ids.mul(counted).expandDims(1);
-        NDArray picked = logProbabilities.gather(column, 1).flatten();
-        NDArray losses = picked.neg();
-        NDManager manager = logits.getManager(); // constants must outlive the backward pass
-        if (options.labelSmoothing() > 0) {
-            NDArray alpha = manager.create(options.labelSmoothing());
-            NDArray rest = manager.create(1 - options.labelSmoothing());
-            NDArray mean = logProbabilities.mean(new int[] {1});
-            losses = losses.mul(rest).sub(mean.mul(alpha));
-        }
-        if (options.zLoss() > 0) {
-            NDArray logZ = wide.gather(column, 1).flatten().sub(picked);
-            losses = losses.add(logZ.square().mul(manager.create(options.zLoss())));
-        }
-        NDArray weight = valid.toType(DataType.FLOAT32, false);
-        NDArray value = losses.mul(weight).sum().div(weight.sum().maximum(1));
-        return isDouble ? Autograd.toFloat32(value) : value;
+        ShardLabels.check(labels.singletonOrThrow(), classes, options.ignoreIndex());
     }
 }

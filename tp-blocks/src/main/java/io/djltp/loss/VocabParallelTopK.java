@@ -7,9 +7,6 @@ import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.collective.Communicator;
-import io.djltp.cut.Cut;
-import io.djltp.cut.ShardRange;
 import io.djltp.head.ChunkedEvaluation;
 import io.djltp.head.TopClasses;
 import io.djltp.rank.ParallelContext;
@@ -28,7 +25,7 @@ import io.djltp.rank.ParallelContext;
  * }</pre>
  *
  * <p>Takes the predictions of {@code trainer.evaluate}, on all of its ranks at once; on a rank, the
- * rank's slice or the features of a {@link io.djltp.nn.ClassificationHead}, whose logits are then
+ * rank's shard or the features of a {@link io.djltp.nn.ClassificationHead}, whose logits are then
  * computed a chunk of classes at a time; and whole logits.
  */
 public class VocabParallelTopK {
@@ -87,7 +84,8 @@ public class VocabParallelTopK {
         NDList noLabels = new NDList();
         try (NDArray packed =
                 sharded.evaluateOnRanks(
-                        noLabels, (none, own) -> pack(onRank(own.singletonOrThrow())))) {
+                        noLabels,
+                        (none, predicted) -> pack(onRank(predicted.singletonOrThrow())))) {
             return unpack(packed).checked();
         }
     }
@@ -99,22 +97,15 @@ public class VocabParallelTopK {
 
     private TopClasses onRank(NDArray logits) {
         ParallelContext context = ParallelContext.current();
-        Communicator group = context == null ? null : context.getTensorGroup();
-        if (group != null) {
-            group.setIssuer(getClass().getSimpleName());
-        }
         FusedHead head = FusedHead.of(context, logits);
         if (head != null) {
+            context.getTensorGroup().setIssuer(getClass().getSimpleName());
             return head.topK(logits, k, withProbabilities);
         }
-        long classes = VocabShard.classes(context, logits);
-        ShardRange range =
-                group == null
-                        ? new ShardRange(0, classes)
-                        : Cut.balanced(classes, group.getSize()).getRange(group.getRank());
-        try (ChunkedEvaluation slice =
-                new ChunkedEvaluation(group, range, classes, Long.MAX_VALUE, 0, null)) {
-            return slice.topK(logits, k, withProbabilities);
+        ClassCut classes = ClassCut.of(context, logits, this);
+        try (ChunkedEvaluation chunks =
+                new ChunkedEvaluation(classes.group(), classes.cut(), Long.MAX_VALUE, 0, null)) {
+            return chunks.topK(logits, k, withProbabilities);
         }
     }
 

@@ -9,7 +9,7 @@ import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Communicator;
-import io.djltp.cut.ShardRange;
+import io.djltp.cut.Cut;
 import io.djltp.head.FusedCrossEntropy;
 import io.djltp.head.HeadOptions;
 import io.djltp.head.Margin;
@@ -141,11 +141,12 @@ public class ClassificationHead extends AbstractColumnLinear {
     private FusedHead newHead(ParallelContext context) {
         long units = weight().getShape().get(0);
         Communicator group = context.getTensorGroup();
-        ShardRange own = outputCut(context).getRange(group.getRank());
-        long usual = MemoryEstimate.fusedMemory(own.length(), weight().getShape().get(1));
+        Cut cut = outputCut(context);
+        long shard = cut.getShardLength(group.getRank());
+        long usual = MemoryEstimate.fusedMemory(shard, weight().getShape().get(1));
         long budget = fusedMemory > 0 ? fusedMemory : usual;
         return new FusedHead(
-                weight(), bias(), new FusedCrossEntropy(group, own, units, budget, 0, options));
+                weight(), bias(), new FusedCrossEntropy(group, cut, budget, 0, options));
     }
 
     /** {@inheritDoc} */
@@ -232,11 +233,11 @@ public class ClassificationHead extends AbstractColumnLinear {
         }
 
         /**
-         * Sets the share of the classes that a training step computes with: on each rank those that
-         * are labels of the batch, and random others up to this share of the rank's classes. The
-         * softmax is over them, and only their rows of the weight, and of the optimizer's state,
-         * are read and written. Outside of training, and for an accuracy, all classes count. Not
-         * with {@code optFusedLoss(false)}. Default: 1, all classes.
+         * Sets the share of the classes that a training step computes with: the labels of the batch
+         * and a random share of all classes, the same at any number of ranks. The softmax is over
+         * them, and only their rows of the weight, and of the optimizer's state, are read and
+         * written. Outside of training, and for an accuracy, all classes count. Not with {@code
+         * optFusedLoss(false)}. Default: 1, all classes.
          *
          * <p>The method is Partial FC (An et al., 2022, <a
          * href="https://arxiv.org/abs/2203.15565">arXiv:2203.15565</a>).

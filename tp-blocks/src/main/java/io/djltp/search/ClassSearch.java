@@ -6,7 +6,7 @@ import ai.djl.nn.Parameter;
 import ai.djl.nn.ParameterList;
 import ai.djl.nn.core.Linear;
 
-import io.djltp.cut.ShardRange;
+import io.djltp.cut.Cut;
 import io.djltp.head.ChunkedEvaluation;
 import io.djltp.head.Margin;
 import io.djltp.head.TopClasses;
@@ -65,8 +65,7 @@ public final class ClassSearch implements AutoCloseable {
         }
         this.weight = weight;
         this.bias = bias;
-        ShardRange all = new ShardRange(0, classes);
-        chunks = new ChunkedEvaluation(null, all, classes, Long.MAX_VALUE, 0, margin);
+        chunks = new ChunkedEvaluation(null, Cut.ofLengths(classes), Long.MAX_VALUE, 0, margin);
     }
 
     /**

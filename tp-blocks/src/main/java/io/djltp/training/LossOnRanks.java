@@ -145,7 +145,6 @@ final class LossOnRanks {
             ParallelContext context, RankOutput part, NDList labels, NDList predictions) {
         part.getPass().getTrace().forgetNodes(); // the graph of an evaluation is no longer there
         NDList watched = new NDList(predictions.size());
-        part.getPass().getTrace().forgetNodes(); // of the pass, which is not differentiated
         try (Autograd.GradMode mode = Autograd.gradMode(true);
                 NDManager scope = predictions.head().getManager().newSubManager()) {
             for (int i = 0; i < predictions.size(); i++) {

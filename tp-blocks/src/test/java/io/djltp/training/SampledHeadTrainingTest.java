@@ -10,6 +10,7 @@ import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
 
 import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
@@ -18,6 +19,7 @@ import io.djltp.head.Margin;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.nn.ClassificationHead;
+import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -37,7 +39,7 @@ public class SampledHeadTrainingTest {
     private static final TrainerKind TWO = new TrainerKind(ParallelMode.TENSOR, 2);
     private static final Margin MARGIN = Margin.combined(8, 1.1f, 0.3f, 0.1f);
 
-    /** So large that on each rank all classes are drawn. */
+    /** So large that all classes are drawn. */
     private static final float ALL = 0.99f;
 
     private static Block fused(Consumer<ClassificationHead.Builder> options) {
@@ -243,8 +245,39 @@ public class SampledHeadTrainingTest {
     }
 
     private static FusedTraining sampled(long seed) {
-        Block block = fused(head -> head.optSampleShare(0.5f).optSampleSeed(seed));
-        return run(TWO, block, FusedTraining.sgd());
+        return sampled(TWO, 0.5f, seed, FusedTraining.sgd());
+    }
+
+    private static FusedTraining sampled(
+            TrainerKind kind, float share, long seed, Optimizer optimizer) {
+        Block block = fused(head -> head.optSampleShare(share).optSampleSeed(seed));
+        return run(kind, block, optimizer);
+    }
+
+    @DataProvider
+    public Object[][] groups() {
+        return new Object[][] {
+            {new TrainerKind(ParallelMode.TENSOR, 2)},
+            {new TrainerKind(ParallelMode.TENSOR, 3)},
+            {new TrainerKind(ParallelMode.TENSOR, 4)},
+            {new TrainerKind(ParallelMode.MIXED, 2)},
+            {new TrainerKind(ParallelMode.MIXED, 4)}
+        };
+    }
+
+    /** What is drawn, and what is learned, does not depend on the number of ranks. */
+    @Test(dataProvider = "groups", timeOut = 60_000)
+    public void equalsOneRank(TrainerKind kind) {
+        TrainerKind one = new TrainerKind(ParallelMode.TENSOR, 1);
+        for (float share : new float[] {0.1f, 0.5f}) { // of 23 classes, uneven over the ranks
+            sampled(kind, share, 1, FusedTraining.sgd())
+                    .assertSame(sampled(one, share, 1, FusedTraining.sgd()));
+            sampled(kind, share, 1, adagrad()).assertSame(sampled(one, share, 1, adagrad()));
+        }
+    }
+
+    private static Optimizer adagrad() {
+        return RowwiseAdagrad.builder().optLearningRateTracker(Tracker.fixed(0.1f)).build();
     }
 
     @DataProvider
@@ -281,8 +314,8 @@ public class SampledHeadTrainingTest {
             timeOut = 60_000,
             expectedExceptions = RuntimeException.class,
             expectedExceptionsMessageRegExp =
-                    "(?s).*A sample share of 0.02 of 23 classes leaves no negatives: it is 0 of the"
-                            + " 11 classes of a rank, of 2. The least share is 0.0455.*")
+                    "(?s).*A sample share of 0.02 of 23 classes leaves no negatives: it is no"
+                            + " class. The least share is 0.0653.*")
     public void aShareThatLeavesNoNegatives() {
         run(TWO, fused(head -> head.optSampleShare(0.02f)), FusedTraining.sgd());
     }

@@ -20,11 +20,65 @@ import java.util.concurrent.ConcurrentHashMap;
 @SuppressWarnings("try") // a scope is used by being open
 final class ChunkBuffers implements AutoCloseable {
 
+    /** What has the size of the features. */
+    enum Matrix {
+        FEATURES,
+        TRANSPOSED_FEATURES,
+        /** The features, each row times its factor of the softmax. */
+        SCALED_FEATURES,
+        /** The products of exponentials and weights: the softmax part of the features' gradient. */
+        PRODUCTS,
+        /** The features of the rows with a label, times that label's part of the gradient. */
+        LABEL_GRADIENTS
+    }
+
+    /** What has one number for each row, or for each row with a label. */
+    enum Column {
+        /** What is subtracted from the logits of all worker threads before the exponential. */
+        OFFSET,
+        /** What {@link LabelSmoothing} has subtracted from the exponentials. */
+        SHIFT,
+        /** Used at once. */
+        FACTOR,
+        /** By what the exponentials are multiplied in the gradient of the loss. */
+        SOFTMAX_FACTOR,
+        /** The same of the loss times its scale. */
+        SCALED_SOFTMAX_FACTOR,
+        /** What label smoothing adds to the gradient of each logit. */
+        SMOOTHED_PART,
+        /** The same of the loss times its scale. */
+        SCALED_SMOOTHED_PART,
+        /** What the gradient of a label's logit has beside its part of the softmax. */
+        LABEL_PARTS,
+        LABEL_LOGITS
+    }
+
+    /** What has the size of a chunk's weights. */
+    enum Work {
+        GRADIENT,
+        SPARE,
+        /** The rows of the weight that are computed with, if they are a copy. */
+        USED_WEIGHT,
+        /** The rows of the weight that are updated, if they are others. */
+        UPDATED_WEIGHT,
+        FIRST_STATE,
+        SECOND_STATE
+    }
+
+    private enum Other {
+        SUMS,
+        CHUNK_SUMS,
+        CHUNK_OFFSETS,
+        KEPT_LOGITS,
+        SCRATCH_LOGITS,
+        ONES
+    }
+
     private final long features;
     private final ChunkPlan capacity;
     private final TensorOptions options; // float32 on the device of the rank
     private final TensorOptions wide;
-    private final Map<String, Tensor> tensors = new ConcurrentHashMap<>();
+    private final Map<Enum<?>, Tensor> tensors = new ConcurrentHashMap<>();
     private ChunkPlan plan; // of the batch
     private ChunkViews views;
     private long rows;
@@ -77,28 +131,28 @@ final class ChunkBuffers implements AutoCloseable {
         rows = batchRows;
     }
 
-    /** Returns the features, or what they are multiplied to, [rows, features]. */
-    Tensor rows(String name) {
-        return get(name, plan.rows() * features, options)
+    /** Returns a matrix, [rows, features]. */
+    Tensor rows(Matrix which) {
+        return get(which, plan.rows() * features, options)
                 .narrow(0, 0, rows * features)
                 .view(rows, features);
     }
 
-    /** Returns the features as columns, [features, rows]. */
-    Tensor columns(String name) {
-        return get(name, plan.rows() * features, options)
+    /** Returns a matrix whose columns are the rows of the batch, [features, rows]. */
+    Tensor columns(Matrix which) {
+        return get(which, plan.rows() * features, options)
                 .narrow(0, 0, rows * features)
                 .view(features, rows);
     }
 
-    /** Returns some numbers. */
-    Tensor vector(String name, long size) {
-        return get(name, size, options);
+    /** Returns a number for each class of a chunk, [classes]. */
+    Tensor ones() {
+        return get(Other.ONES, plan.chunk(), options);
     }
 
     /** Returns the sums over the classes of each chunk, [chunks, rows]. */
     Tensor chunkSums() {
-        return get("chunk sums", capacity.count() * plan.rows(), options)
+        return get(Other.CHUNK_SUMS, capacity.count() * plan.rows(), options)
                 .narrow(0, 0, plan.count() * rows)
                 .view(plan.count(), rows);
     }
@@ -119,24 +173,25 @@ final class ChunkBuffers implements AutoCloseable {
     }
 
     /** Returns one number a row, [rows]. */
-    Tensor column(String name) {
-        return get(name, plan.rows(), options).narrow(0, 0, rows);
+    Tensor column(Column which) {
+        return get(which, plan.rows(), options).narrow(0, 0, rows);
     }
 
-    /** Returns one number a row in float64, [rows]. */
-    Tensor wideColumn(String name) {
-        return get(name, plan.rows(), wide).narrow(0, 0, rows);
+    /** Returns the sums of the exponentials, float64 [rows]. */
+    Tensor sums() {
+        return get(Other.SUMS, plan.rows(), wide).narrow(0, 0, rows);
     }
 
     /**
-     * Returns what the exponentials of a chunk are computed above, [rows]; -1 is before the first.
+     * Returns what was subtracted from the logits of a chunk before the exponential, [rows]; -1 is
+     * before the first.
      */
-    Tensor reference(int index) {
-        Tensor all = get("references", plan.rows() * (capacity.count() + 1L), options);
+    Tensor offset(int index) {
+        Tensor all = get(Other.CHUNK_OFFSETS, plan.rows() * (capacity.count() + 1L), options);
         return all.narrow(0, (index + 1) * plan.rows(), rows);
     }
 
-    /** Returns whether the logits of a chunk have a place of their own. */
+    /** Returns whether the logits of a chunk are kept from the first pass to the second. */
     boolean isKept(int index) {
         return index < plan.kept();
     }
@@ -150,14 +205,15 @@ final class ChunkBuffers implements AutoCloseable {
     private Tensor place(int index) {
         long size = plan.rows() * plan.chunk();
         if (!isKept(index)) {
-            return get("scratch", size, options);
+            return get(Other.SCRATCH_LOGITS, size, options);
         }
-        return get("kept", capacity.kept() * size, options).narrow(0, index * size, size);
+        return get(Other.KEPT_LOGITS, capacity.kept() * size, options)
+                .narrow(0, index * size, size);
     }
 
     /**
      * Returns a place for what a chunk's logits become while those that are kept stay as they are,
-     * [classes of the chunk, rows]: for logits that are not kept it is their own.
+     * [classes of the chunk, rows]: for logits that are not kept it is where they are.
      */
     Tensor spareLogits(int index) {
         return scratch(index).view(plan.length(index), rows);
@@ -166,14 +222,14 @@ final class ChunkBuffers implements AutoCloseable {
     /** Returns a place for logits that are not kept, [rows, classes of the chunk]. */
     Tensor scratch(int index) {
         long length = plan.length(index);
-        return get("scratch", plan.rows() * plan.chunk(), options)
+        return get(Other.SCRATCH_LOGITS, plan.rows() * plan.chunk(), options)
                 .narrow(0, 0, rows * length)
                 .view(rows, length);
     }
 
     /** Returns memory of the size of a chunk's weights, [length, features]. */
-    Tensor work(int number, long length) {
-        return get("work " + number, plan.chunk() * features, options)
+    Tensor work(Work which, long length) {
+        return get(which, plan.chunk() * features, options)
                 .narrow(0, 0, length * features)
                 .view(length, features);
     }
@@ -188,9 +244,9 @@ final class ChunkBuffers implements AutoCloseable {
         return torch.tensor(values).to(options.device(), ScalarType.Long);
     }
 
-    private Tensor get(String name, long size, TensorOptions type) {
+    private Tensor get(Enum<?> which, long size, TensorOptions type) {
         return tensors.computeIfAbsent(
-                name,
+                which,
                 key ->
                         torch.empty(new long[] {size}, type, new MemoryFormatOptional())
                                 .retainReference());

@@ -1,7 +1,5 @@
 package io.djltp.head;
 
-import io.djltp.update.RowOps;
-
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
@@ -12,9 +10,9 @@ import org.bytedeco.pytorch.global.torch;
 final class ChunkRanking {
 
     private final LogitChunks chunks;
-    private final LabelRows labels;
+    private final ShardLabels labels;
 
-    ChunkRanking(LogitChunks chunks, LabelRows labels) {
+    ChunkRanking(LogitChunks chunks, ShardLabels labels) {
         this.chunks = chunks;
         this.labels = labels;
     }
@@ -47,9 +45,9 @@ final class ChunkRanking {
         int to = labels.from(start + chunks.plan().length(index));
         if (from < to) {
             Tensor rows = part(labels.rows, from, to);
-            Tensor columns = part(labels.classes, from, to).sub_(new Scalar(start)).unsqueeze(1);
-            Tensor own = logits.index_select(0, rows).gather(1, columns).squeeze(1);
-            target.index_add_(0, rows, own.to(target.scalar_type()));
+            Tensor columns = part(labels.columns, from, to).sub_(new Scalar(start)).unsqueeze(1);
+            Tensor found = logits.index_select(0, rows).gather(1, columns).squeeze(1);
+            target.index_add_(0, rows, found.to(target.scalar_type()));
         }
     }
 
@@ -65,10 +63,10 @@ final class ChunkRanking {
      * number next below it. The rows whose label lies in the chunk are few.
      *
      * @param values the logits of the labels, [rows]
-     * @param ids the labels, counted from the first class of the rank, int64 [rows]
+     * @param columns how many columns of this rank have a lower class than the label, int64 [rows]
      */
-    Tensor countBefore(Tensor values, Tensor ids) {
-        Tensor before = torch.zeros_like(ids);
+    Tensor countBefore(Tensor values, Tensor columns) {
+        Tensor before = torch.zeros_like(columns);
         Scalar least = new Scalar(Float.NEGATIVE_INFINITY);
         Tensor below = values.nextafter(torch.full_like(values, least));
         Tensor bottom = values.eq(least); // there is no number below
@@ -76,14 +74,14 @@ final class ChunkRanking {
             try (PointerScope scope = new PointerScope()) {
                 long length = chunks.plan().length(i);
                 Tensor logits = chunks.logits(i);
-                Tensor local = ids.sub(new Scalar(chunks.plan().start(i)));
+                Tensor local = columns.sub(new Scalar(chunks.plan().start(i)));
                 Tensor after = local.ge(new Scalar(length));
                 Tensor limit = torch.where(after, below, values).unsqueeze(1);
                 Tensor counts = logits.le(limit).sum(1).neg_().add_(new Scalar(length));
                 Tensor inside = local.ge(new Scalar(0)).logical_and_(after.logical_not());
                 Tensor rows = inside.logical_or_(bottom).nonzero().squeeze(1);
                 if (rows.size(0) > 0) {
-                    counts.index_copy_(0, rows, closely(logits, values, local, rows));
+                    counts.index_copy_(0, rows, countInRows(logits, values, local, rows));
                 }
                 before.add_(counts);
             }
@@ -91,8 +89,8 @@ final class ChunkRanking {
         return before;
     }
 
-    private static Tensor closely(Tensor logits, Tensor values, Tensor columns, Tensor rows) {
-        return RowOps.countBefore(
+    private static Tensor countInRows(Tensor logits, Tensor values, Tensor columns, Tensor rows) {
+        return RowOrder.countBefore(
                 logits.index_select(0, rows),
                 values.index_select(0, rows),
                 columns.index_select(0, rows));

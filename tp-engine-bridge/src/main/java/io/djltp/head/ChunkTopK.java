@@ -25,7 +25,7 @@ final class ChunkTopK {
     private final ChunkLogSum logSum; // null if not wanted
     private final TensorOptions integers;
     private final Tensor allValues; // [rows, k]
-    private final Tensor allClasses;
+    private final Tensor allColumns;
     private long count; // how many of the k columns have been found
 
     /**
@@ -41,8 +41,8 @@ final class ChunkTopK {
         logSum = withSum ? new ChunkLogSum(chunks) : null;
         long[] shape = {chunks.rows, this.k};
         allValues = torch.zeros(shape, chunks.buffers.options());
-        allClasses = allValues.to(ScalarType.Long);
-        integers = allClasses.options();
+        allColumns = allValues.to(ScalarType.Long);
+        integers = allColumns.options();
     }
 
     /** Passes over the chunks. */
@@ -65,9 +65,9 @@ final class ChunkTopK {
         return allValues;
     }
 
-    /** Returns their classes, counted from the first of the rank, int64 [rows, k]. */
-    Tensor classes() {
-        return allClasses;
+    /** Returns their columns on this rank, int64 [rows, k]. */
+    Tensor columns() {
+        return allColumns;
     }
 
     /** Returns the sum of the exponentials, or {@code null}. */
@@ -76,7 +76,7 @@ final class ChunkTopK {
     }
 
     private Best found() {
-        return new Best(allValues.narrow(1, 0, count), allClasses.narrow(1, 0, count));
+        return new Best(allValues.narrow(1, 0, count), allColumns.narrow(1, 0, count));
     }
 
     private void add(Tensor logits, Tensor top, long start) {

@@ -8,8 +8,8 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * The places of a lane's chunks in its memory, made once for all batches of a size: to make a view
- * takes longer than some operations on a chunk.
+ * The places of a worker thread's chunks in its memory, made once for all batches of a size: to
+ * make a view takes longer than some operations on a chunk.
  */
 @SuppressWarnings("try") // a scope is used by being open
 final class ChunkViews implements AutoCloseable {
@@ -24,7 +24,7 @@ final class ChunkViews implements AutoCloseable {
     /**
      * Makes the views.
      *
-     * @param buffers the memory of the lane, with a batch begun
+     * @param buffers the memory, whose rows are set
      * @param rows the rows of the batch
      * @param plan the chunks of the batch
      */
@@ -32,7 +32,7 @@ final class ChunkViews implements AutoCloseable {
         this.rows = rows;
         this.plan = plan;
         try (PointerScope scope = new PointerScope()) {
-            Tensor all = buffers.vector("ones", plan.chunk());
+            Tensor all = buffers.ones();
             all.fill_(new Scalar(1));
             for (int i = 0; i < plan.count(); i++) {
                 Tensor place = buffers.logits(i);

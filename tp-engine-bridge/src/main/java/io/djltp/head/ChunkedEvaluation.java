@@ -6,17 +6,15 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
-import io.djltp.cut.ShardRange;
+import io.djltp.cut.Cut;
 import io.djltp.torch.LibTorch;
 import io.djltp.torch.TensorView;
 import io.djltp.torch.TorchScope;
-import io.djltp.update.RowOps;
 import io.djltp.update.UnitRows;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.MemoryFormatOptional;
 import org.bytedeco.pytorch.Scalar;
-import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
@@ -33,21 +31,8 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
 @SuppressWarnings("try") // a scope is used by being open
 public final class ChunkedEvaluation implements AutoCloseable {
 
-    /**
-     * The bytes that the logits of a chunk take on a CPU: few enough for its caches, where they are
-     * read several times, and enough for the threads of an operation not to wait for each other for
-     * longer than they compute. Each weight is read once, and need not stay there.
-     */
-    private static final long CPU_BYTES = 4L << 20;
-
-    /** A GPU needs enough work for each of its kernels instead. */
-    private static final long GPU_BYTES = 256L << 20;
-
-    private static final long SMALLEST = 256;
-
     private final Communicator group;
-    private final ShardRange range;
-    private final long total;
+    private final ClassShard shard;
     private final long budget;
     private final long chunk;
     private final Margin margin; // or null
@@ -57,24 +42,17 @@ public final class ChunkedEvaluation implements AutoCloseable {
      * Creates the evaluation of one rank.
      *
      * @param group the ranks over which the classes are cut, or {@code null} if they are not
-     * @param range the classes of this rank, one of the balanced ranges
-     * @param total the number of classes of all ranks
+     * @param cut the cut of the classes
      * @param budget the bytes that logits may take on this rank
      * @param chunk the classes of a chunk, or 0 for what suits the device
      * @param margin what the layer was trained with: its logits are then scaled cosines; or {@code
      *     null}
+     * @throws IllegalArgumentException if a class is on several ranks
      */
-    public ChunkedEvaluation(
-            Communicator group,
-            ShardRange range,
-            long total,
-            long budget,
-            long chunk,
-            Margin margin) {
+    public ChunkedEvaluation(Communicator group, Cut cut, long budget, long chunk, Margin margin) {
         LibTorch.load(); // before anything else of the preset
         this.group = group;
-        this.range = range;
-        this.total = total;
+        shard = new ClassShard(cut, group);
         this.budget = budget;
         this.chunk = chunk;
         this.margin = margin;
@@ -103,7 +81,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
     /**
      * Returns the best classes of all ranks for each row of logits that are there. One all-gather.
      *
-     * @param logits the rank's slice of the logits, [x1, ..., xn, classes/p]
+     * @param logits the rank's shard of the logits, [x1, ..., xn, classes of the rank]
      * @param k how many classes are wanted
      * @param withProbabilities whether their probabilities are wanted too
      * @return the best classes, attached to the manager of the logits
@@ -112,16 +90,13 @@ public final class ChunkedEvaluation implements AutoCloseable {
     public TopClasses topK(NDArray logits, int k, boolean withProbabilities) {
         checkCount(k);
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            Tensor rows = FusedCrossEntropy.rows(logits);
-            prepare(rows, 0, rows.size(1), false);
-            LogitChunks chunks = new LogitChunks.OfWhole(buffers, rows);
-            return topK(chunks, logits, k, withProbabilities);
+            return topK(chunks(logits), logits, k, withProbabilities);
         }
     }
 
     private TopClasses topK(LogitChunks chunks, NDArray rows, int k, boolean withProbabilities) {
-        ChunkTopK own = new ChunkTopK(chunks, k, withProbabilities).run();
-        TopKGather gather = new TopKGather(own, range, total, k, group);
+        ChunkTopK found = new ChunkTopK(chunks, k, withProbabilities).run();
+        TopKGather gather = new TopKGather(found, shard, k, group);
         ChunkTopK.Best best = gather.best();
         Shape shape = leading(rows).add(k);
         NDManager manager = rows.getManager();
@@ -135,6 +110,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
     }
 
     private void checkCount(int k) {
+        long total = shard.total();
         if (k < 1 || k > total) {
             throw new IllegalArgumentException(
                     "The "
@@ -149,7 +125,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
 
     /**
      * Returns how many classes of all ranks come before the label of each row in the order of the
-     * logits, see {@link RowOps#countBefore}. Two all-reduces.
+     * logits: those with a larger one, and with an equal one and a lower number. Two all-reduces.
      *
      * @param features the features, [x1, ..., xn, features]
      * @param weight the rank's shard of the weight
@@ -158,16 +134,34 @@ public final class ChunkedEvaluation implements AutoCloseable {
      * @return the counts, int64 [rows], attached to the manager of the features
      */
     public NDArray countBefore(NDArray features, NDArray weight, NDArray bias, NDArray labels) {
-        LabelRows rows = LabelRows.of(features, labels, range, total, Long.MIN_VALUE);
+        ShardLabels rows = ShardLabels.of(features, labels, shard, Long.MIN_VALUE);
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            ChunkRanking ranking = new ChunkRanking(chunks(features, weight, bias), rows);
-            Tensor logits = ranking.labelLogits();
-            allReduce(logits, ReduceOp.SUM);
-            Tensor ids = TensorView.of(labels).tensor().to(ScalarType.Long).reshape(-1);
-            Tensor before = ranking.countBefore(logits, ids.sub(new Scalar(range.start())));
-            allReduce(before, ReduceOp.SUM);
-            return TensorView.toArray(before, features.getManager());
+            return countBefore(chunks(features, weight, bias), rows, features.getManager());
         }
+    }
+
+    /**
+     * Returns how many classes of all ranks come before the label of each row in the order of
+     * logits that are there. Two all-reduces.
+     *
+     * @param logits the rank's shard of the logits, [x1, ..., xn, classes of the rank]
+     * @param labels the labels, [x1, ..., xn], of any numeric type
+     * @return the counts, int64 [rows], attached to the manager of the logits
+     */
+    public NDArray countBefore(NDArray logits, NDArray labels) {
+        ShardLabels rows = ShardLabels.of(logits, labels, shard, Long.MIN_VALUE);
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            return countBefore(chunks(logits), rows, logits.getManager());
+        }
+    }
+
+    private NDArray countBefore(LogitChunks chunks, ShardLabels labels, NDManager manager) {
+        ChunkRanking ranking = new ChunkRanking(chunks, labels);
+        Tensor logits = ranking.labelLogits();
+        allReduce(logits, ReduceOp.SUM);
+        Tensor before = ranking.countBefore(logits, buffers.index(labels.columnsBefore(shard)));
+        allReduce(before, ReduceOp.SUM);
+        return TensorView.toArray(before, manager);
     }
 
     /**
@@ -183,67 +177,44 @@ public final class ChunkedEvaluation implements AutoCloseable {
      */
     public NDArray loss(
             NDArray features, NDArray weight, NDArray bias, NDArray labels, LossOptions options) {
-        LabelRows rows = LabelRows.of(features, labels, range, total, options.ignoreIndex());
+        ShardLabels rows = ShardLabels.of(features, labels, shard, options.ignoreIndex());
         try (TorchScope scope = TorchScope.withoutGraph()) {
             LogitChunks chunks = chunks(features, weight, bias);
-            ChunkLogSum logSum = new ChunkLogSum(chunks);
-            boolean smooth = options.labelSmoothing() > 0;
-            long[] shape = {smooth ? 3 : 2, chunks.rows};
-            Tensor sums = torch.zeros(shape, buffers.wide());
-            addLabels(chunks, new ChunkRanking(chunks, rows), logSum, sums, smooth);
-            Tensor largest = logSum.largest().clone();
-            allReduce(largest, ReduceOp.MAX);
-            sums.select(0, 0).copy_(logSum.sumAbove(largest));
-            allReduce(sums, ReduceOp.SUM);
-            sums.select(0, 1).sub_(largest);
-            Tensor weights = FusedStatistics.rowWeights(rows, buffers);
-            Tensor wide = largest.to(ScalarType.Double);
-            Tensor value = FusedStatistics.value(sums, wide, weights, options, total);
+            Tensor value =
+                    new ChunkLoss(chunks, rows, options).evaluate(this::allReduce, shard.total());
             return TensorView.toArray(value, features.getManager());
         }
     }
 
-    private static void addLabels(
-            LogitChunks chunks,
-            ChunkRanking ranking,
-            ChunkLogSum logSum,
-            Tensor sums,
-            boolean smooth) {
-        for (int i = 0; i < chunks.plan().count(); i++) {
-            try (PointerScope scope = new PointerScope()) {
-                Tensor logits = chunks.logits(i);
-                ranking.addLabelLogits(i, logits, sums.select(0, 1));
-                if (smooth) {
-                    ScalarTypeOptional same = new ScalarTypeOptional();
-                    sums.select(0, 2).add_(logits.sum(new long[] {1}, false, same));
-                }
-                logSum.add(logits, logits.amax(new long[] {1}, false));
-            }
-        }
-    }
-
     /**
-     * Returns this rank's slice of the logits after all.
+     * Computes this rank's shard of the logits.
      *
      * @param features the features, [x1, ..., xn, features]
      * @param weight the rank's shard of the weight
      * @param bias the rank's shard of the bias, or {@code null}
-     * @return the logits, float32 [x1, ..., xn, classes/p], attached to the manager of the features
+     * @return the logits, float32 [x1, ..., xn, classes of the rank], attached to the manager of
+     *     the features
      */
     public NDArray logits(NDArray features, NDArray weight, NDArray bias) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
             LogitChunks chunks = chunks(features, weight, bias);
             ChunkPlan plan = chunks.plan();
             long[] shape = {chunks.rows, plan.range().length()};
-            Tensor whole = torch.empty(shape, buffers.options(), new MemoryFormatOptional());
+            Tensor logits = torch.empty(shape, buffers.options(), new MemoryFormatOptional());
             for (int i = 0; i < plan.count(); i++) {
                 try (PointerScope part = new PointerScope()) {
-                    whole.narrow(1, plan.start(i), plan.length(i)).copy_(chunks.logits(i));
+                    logits.narrow(1, plan.start(i), plan.length(i)).copy_(chunks.logits(i));
                 }
             }
             return toArray(
-                    whole, leading(features).add(plan.range().length()), features.getManager());
+                    logits, leading(features).add(plan.range().length()), features.getManager());
         }
+    }
+
+    /** How ranks meet. */
+    @FunctionalInterface
+    interface Reduction {
+        void allReduce(Tensor tensor, ReduceOp op);
     }
 
     private void allReduce(Tensor tensor, ReduceOp op) {
@@ -258,6 +229,12 @@ public final class ChunkedEvaluation implements AutoCloseable {
 
     private static NDArray toArray(Tensor tensor, Shape shape, NDManager manager) {
         return TensorView.toArray(tensor.contiguous().view(shape.getShape()), manager);
+    }
+
+    private LogitChunks chunks(NDArray logits) {
+        Tensor rows = FusedCrossEntropy.rows(logits);
+        prepare(rows, 0, rows.size(1), false);
+        return new LogitChunks.OfLogits(buffers, rows);
     }
 
     private LogitChunks chunks(NDArray features, NDArray weight, NDArray bias) {
@@ -284,16 +261,11 @@ public final class ChunkedEvaluation implements AutoCloseable {
                 && buffers.plan().rows() < 4 * rows) {
             return;
         }
-        long wanted = chunk > 0 ? chunk : chunkSize(rows, copiesWeights ? features : 0, x);
+        long copied = copiesWeights ? features : 0;
+        long wanted = chunk > 0 ? chunk : ChunkSize.evaluation(rows, copied, budget, x.is_cuda());
         ChunkPlan plan = ChunkPlan.of(rows, features, classes, wanted, budget, 1, x.is_cuda())[0];
         close();
         buffers = new ChunkBuffers(plan, features, x);
-    }
-
-    private long chunkSize(long rows, long copied, Tensor x) {
-        long fitting = (x.is_cuda() ? GPU_BYTES : CPU_BYTES) / (Float.BYTES * (rows + copied));
-        long size = Math.max(SMALLEST, Long.highestOneBit(Math.max(1, fitting)));
-        return Math.max(1, Math.min(size, budget / (Float.BYTES * rows)));
     }
 
     /** Frees the memory. */

@@ -15,9 +15,6 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
  */
 final class ChunkedLinear {
 
-    private static final int USED = 2; // the work memory of the rows that are computed with
-    private static final int UPDATED = 5; // and of those that are updated, if these are others
-
     private final ChunkBuffers buffers;
     private final Tensor weight;
     private final Tensor bias;
@@ -32,7 +29,7 @@ final class ChunkedLinear {
      * @param buffers the memory
      * @param weight the weight, [classes, features], no part of a graph
      * @param bias the bias, [classes], or {@code null}
-     * @param sample the classes to which the layer is reduced, ascending, int64, or {@code null}
+     * @param sample the columns to which the layer is reduced, ascending, int64, or {@code null}
      * @param unit whether rows of the weight are divided by their lengths
      */
     ChunkedLinear(ChunkBuffers buffers, Tensor weight, Tensor bias, Tensor sample, boolean unit) {
@@ -79,46 +76,45 @@ final class ChunkedLinear {
         return weight.index_select(0, places).to(ScalarType.Float);
     }
 
-    /** Returns the classes of a chunk, or {@code null} if they are a range of all. */
-    Tensor classes(int index) {
+    /** Returns the columns of a chunk, or {@code null} if they are a range of all. */
+    Tensor columns(int index) {
         return sample == null ? null : part(sample, index);
     }
 
     /** Returns a chunk's rows to compute with: those of the weight, or a copy in 32 bits. */
     Tensor weight(int index) {
-        Tensor own = stored(index, USED);
+        Tensor stored = stored(index, ChunkBuffers.Work.USED_WEIGHT);
         if (!unit) {
-            return own;
+            return stored;
         }
-        Tensor place = buffers.work(USED, own.size(0));
-        return torch.mul_out(place, own, UnitRows.inverseLengths(own).unsqueeze(1));
+        Tensor place = buffers.work(ChunkBuffers.Work.USED_WEIGHT, stored.size(0));
+        return torch.mul_out(place, stored, UnitRows.inverseLengths(stored).unsqueeze(1));
     }
 
     /** Returns a chunk's rows to update, where {@link #weight(int)} has returned some to use. */
     Tensor updated(int index, Tensor used) {
-        return unit ? stored(index, UPDATED) : used;
+        return unit ? stored(index, ChunkBuffers.Work.UPDATED_WEIGHT) : used;
     }
 
-    private Tensor stored(int index, int number) {
-        Tensor classes = classes(index);
-        Tensor own = classes == null ? part(weight, index) : null;
-        if (own != null && wide) {
-            return own;
+    private Tensor stored(int index, ChunkBuffers.Work copy) {
+        Tensor columns = columns(index);
+        if (columns == null && wide) {
+            return part(weight, index);
         }
-        Tensor place = buffers.work(number, buffers.plan().length(index));
-        if (own != null) {
-            return place.copy_(own);
+        Tensor place = buffers.work(copy, buffers.plan().length(index));
+        if (columns == null) {
+            return place.copy_(part(weight, index));
         }
         return wide
-                ? torch.index_select_out(place, weight, 0, classes)
-                : place.copy_(weight.index_select(0, classes));
+                ? torch.index_select_out(place, weight, 0, columns)
+                : place.copy_(weight.index_select(0, columns));
     }
 
     /** Writes the updated rows of a chunk back, if they are a copy. */
     void setWeight(int index, Tensor rows) {
-        Tensor classes = classes(index);
-        if (classes != null) {
-            weight.index_copy_(0, classes, rows.to(weight.scalar_type()));
+        Tensor columns = columns(index);
+        if (columns != null) {
+            weight.index_copy_(0, columns, rows.to(weight.scalar_type()));
         } else if (!wide) {
             part(weight, index).copy_(rows);
         }
@@ -162,26 +158,26 @@ final class ChunkedLinear {
     }
 
     /**
-     * Returns memory for the gradient of the bias in 32 bits: its own, or if that is of another
-     * type, or of other classes than those that are used, as much as these take.
+     * Returns memory for the gradient of the bias of the classes that are computed with, in 32
+     * bits: the gradient of the bias itself, if it has this size and type.
      */
-    Tensor biasGradient(Tensor whole) {
-        if (whole == null || sample == null && whole.scalar_type().intern() == ScalarType.Float) {
-            return whole;
+    Tensor biasGradient(Tensor target) {
+        if (target == null || sample == null && target.scalar_type().intern() == ScalarType.Float) {
+            return target;
         }
-        Tensor used = sample == null ? whole : sample;
+        Tensor used = sample == null ? target : sample;
         return torch.empty(used.shape(), buffers.options(), new MemoryFormatOptional());
     }
 
     /** Writes the gradient of the bias into that of all classes, where the others have none. */
-    void setBiasGradient(Tensor whole, Tensor gradient) {
-        if (gradient == whole) {
+    void setBiasGradient(Tensor target, Tensor gradient) {
+        if (gradient == target) {
             return;
         }
         if (sample == null) {
-            whole.copy_(gradient);
+            target.copy_(gradient);
         } else {
-            whole.zero_().index_copy_(0, sample, gradient.to(whole.scalar_type()));
+            target.zero_().index_copy_(0, sample, gradient.to(target.scalar_type()));
         }
     }
 

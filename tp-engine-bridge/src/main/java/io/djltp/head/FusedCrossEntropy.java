@@ -5,8 +5,6 @@ import ai.djl.ndarray.NDArray;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
-import io.djltp.cut.ShardRange;
-import io.djltp.torch.Autograd;
 import io.djltp.torch.TensorView;
 import io.djltp.torch.TorchScope;
 import io.djltp.update.WeightUpdate;
@@ -20,17 +18,17 @@ import org.bytedeco.pytorch.Tensor;
  *
  * <ul>
  *   <li>features X: [rows, features], the same on all ranks
- *   <li>weight W: [classes/p, features] on each of the p ranks
- *   <li>bias b: [classes/p], or none
+ *   <li>weight W: [classes of the rank, features], by any cut that has each class on one rank
+ *   <li>bias b: [classes of the rank], or none
  *   <li>labels: [rows], class numbers over all ranks, the same on all ranks
  * </ul>
  *
- * <p>{@link #evaluate} passes over the weights once. Of each chunk it computes the logits, their
- * exponentials, the sums of these, and their product with the weights, which is the gradient of the
- * features up to one factor for each row. {@link #update} passes over them a second time and adds
- * the product of exponentials and features, which is the gradient of the weights, to what the
- * optimizer wants it in. In between, the exponentials of as many chunks are kept as the memory
- * budget allows; those of the others are computed again.
+ * <p>{@link #evaluate} passes over the weights once. Of each chunk it computes the logits Z, their
+ * exponentials E, the sums of these, and the product EᵀW, which is the gradient of the features up
+ * to one factor for each row. {@link #update} passes over them a second time and adds the product
+ * EX, which is the gradient of the weights, to what the optimizer wants it in. In between, the
+ * exponentials of as many chunks are kept as the memory budget allows; those of the others are
+ * computed again.
  *
  * <p>Collectives: an all-reduce of the largest logit of each row, and one of the sum of the
  * exponentials, the logit of the label and, for label smoothing, the sum of the logits together.
@@ -46,69 +44,50 @@ import org.bytedeco.pytorch.Tensor;
 public final class FusedCrossEntropy implements AutoCloseable {
 
     private final Communicator group;
-    private final ShardRange range;
-    private final long total;
-    private final long budget;
-    private final long chunk;
+    private final ClassShard shard;
     private final HeadOptions head;
     private final ClassSampler sampler; // or null
     private final ChunkedEvaluation evaluation;
-    private Lanes lanes;
-    private FusedMemory memory;
+    private final FusedMemory memory;
     private FusedPass pass; // whose update is to come
     private boolean guarded; // once logits have been too large, they are expected to be
     private long steps;
 
     /**
-     * Creates the function of one rank.
+     * Creates the function of one rank, over all classes and without a margin.
      *
      * @param group the ranks over which the classes are cut, or {@code null} if they are not
-     * @param range the classes of this rank
-     * @param total the number of classes of all ranks
+     * @param cut the cut of the classes
      * @param budget the bytes that logits may take on this rank
      * @param chunk the classes of a chunk, or 0 for what suits the device
+     * @throws IllegalArgumentException if a class is on several ranks
      */
-    public FusedCrossEntropy(
-            Communicator group, ShardRange range, long total, long budget, long chunk) {
-        this(group, range, total, budget, chunk, HeadOptions.DEFAULT);
+    public FusedCrossEntropy(Communicator group, Cut cut, long budget, long chunk) {
+        this(group, cut, budget, chunk, HeadOptions.DEFAULT);
     }
 
     /**
      * Creates the function of one rank, of a part of the classes or with a margin.
      *
      * @param group the ranks over which the classes are cut, or {@code null} if they are not
-     * @param range the classes of this rank; of a part of the classes, those of a balanced cut
-     * @param total the number of classes of all ranks
+     * @param cut the cut of the classes
      * @param budget the bytes that logits may take on this rank
      * @param chunk the classes of a chunk, or 0 for what suits the device
      * @param head what the logits are, and of which classes
-     * @throws IllegalArgumentException if the share of the classes leaves no negatives
+     * @throws IllegalArgumentException if a class is on several ranks, or the share of the classes
+     *     leaves no negatives
      */
     public FusedCrossEntropy(
-            Communicator group,
-            ShardRange range,
-            long total,
-            long budget,
-            long chunk,
-            HeadOptions head) {
+            Communicator group, Cut cut, long budget, long chunk, HeadOptions head) {
         this.group = group;
-        this.range = range;
-        this.total = total;
-        this.budget = budget;
-        this.chunk = chunk;
         this.head = head;
-        sampler = head.isSampled() ? newSampler() : null;
-        evaluation = new ChunkedEvaluation(group, range, total, budget, chunk, head.margin());
-    }
-
-    private ClassSampler newSampler() {
-        int rank = group == null ? 0 : group.getRank();
-        int ranks = group == null ? 1 : group.getSize();
-        if (!range.equals(Cut.balanced(total, ranks).getRange(rank))) {
-            throw new IllegalArgumentException(
-                    "Classes are drawn of balanced ranges, not " + range);
-        }
-        return new ClassSampler(total, rank, ranks, head.sampleShare(), head.sampleSeed());
+        shard = new ClassShard(cut, group);
+        sampler =
+                head.isSampled()
+                        ? new ClassSampler(shard, head.sampleShare(), head.sampleSeed())
+                        : null;
+        evaluation = new ChunkedEvaluation(group, cut, budget, chunk, head.margin());
+        memory = new FusedMemory(budget, chunk);
     }
 
     /**
@@ -137,39 +116,46 @@ public final class FusedCrossEntropy implements AutoCloseable {
     public Result evaluate(
             NDArray features, NDArray weight, NDArray bias, NDArray labels, LossOptions options) {
         pass = null;
-        LabelRows rows = LabelRows.of(features, labels, range, total, options.ignoreIndex());
-        long used = total;
+        ShardLabels rows = ShardLabels.of(features, labels, shard, options.ignoreIndex());
+        long classes = shard.total();
         if (sampler != null) {
-            used = sampler.countClasses(rows.counted());
-            rows = rows.in(sampler.draw(steps, rows.classes));
+            if (options.labelSmoothing() > 0) { // else it is of no use
+                classes = sampler.countClasses(steps, rows.counted());
+            }
+            rows = rows.in(sampler.draw(steps, rows.columns));
         }
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor x = rows(features);
-            prepare(x, options);
-            memory.setClasses(rows.sample == null ? range.length() : rows.sample.length);
-            ChunkedLinear linear = linear(memory.shared(), weight, bias, rows.sample);
+            long zeroRow = options.labelSmoothing() > 0 ? 1 : 0; // see FusedPass
+            memory.prepare(x, x.size(0) + zeroRow, this::mostClasses);
+            memory.setClasses(rows.sample == null ? shard.length() : rows.sample.length);
+            ChunkedLinear linear = linear(weight, bias, rows.sample);
             checkFinite(x, "features");
             MarginLabels margin = margin(rows, linear);
             if (margin != null) {
                 margin.evaluate(x, linear);
                 x = margin.features();
             }
-            FusedPass begun = run(x, linear, rows, options, used);
-            checkFinite(begun.batch(memory.shared().wideColumn("sum")), "logits");
-            FusedStatistics statistics = new FusedStatistics(begun, linear, margin);
+            FusedPass first = run(x, linear, rows, options, classes);
+            checkFinite(first.batch(memory.shared().sums()), "logits");
+            FusedStatistics statistics = new FusedStatistics(first, linear, margin);
             allReduce(statistics.largest(), ReduceOp.MAX);
             allReduce(statistics.sums(), ReduceOp.SUM);
             Tensor gradient = statistics.featureGradient();
             gradient = gradient.to(TensorView.of(features).tensor().scalar_type());
             Result result =
                     new Result(
-                            TensorView.toArray(statistics.value(), features.getManager()),
+                            TensorView.toArray(statistics.loss(), features.getManager()),
                             TensorView.toArray(
                                     gradient.view(features.getShape().getShape()),
                                     features.getManager()));
-            pass = begun;
+            pass = first;
             return result;
         }
+    }
+
+    private long mostClasses(long rows) {
+        return sampler == null ? shard.length() : sampler.most(rows);
     }
 
     /**
@@ -180,7 +166,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
      * @param biasGradient where the gradient of the bias goes, [classes/p] in float32, or {@code
      *     null} if it is not wanted
      * @param update the update, or {@code null} if the weight is not to be changed
-     * @param scale what the loss was multiplied with before it was differentiated
+     * @param scale the factor of the loss in the backward pass
      */
     public void update(
             NDArray weight, NDArray bias, NDArray biasGradient, WeightUpdate update, float scale) {
@@ -193,7 +179,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
                 long length = weight.getShape().get(1);
                 update.prepare(classes, length, memory.shared().options());
             }
-            ChunkedLinear linear = linear(memory.shared(), weight, bias, pass.labels.sample);
+            ChunkedLinear linear = linear(weight, bias, pass.labels.sample);
             margin(pass.labels, linear);
             Tensor target = biasGradient == null ? null : TensorView.of(biasGradient).tensor();
             Tensor gradient = linear.biasGradient(target);
@@ -245,17 +231,17 @@ public final class FusedCrossEntropy implements AutoCloseable {
         return evaluation;
     }
 
-    private ChunkedLinear linear(ChunkBuffers own, NDArray weight, NDArray bias, long[] sample) {
+    private ChunkedLinear linear(NDArray weight, NDArray bias, long[] sample) {
         return new ChunkedLinear(
-                own,
+                memory.shared(),
                 TensorView.of(weight).tensor().detach(),
                 bias == null ? null : TensorView.of(bias).tensor().detach(),
-                sample == null ? null : own.index(sample),
+                sample == null ? null : memory.shared().index(sample),
                 head.margin() != null);
     }
 
     /** Lets the margin take the place of the logits of labels, if there is one. */
-    private MarginLabels margin(LabelRows rows, ChunkedLinear linear) {
+    private MarginLabels margin(ShardLabels rows, ChunkedLinear linear) {
         if (head.margin() == null) {
             return null;
         }
@@ -266,7 +252,9 @@ public final class FusedCrossEntropy implements AutoCloseable {
 
     static Tensor rows(NDArray features) {
         Tensor tensor = TensorView.of(features).tensor().detach();
-        return tensor.reshape(-1, tensor.size(-1));
+        int last = features.getShape().dimension() - 1;
+        // not -1: of features of length 0, any number of rows would do
+        return tensor.reshape(features.getShape().slice(0, last).size(), tensor.size(-1));
     }
 
     /** Returns the memory that steps share. */
@@ -275,35 +263,14 @@ public final class FusedCrossEntropy implements AutoCloseable {
     }
 
     private FusedPass run(
-            Tensor x, ChunkedLinear linear, LabelRows rows, LossOptions options, long used) {
-        FusedPass begun = new FusedPass(memory, lanes, rows, options, used, guarded);
-        begun.run(x, linear);
-        if (begun.isUsable()) {
-            return begun;
+            Tensor x, ChunkedLinear linear, ShardLabels labels, LossOptions options, long classes) {
+        FusedPass first = new FusedPass(memory, labels, options, classes, guarded);
+        first.run(x, linear);
+        if (first.isUsable()) {
+            return first;
         }
         guarded = true;
-        return run(x, linear, rows, options, used);
-    }
-
-    private void prepare(Tensor x, LossOptions options) {
-        long rows = x.size(0) + (options.labelSmoothing() > 0 ? 1 : 0);
-        if (lanes == null) {
-            lanes = new Lanes(x.is_cuda() ? 1 : Autograd.getThreads());
-        }
-        if (memory == null || !memory.shared().fits(rows, x.size(1))) {
-            long classes = sampler == null ? range.length() : sampler.most(rows);
-            ChunkPlan[] plans = plans(rows, x, classes, lanes.count());
-            FusedMemory larger = new FusedMemory(plans, x.size(1), x);
-            if (memory != null) {
-                memory.close();
-            }
-            memory = larger;
-        }
-        memory.setRows(rows);
-    }
-
-    private ChunkPlan[] plans(long rows, Tensor x, long classes, int count) {
-        return ChunkPlan.of(rows, x.size(1), classes, chunk, budget, count, x.is_cuda());
+        return run(x, linear, labels, options, classes);
     }
 
     private void checkFinite(Tensor tensor, String what) {
@@ -330,14 +297,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
     @Override
     public void close() {
         pass = null;
-        if (lanes != null) {
-            lanes.close();
-            lanes = null;
-        }
-        if (memory != null) {
-            memory.close();
-            memory = null;
-        }
+        memory.close();
         evaluation.close();
     }
 }

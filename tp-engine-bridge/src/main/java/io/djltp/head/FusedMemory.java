@@ -1,62 +1,115 @@
 package io.djltp.head;
 
 import io.djltp.cut.Cut;
+import io.djltp.torch.Autograd;
 
 import org.bytedeco.pytorch.Tensor;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.LongUnaryOperator;
 
-/** The memory of a fused cross entropy: what its lanes share, and what each of them has alone. */
+/**
+ * What the passes of a fused cross entropy work with: the worker threads, the memory that they
+ * share, and that which each of them has alone.
+ */
 final class FusedMemory implements AutoCloseable {
 
-    private final ChunkBuffers shared;
-    private final List<ChunkBuffers> lanes = new ArrayList<>();
+    private final long budget;
+    private final long chunk;
+    private WorkerThreads threads;
+    private ChunkBuffers shared;
+    private final List<ChunkBuffers> ofWorkers = new ArrayList<>();
 
     /**
-     * Prepares memory, which is taken when it is first used.
+     * Prepares nothing yet.
      *
-     * @param plans the chunks of each lane
-     * @param features the length of a row of features
-     * @param like a tensor on the device of the rank
+     * @param budget the bytes that logits may take
+     * @param chunk the classes of a chunk, or 0 for what suits the device
      */
-    FusedMemory(ChunkPlan[] plans, long features, Tensor like) {
-        shared = new ChunkBuffers(plans[0], features, like);
-        for (ChunkPlan plan : plans) {
-            lanes.add(new ChunkBuffers(plan, features, like));
+    FusedMemory(long budget, long chunk) {
+        this.budget = budget;
+        this.chunk = chunk;
+    }
+
+    /**
+     * Prepares memory for a batch, which is taken when it is first used.
+     *
+     * @param x the features, [rows, features]
+     * @param rows the rows that are computed with
+     * @param classes returns the most classes of a step of so many rows
+     */
+    void prepare(Tensor x, long rows, LongUnaryOperator classes) {
+        boolean gpu = x.is_cuda();
+        if (threads == null) {
+            threads = new WorkerThreads(gpu ? 1 : Autograd.getThreads());
         }
+        long features = x.size(1);
+        if (shared == null || !shared.fits(rows, features)) {
+            long most = classes.applyAsLong(rows);
+            ChunkPlan[] plans =
+                    ChunkPlan.of(rows, features, most, chunk, budget, threads.count(), gpu);
+            freeBuffers();
+            shared = new ChunkBuffers(plans[0], features, x);
+            for (ChunkPlan plan : plans) {
+                ofWorkers.add(new ChunkBuffers(plan, features, x));
+            }
+        }
+        setRows(rows);
     }
 
     ChunkBuffers shared() {
         return shared;
     }
 
-    List<ChunkBuffers> lanes() {
-        return lanes;
+    List<ChunkBuffers> ofWorkers() {
+        return ofWorkers;
+    }
+
+    WorkerThreads threads() {
+        return threads;
     }
 
     /** Returns how many pieces of memory there are. */
     int count() {
-        return shared.count() + lanes.stream().mapToInt(ChunkBuffers::count).sum();
+        return shared.count() + ofWorkers.stream().mapToInt(ChunkBuffers::count).sum();
     }
 
-    /** Sets how many classes are computed with, not more than those of the first plans. */
+    /** Returns how many classes are computed with. */
+    long classes() {
+        return ofWorkers.stream().mapToLong(each -> each.plan().range().length()).sum();
+    }
+
+    /** Sets how many classes are computed with, not more than {@link #prepare} was told. */
     void setClasses(long classes) {
-        for (int i = 0; i < lanes.size(); i++) {
-            lanes.get(i).setClasses(Cut.balanced(classes, lanes.size()).getRange(i));
+        Cut cut = Cut.balanced(classes, ofWorkers.size());
+        for (int i = 0; i < ofWorkers.size(); i++) {
+            ofWorkers.get(i).setClasses(cut.getRange(i));
         }
     }
 
-    /** Begins a pass over a batch. */
+    /** Sets the rows of the batch. */
     void setRows(long rows) {
         shared.setRows(rows);
-        lanes.forEach(lane -> lane.setRows(rows));
+        ofWorkers.forEach(each -> each.setRows(rows));
     }
 
-    /** Frees the memory. */
+    private void freeBuffers() {
+        if (shared != null) {
+            shared.close();
+            shared = null;
+        }
+        ofWorkers.forEach(ChunkBuffers::close);
+        ofWorkers.clear();
+    }
+
+    /** Ends the threads and frees the memory. */
     @Override
     public void close() {
-        shared.close();
-        lanes.forEach(ChunkBuffers::close);
+        if (threads != null) {
+            threads.close();
+            threads = null;
+        }
+        freeBuffers();
     }
 }

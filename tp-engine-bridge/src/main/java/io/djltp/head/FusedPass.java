@@ -1,5 +1,7 @@
 package io.djltp.head;
 
+import io.djltp.head.ChunkBuffers.Column;
+import io.djltp.head.ChunkBuffers.Matrix;
 import io.djltp.update.WeightUpdate;
 
 import org.bytedeco.pytorch.Scalar;
@@ -12,16 +14,17 @@ import java.util.List;
 /**
  * One step of a {@link FusedCrossEntropy} on one rank: the pass over the weights that computes the
  * loss, and the pass that updates them. Everything large lies in the {@link FusedMemory}, and is
- * computed by the {@link ChunkLane}s.
+ * computed by the {@link PassWorker}s.
  *
- * <p>Exponentials are taken of the logits as they are, which is as exact as above the largest logit
- * as long as their sum is neither too large nor too small for float32; {@link #isUsable()} says
- * whether it was. A guarded pass lowers the logits by the largest one so far, at the cost of some
- * more operations a chunk, and can always be used.
+ * <p>Exponentials are those of the logits less an {@link #offset()}. It is 0, which is as exact as
+ * the largest logit as long as the sum of the exponentials is neither too large nor too small for
+ * float32; {@link #isUsable()} says whether it was. A guarded pass subtracts the largest logit so
+ * far, at the cost of some more operations a chunk, and can always be used. So is a pass over no
+ * class at all, whose offset is below all logits.
  *
  * <p>With label smoothing the features get one more row, of zeros. Its logits are zero and their
  * exponentials one, so that the products that are computed anyway yield the sum of all weights,
- * which the loss and {@link LaneSmoothing} need.
+ * which the loss and {@link LabelSmoothing} need.
  */
 final class FusedPass {
 
@@ -31,28 +34,25 @@ final class FusedPass {
     private static final double LARGEST_SUM = 1e30;
 
     final FusedMemory memory;
-    final ChunkBuffers buffers; // shared by the lanes
-    final LabelRows labels;
+    final ChunkBuffers buffers; // shared by the worker threads
+    final ShardLabels labels;
     final LossOptions options;
     final long rows; // of the batch
-    final long total; // classes of all ranks that are computed with
+    final long classes; // of all ranks that are computed with
 
-    private final Lanes threads;
     private final boolean guarded;
 
     FusedPass(
             FusedMemory memory,
-            Lanes threads,
-            LabelRows labels,
+            ShardLabels labels,
             LossOptions options,
-            long total,
+            long classes,
             boolean guarded) {
         this.memory = memory;
-        this.threads = threads;
         this.labels = labels;
         this.options = options;
-        this.total = total;
-        this.guarded = guarded;
+        this.classes = classes;
+        this.guarded = guarded || memory.classes() == 0;
         buffers = memory.shared();
         rows = labels.counts.length;
         useBuffers();
@@ -75,37 +75,35 @@ final class FusedPass {
         return tensor.narrow(0, 0, rows);
     }
 
-    /** Returns what the exponentials of this rank were computed above, [rows]. */
-    Tensor top() {
-        return batch(buffers.column("top"));
+    /** Returns what was subtracted from the logits before the exponential, [rows]. */
+    Tensor offset() {
+        return batch(buffers.column(Column.OFFSET));
     }
 
     /** Returns the features, and the row for label smoothing, [features, rows]. */
     Tensor transposedFeatures() {
-        return buffers.columns("transposed features");
+        return buffers.columns(Matrix.TRANSPOSED_FEATURES);
     }
 
     /**
-     * Returns what the exponentials in the products of this rank were lowered by for label
-     * smoothing, above {@link #top()}, [rows].
+     * Returns what was subtracted from the exponentials in the products for label smoothing,
+     * [rows].
      */
     Tensor shift() {
-        return batch(buffers.column("shift"));
+        return batch(buffers.column(Column.SHIFT));
     }
 
-    /** Returns what a smoothed label gives to each of some classes, if they are all. */
-    Scalar smoothedShare(long classes) {
-        return new Scalar((double) options.labelSmoothing() / Math.max(1, classes));
+    /**
+     * Returns {@link #labelParts()} times the features, the gradient of weights, [labels,
+     * features].
+     */
+    Tensor labelGradients() {
+        return buffers.rows(Matrix.LABEL_GRADIENTS);
     }
 
-    /** Returns what the gradient of a label's weight is made of, [labels, features]. */
-    Tensor labelRows() {
-        return buffers.rows("label rows");
-    }
-
-    /** Returns what the gradient of a label's bias is made of, [labels]. */
+    /** Returns what the gradient of labels' logits has beside their softmax, [labels]. */
     Tensor labelParts() {
-        return buffers.column("label parts");
+        return buffers.column(Column.LABEL_PARTS);
     }
 
     /**
@@ -115,69 +113,70 @@ final class FusedPass {
      * @param linear the layer
      */
     void run(Tensor x, ChunkedLinear linear) {
-        Tensor features = buffers.rows("features");
+        Tensor features = buffers.rows(Matrix.FEATURES);
         batch(features).copy_(x);
         if (isSmooth()) {
             features.select(0, rows).zero_();
         }
         transposedFeatures().copy_(features.t());
-        List<ChunkLane> lanes = lanes(linear);
-        threads.run(lanes.size(), lane -> lanes.get(lane).run());
-        combine(lanes);
+        List<PassWorker> workers = workers(linear);
+        memory.threads().run(workers.size(), i -> workers.get(i).run());
+        combine(workers);
     }
 
-    private List<ChunkLane> lanes(ChunkedLinear linear) {
-        List<ChunkLane> lanes = new ArrayList<>();
-        for (ChunkBuffers own : memory.lanes()) {
-            lanes.add(new ChunkLane(this, own, linear.in(own)));
+    private List<PassWorker> workers(ChunkedLinear linear) {
+        List<PassWorker> workers = new ArrayList<>();
+        for (ChunkBuffers each : memory.ofWorkers()) {
+            workers.add(new PassWorker(this, each, linear.in(each)));
         }
-        return lanes;
+        return workers;
     }
 
-    /** Sums up what the lanes have, above the largest logit of all of them. */
-    private void combine(List<ChunkLane> lanes) {
-        Tensor top = buffers.column("top").copy_(lanes.get(0).top());
-        for (ChunkLane lane : lanes) {
-            torch.maximum_out(top, top, lane.top());
+    /**
+     * Sums up what the workers have, with the largest of their offsets m: each times exp(m_i - m).
+     */
+    private void combine(List<PassWorker> workers) {
+        Tensor offset = buffers.column(Column.OFFSET).copy_(workers.get(0).offset());
+        for (PassWorker worker : workers) {
+            torch.maximum_out(offset, offset, worker.offset());
         }
-        Tensor sum = buffers.wideColumn("sum").zero_();
-        Tensor products = buffers.rows("products").zero_();
-        Tensor factor = buffers.column("factor");
-        for (ChunkLane lane : lanes) {
-            torch.sub_out(factor, lane.top(), top).exp_();
-            sum.addcmul_(lane.sum(), factor.to(sum.scalar_type()));
-            products.addcmul_(lane.products(), factor.unsqueeze(1));
+        Tensor sums = buffers.sums().zero_();
+        Tensor products = buffers.rows(Matrix.PRODUCTS).zero_();
+        Tensor factor = buffers.column(Column.FACTOR);
+        for (PassWorker worker : workers) {
+            torch.sub_out(factor, worker.offset(), offset).exp_();
+            sums.addcmul_(worker.sums(), factor.to(sums.scalar_type()));
+            products.addcmul_(worker.products(), factor.unsqueeze(1));
         }
         if (isSmooth()) {
-            combineShifts(lanes, top);
+            combineShifts(workers, offset);
         }
     }
 
-    /** Moves the products to one shift: the mean of the exponentials of all lanes. */
-    private void combineShifts(List<ChunkLane> lanes, Tensor top) {
-        long classes = memory.lanes().stream().mapToLong(l -> l.plan().range().length()).sum();
-        Tensor sum = batch(buffers.wideColumn("sum"));
-        shift().copy_(sum.mul(smoothedShare(classes)));
-        Tensor products = batch(buffers.rows("products"));
-        Tensor factor = buffers.column("factor");
-        for (ChunkLane lane : lanes) {
-            torch.sub_out(factor, lane.top(), top).exp_();
-            Tensor moved = batch(lane.shift().mul(factor)).sub_(shift());
-            LaneSmoothing.add(products, moved, lane.products().select(0, rows));
+    /** Moves the products to one shift: that of the exponentials of all workers. */
+    private void combineShifts(List<PassWorker> workers, Tensor offset) {
+        Scalar share = CrossEntropyFormula.smoothedShare(options, memory.classes());
+        shift().copy_(batch(buffers.sums()).mul(share));
+        Tensor products = batch(buffers.rows(Matrix.PRODUCTS));
+        Tensor factor = buffers.column(Column.FACTOR);
+        for (PassWorker worker : workers) {
+            torch.sub_out(factor, worker.offset(), offset).exp_();
+            Tensor moved = batch(worker.shift().mul(factor)).sub_(shift());
+            LabelSmoothing.add(products, moved, worker.products().select(0, rows));
         }
     }
 
     /** Returns whether nothing was lost by exponentials that were too large or too small. */
     boolean isUsable() {
-        Tensor sum = batch(buffers.wideColumn("sum"));
         if (guarded || rows == 0) {
             return true;
         }
-        double least = sum.min().item_double();
-        double largest = sum.max().item_double(); // NaN if any is
+        Tensor sums = batch(buffers.sums());
+        double least = sums.min().item_double();
+        double largest = sums.max().item_double(); // NaN if any is
         return least >= LEAST_SUM
                 && largest <= LARGEST_SUM
-                && buffers.rows("products").isfinite().all().item_bool();
+                && buffers.rows(Matrix.PRODUCTS).isfinite().all().item_bool();
     }
 
     /**
@@ -186,46 +185,52 @@ final class FusedPass {
      * @param linear the layer
      * @param biasGradient where the gradient of the bias goes, or {@code null}
      * @param update the update, or {@code null} if the weights are not to be changed
-     * @param scale what the loss was multiplied with
+     * @param scale the factor of the loss in the backward pass
      */
     void update(ChunkedLinear linear, Tensor biasGradient, WeightUpdate update, float scale) {
         if (update == null && biasGradient == null) {
             return;
         }
         useBuffers();
-        softmaxFactor().copy_(batch(buffers.column("softmax factor")));
-        softmaxFactor().mul_(new Scalar(scale));
+        Scalar factor = new Scalar(scale);
+        torch.mul_out(softmaxFactor(), batch(buffers.column(Column.SOFTMAX_FACTOR)), factor);
         if (isSmooth()) {
-            torch.mul_out(smoothedPart(), batch(buffers.column("part")), new Scalar(scale));
+            torch.mul_out(smoothedPart(), batch(buffers.column(Column.SMOOTHED_PART)), factor);
         } else if (!guarded) {
             scale(buffers, softmaxFactor());
         }
-        List<ChunkLane> lanes = lanes(linear);
-        threads.run(lanes.size(), lane -> lanes.get(lane).update(biasGradient, update, scale));
+        List<PassWorker> workers = workers(linear);
+        memory.threads()
+                .run(workers.size(), i -> workers.get(i).update(biasGradient, update, scale));
     }
 
-    /** Returns what exponentials above {@link #top()} are multiplied with in the update, [rows]. */
+    /**
+     * Returns by what exponentials with the {@link #offset()} are multiplied in the gradient of the
+     * scaled loss, [rows].
+     */
     Tensor softmaxFactor() {
-        return batch(buffers.column("scaled softmax factor"));
+        return batch(buffers.column(Column.SCALED_SOFTMAX_FACTOR));
     }
 
-    /** Returns what smoothed labels add to the gradient of each logit in the update, [rows]. */
+    /** Returns what label smoothing adds to the gradient of each logit, scaled, [rows]. */
     Tensor smoothedPart() {
-        return batch(buffers.column("scaled part"));
+        return batch(buffers.column(Column.SCALED_SMOOTHED_PART));
     }
 
     /**
      * Returns the features, each row multiplied with its factor.
      *
-     * @param own the memory of the lane
+     * @param ofWorker the memory of the worker thread
      * @param factor the factor, [rows]
      */
-    Tensor scaledFeatures(ChunkBuffers own, Tensor factor) {
-        return guarded ? scale(own, factor) : buffers.rows("scaled"); // for all chunks alike
+    Tensor scaledFeatures(ChunkBuffers ofWorker, Tensor factor) {
+        return guarded
+                ? scale(ofWorker, factor)
+                : buffers.rows(Matrix.SCALED_FEATURES); // the same for all chunks
     }
 
-    private Tensor scale(ChunkBuffers own, Tensor factor) {
-        Tensor scaled = own.rows("scaled");
-        return torch.mul_out(scaled, buffers.rows("features"), factor.unsqueeze(1));
+    private Tensor scale(ChunkBuffers target, Tensor factor) {
+        Tensor scaled = target.rows(Matrix.SCALED_FEATURES);
+        return torch.mul_out(scaled, buffers.rows(Matrix.FEATURES), factor.unsqueeze(1));
     }
 }

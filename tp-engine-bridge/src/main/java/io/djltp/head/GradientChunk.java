@@ -13,12 +13,11 @@ import org.bytedeco.pytorch.global.torch;
  */
 final class GradientChunk extends GradientRows {
 
-    private final long start; // the first class of the chunk, of all classes of the rank
+    private final long start; // the first column of the chunk
     private final long length;
-    private static final int FIRST_STATE = 3; // the work memory of copies of states
 
     private final ChunkBuffers buffers;
-    private final Tensor classes; // of the chunk, int64 [length], or null if they are a range
+    private final Tensor columns; // of the chunk, int64 [length], or null if they are a range
     private final Tensor directions; // the unit rows that were used, or null if it was the weight
     private final Tensor probabilities; // [length, rows]
     private final Tensor features; // [rows, features]
@@ -40,7 +39,7 @@ final class GradientChunk extends GradientRows {
         start = buffers.plan().start(index);
         length = buffers.plan().length(index);
         this.buffers = buffers;
-        classes = linear.classes(index);
+        columns = linear.columns(index);
         directions = linear.isUnit() ? used : null;
         this.probabilities = probabilities;
         this.features = features;
@@ -63,7 +62,7 @@ final class GradientChunk extends GradientRows {
     /** {@inheritDoc} */
     @Override
     public Tensor gradient(float factor) {
-        Tensor gradient = buffers.work(0, length);
+        Tensor gradient = buffers.work(ChunkBuffers.Work.GRADIENT, length);
         addProduct(gradient, 0, factor);
         if (directions != null) {
             Tensor inverse = UnitRows.inverseLengths(weight);
@@ -82,27 +81,29 @@ final class GradientChunk extends GradientRows {
     /** {@inheritDoc} */
     @Override
     public Tensor spare() {
-        return buffers.work(1, length);
+        return buffers.work(ChunkBuffers.Work.SPARE, length);
     }
 
     /** {@inheritDoc} */
     @Override
     public Tensor rowsOf(Tensor state, int number) {
-        if (classes == null) {
+        if (columns == null) {
             return state.narrow(0, start, length);
         }
         if (state.dim() == 1) {
-            return state.index_select(0, classes);
+            return state.index_select(0, columns);
         }
-        Tensor place = buffers.work(FIRST_STATE + number, length);
-        return torch.index_select_out(place, state, 0, classes);
+        ChunkBuffers.Work which =
+                number == 0 ? ChunkBuffers.Work.FIRST_STATE : ChunkBuffers.Work.SECOND_STATE;
+        Tensor place = buffers.work(which, length);
+        return torch.index_select_out(place, state, 0, columns);
     }
 
     /** {@inheritDoc} */
     @Override
     public void setRows(Tensor state, Tensor rows) {
-        if (classes != null) {
-            state.index_copy_(0, classes, rows);
+        if (columns != null) {
+            state.index_copy_(0, columns, rows);
         }
     }
 }

@@ -3,9 +3,10 @@ package io.djltp.head;
 /**
  * What the logits of a {@link FusedCrossEntropy} are, and of which classes.
  *
- * @param sampleShare the share of each rank's classes that a training step computes with: its
- *     labels and random others. Above 0, and up to 1, all classes
- * @param sampleSeed the seed by which classes are drawn
+ * @param sampleShare the share of all classes that is drawn for a training step, which computes
+ *     with them and with the labels of the batch. Above 0, and up to 1, all classes
+ * @param sampleSeed the seed by which classes are drawn: it, the step and the class decide, and not
+ *     the number of ranks
  * @param margin the margin of a softmax over cosines, or {@code null} for a linear layer's logits
  */
 public record HeadOptions(float sampleShare, long sampleSeed, Margin margin) {

@@ -54,18 +54,18 @@ abstract class LogitChunks {
     }
 
     /** Logits that are there. */
-    static final class OfWhole extends LogitChunks {
+    static final class OfLogits extends LogitChunks {
 
-        private final Tensor whole; // [rows, classes], of any floating type
+        private final Tensor all; // [rows, classes], of any floating type
 
-        OfWhole(ChunkBuffers buffers, Tensor whole) {
-            super(buffers, whole.size(0));
-            this.whole = whole;
+        OfLogits(ChunkBuffers buffers, Tensor all) {
+            super(buffers, all.size(0));
+            this.all = all;
         }
 
         @Override
         Tensor fill(int index, Tensor place) {
-            return place.copy_(whole.narrow(1, plan().start(index), plan().length(index)));
+            return place.copy_(all.narrow(1, plan().start(index), plan().length(index)));
         }
     }
 }

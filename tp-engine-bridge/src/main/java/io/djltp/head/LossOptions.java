@@ -6,8 +6,8 @@ package io.djltp.head;
  * @param ignoreIndex the label of rows that do not count
  * @param labelSmoothing the part of a row's weight that all classes share, the label's included, as
  *     in PyTorch: from 0, none, to 1
- * @param zLoss what the square of the log-sum-exp of the logits is multiplied with before it is
- *     added to the loss of a row; 0 adds nothing
+ * @param zLoss the weight of the z-loss, the square of the log-sum-exp of the logits, in the loss
+ *     of a row; 0 adds nothing
  */
 public record LossOptions(long ignoreIndex, float labelSmoothing, float zLoss) {
 

@@ -25,7 +25,7 @@ final class MarginLabels {
 
     private final Margin margin;
     private final ChunkBuffers buffers;
-    private final LabelRows labels;
+    private final ShardLabels labels;
 
     private Tensor inverseLengths; // of the features, [rows], float64
     private Tensor features; // [rows, features], float32
@@ -33,7 +33,7 @@ final class MarginLabels {
     private Tensor slopes; // by what a logit changes with the cosine's, [labels], float64
     private Tensor raised; // the logits less those without the margin, [labels], float64
 
-    MarginLabels(Margin margin, ChunkBuffers buffers, LabelRows labels) {
+    MarginLabels(Margin margin, ChunkBuffers buffers, ShardLabels labels) {
         this.margin = margin;
         this.buffers = buffers;
         this.labels = labels;
@@ -52,7 +52,7 @@ final class MarginLabels {
         inverseLengths = UnitRows.inverseLengths(wide);
         Tensor directions = wide.mul(inverseLengths.unsqueeze(1));
         features = directions.mul(scale).to(ScalarType.Float);
-        Tensor weights = linear.rows(buffers.index(labels.classes)).to(ScalarType.Double);
+        Tensor weights = linear.rows(buffers.index(labels.columns)).to(ScalarType.Double);
         Tensor cosines =
                 directions
                         .index_select(0, buffers.index(labels.rows))
@@ -63,7 +63,7 @@ final class MarginLabels {
         logits = map(values, margin::apply).mul_(scale);
         slopes = map(values, margin::slope);
         raised = logits.sub(cosines.mul_(scale));
-        buffers.column("label logits").narrow(0, 0, values.length).copy_(logits);
+        buffers.column(ChunkBuffers.Column.LABEL_LOGITS).narrow(0, 0, values.length).copy_(logits);
     }
 
     private static double[] values(Tensor numbers) {
@@ -101,7 +101,7 @@ final class MarginLabels {
     /**
      * Puts the logits of the labels into those of a chunk.
      *
-     * @param plan the chunks of the lane
+     * @param plan the chunks of the worker thread
      * @param index the chunk
      * @param chunk its logits, [classes of the chunk, rows], contiguous
      */
@@ -110,16 +110,14 @@ final class MarginLabels {
         long length = plan.length(index);
         long rows = chunk.size(1);
         int from = labels.from(start);
-        int count = labels.from(start + length) - from;
-        if (count == 0) {
+        int to = labels.from(start + length);
+        if (from == to) {
             return;
         }
-        long[] places = new long[count];
-        for (int i = 0; i < count; i++) {
-            places[i] = (labels.classes[from + i] - start) * rows + labels.rows[from + i];
-        }
+        long[] places = labels.places(from, to, start, rows, 1);
         try (PointerScope scope = new PointerScope()) {
-            Tensor values = buffers.column("label logits").narrow(0, from, count);
+            Tensor values =
+                    buffers.column(ChunkBuffers.Column.LABEL_LOGITS).narrow(0, from, to - from);
             chunk.view(-1).index_copy_(0, buffers.index(places), values);
         }
     }

@@ -1,12 +1,9 @@
 package io.djltp.head;
 
 import io.djltp.collective.Communicator;
-import io.djltp.cut.Cut;
-import io.djltp.cut.ShardRange;
 import io.djltp.torch.TensorView;
 
 import org.bytedeco.pytorch.MemoryFormatOptional;
-import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorVector;
 import org.bytedeco.pytorch.global.torch;
@@ -22,23 +19,24 @@ final class TopKGather {
     private final long rows;
     private final int k;
     private final boolean withSum;
+    private final boolean inOrder; // whether the classes of the ranks ascend
     private final Tensor[] parts; // of each rank, [rows, 2 * its k and 2 for the sum]
 
     /**
      * Gathers.
      *
-     * @param own what this rank has found
-     * @param range the classes of this rank, one of the balanced ranges
-     * @param total the number of classes of all ranks
+     * @param found what this rank has found
+     * @param shard the classes of this rank
      * @param k how many classes are wanted, not more than there are
      * @param group the ranks, or {@code null} if there is one
      */
-    TopKGather(ChunkTopK own, ShardRange range, long total, int k, Communicator group) {
+    TopKGather(ChunkTopK found, ClassShard shard, int k, Communicator group) {
         this.k = k;
-        rows = own.values().size(0);
-        withSum = own.logSum() != null;
-        Tensor packed = pack(own, range.start());
-        int size = group == null ? 1 : group.getSize();
+        rows = found.values().size(0);
+        withSum = found.logSum() != null;
+        inOrder = shard.cut().isConsecutive();
+        Tensor packed = pack(found, shard);
+        int size = shard.cut().getRanks();
         parts = new Tensor[size];
         if (size == 1) {
             parts[0] = packed;
@@ -47,14 +45,14 @@ final class TopKGather {
         long[] counts = new long[size];
         long sum = 0;
         for (int rank = 0; rank < size; rank++) {
-            counts[rank] = rows * width(Cut.balanced(total, size).getRange(rank).length());
+            counts[rank] = rows * width(shard.cut().getShardLength(rank));
             sum += counts[rank];
         }
         Tensor all = torch.empty(new long[] {sum}, packed.options(), new MemoryFormatOptional());
         group.allGather(TensorView.of(packed), TensorView.of(all), counts).await();
         long start = 0;
         for (int rank = 0; rank < size; rank++) {
-            long width = width(Cut.balanced(total, size).getRange(rank).length());
+            long width = width(shard.cut().getShardLength(rank));
             parts[rank] = all.narrow(0, start, counts[rank]).view(rows, width);
             start += counts[rank];
         }
@@ -64,15 +62,15 @@ final class TopKGather {
         return 2 * Math.min(k, classes) + (withSum ? 2 : 0);
     }
 
-    private Tensor pack(ChunkTopK own, long start) {
+    private Tensor pack(ChunkTopK found, ClassShard shard) {
         TensorVector columns =
                 new TensorVector(
-                        own.values().to(ScalarType.Double),
-                        own.classes().add(new Scalar(start)).to(ScalarType.Double));
+                        found.values().to(ScalarType.Double),
+                        shard.classesOf(found.columns()).to(ScalarType.Double));
         if (withSum) {
-            Tensor largest = own.logSum().largest();
+            Tensor largest = found.logSum().largest();
             columns.push_back(largest.to(ScalarType.Double).unsqueeze(1));
-            columns.push_back(own.logSum().sumAbove(largest).unsqueeze(1));
+            columns.push_back(found.logSum().sumAbove(largest).unsqueeze(1));
         }
         return torch.cat(columns, 1);
     }
@@ -86,7 +84,14 @@ final class TopKGather {
             values.push_back(part.narrow(1, 0, count));
             classes.push_back(part.narrow(1, count, count));
         }
-        return ChunkTopK.sorted(torch.cat(values, 1), torch.cat(classes, 1), k);
+        Tensor allValues = torch.cat(values, 1);
+        Tensor allClasses = torch.cat(classes, 1);
+        if (!inOrder) { // of equal logits, that of the lower class comes first
+            Tensor order = allClasses.argsort(true, 1, false);
+            allValues = allValues.gather(1, order);
+            allClasses = allClasses.gather(1, order);
+        }
+        return ChunkTopK.sorted(allValues, allClasses, k);
     }
 
     /** Returns the logarithms of the probabilities that belong to logits of all ranks. */
@@ -99,8 +104,8 @@ final class TopKGather {
         }
         Tensor sum = torch.zeros_like(top);
         for (int rank = 0; rank < parts.length; rank++) {
-            Tensor own = parts[rank].select(1, parts[rank].size(1) - 1);
-            sum.addcmul_(own, largest[rank].sub(top).exp_());
+            Tensor ofRank = parts[rank].select(1, parts[rank].size(1) - 1);
+            sum.addcmul_(ofRank, largest[rank].sub(top).exp_());
         }
         // the largest logit first: a log-sum-exp would lose the digits that it has after the point
         return logits.sub(top.unsqueeze(1)).sub_(sum.log_().unsqueeze(1));

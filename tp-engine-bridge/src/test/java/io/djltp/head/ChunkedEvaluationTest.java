@@ -11,7 +11,6 @@ import io.djltp.collective.Communicator;
 import io.djltp.collective.RankThreads;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.update.RowOps;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -32,8 +31,8 @@ public class ChunkedEvaluationTest {
     }
 
     private static ChunkedEvaluation evaluation(Communicator group, long classes, long chunk) {
-        ShardRange range = range(group, classes);
-        return new ChunkedEvaluation(group, range, classes, ALL, chunk, null);
+        Cut cut = Cut.balanced(classes, group.getSize());
+        return new ChunkedEvaluation(group, cut, ALL, chunk, null);
     }
 
     private static ShardRange range(Communicator group, long classes) {
@@ -175,7 +174,7 @@ public class ChunkedEvaluationTest {
     public void moreThanAllClassesAreRefused() {
         try (NDManager manager = NDManager.newBaseManager();
                 ChunkedEvaluation chunks =
-                        new ChunkedEvaluation(null, new ShardRange(0, 23), 23, ALL, 0, null)) {
+                        new ChunkedEvaluation(null, Cut.ofLengths(23), ALL, 0, null)) {
             chunks.topK(random(manager, 1, 2, 23), 24, false);
         }
     }
@@ -250,7 +249,7 @@ public class ChunkedEvaluationTest {
                     NDArray ids = manager.create(labels);
                     NDArray logits = features.matMul(w.transpose());
                     NDArray own = logits.gather(ids.expandDims(1), 1).flatten();
-                    long[] expected = RowOps.countBefore(logits, own, ids).toLongArray();
+                    long[] expected = RowOrderTest.countBefore(logits, own, ids).toLongArray();
                     for (int chunk : new int[] {1, 7, 0}) {
                         try (ChunkedEvaluation chunks = evaluation(group, classes, chunk)) {
                             NDArray before =

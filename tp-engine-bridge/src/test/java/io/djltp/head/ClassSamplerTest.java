@@ -1,13 +1,24 @@
 package io.djltp.head;
 
+import io.djltp.cut.Cut;
+import io.djltp.cut.ShardRange;
+
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.Arrays;
+import java.util.List;
+import java.util.stream.LongStream;
 
 /** What is drawn has the labels, has the right size, and is otherwise up to chance alone. */
 public class ClassSamplerTest {
+
+    private static final Cut ONE = Cut.ofLengths(1000);
+
+    private static ClassSampler sampler(Cut cut, int rank, float share, long seed) {
+        return new ClassSampler(new ClassShard(cut, rank, cut.getRanks()), share, seed);
+    }
 
     @DataProvider
     public Object[][] shares() {
@@ -16,22 +27,81 @@ public class ClassSamplerTest {
 
     @Test(dataProvider = "shares")
     public void drawsLabelsAndOthers(float share) {
-        for (int rank = 0; rank < 3; rank++) {
-            ClassSampler sampler = new ClassSampler(1000, rank, 3, share, 5);
-            int classes = rank == 0 ? 334 : 333;
-            long[] positives = {0, 17, 17, 332};
-            for (long step = 0; step < 20; step++) {
-                long[] drawn = sampler.draw(step, positives);
-                Assert.assertEquals(drawn.length, Math.round(share * classes));
-                for (int i = 1; i < drawn.length; i++) {
-                    Assert.assertTrue(drawn[i - 1] < drawn[i]);
-                }
-                Assert.assertTrue(drawn[0] >= 0 && drawn[drawn.length - 1] < classes);
-                for (long positive : positives) {
-                    Assert.assertTrue(Arrays.binarySearch(drawn, positive) >= 0);
-                }
-            }
+        ClassSampler sampler = sampler(ONE, 0, share, 5);
+        long[] labels = {0, 17, 17, 332, 999};
+        for (long step = 0; step < 20; step++) {
+            long[] others = sampler.draw(step, new long[0]);
+            Assert.assertEquals(others.length, Math.round(share * 1000));
+            long[] drawn = sampler.draw(step, labels);
+            long[] expected =
+                    LongStream.concat(LongStream.of(others), LongStream.of(labels))
+                            .sorted()
+                            .distinct()
+                            .toArray();
+            Assert.assertEquals(drawn, expected);
+            Assert.assertTrue(drawn[0] >= 0 && drawn[drawn.length - 1] < 1000);
+            Assert.assertEquals(sampler.countClasses(step, labels), drawn.length);
+            Assert.assertTrue(drawn.length <= sampler.most(labels.length));
         }
+    }
+
+    @DataProvider
+    public Object[][] cuts() {
+        Cut ranges =
+                Cut.of(
+                        50_000,
+                        3,
+                        rank ->
+                                List.of(
+                                        new ShardRange(rank * 5_000L, 5_000),
+                                        new ShardRange(15_000 + rank * 11_000L, 11_000),
+                                        new ShardRange(48_000, rank == 2 ? 2_000 : 0)));
+        return new Object[][] {
+            {Cut.balanced(50_000, 1)},
+            {Cut.balanced(50_000, 2)},
+            {Cut.balanced(50_000, 3)},
+            {Cut.balanced(50_000, 4)},
+            {Cut.ofLengths(1, 48_998, 1_000, 1)},
+            {Cut.ofLengths(50_000, 0, 0)},
+            {ranges}
+        };
+    }
+
+    /** All ranks together draw what one rank would draw, of many blocks of classes. */
+    @Test(dataProvider = "cuts")
+    public void drawsTheSameAtAnyCut(Cut cut) {
+        long[] labels = {3, 3, 77, 14_999, 15_000, 40_000, 49_999};
+        for (float share : new float[] {0.0001f, 0.01f, 0.3f, 0.8f}) {
+            long[] expected = sampler(Cut.ofLengths(50_000), 0, share, 4).draw(8, labels);
+            LongStream.Builder all = LongStream.builder();
+            for (int rank = 0; rank < cut.getRanks(); rank++) {
+                ClassShard shard = new ClassShard(cut, rank, cut.getRanks());
+                long[] columns =
+                        LongStream.of(labels)
+                                .map(shard::columnOf)
+                                .filter(c -> c >= 0)
+                                .sorted()
+                                .toArray();
+                ClassSampler sampler = sampler(cut, rank, share, 4);
+                long[] drawn = sampler.draw(8, columns);
+                Assert.assertEquals(drawn, LongStream.of(drawn).sorted().distinct().toArray());
+                Assert.assertTrue(drawn.length <= sampler.most(columns.length));
+                Assert.assertEquals(sampler.countClasses(8, labels), expected.length);
+                LongStream.of(drawn).map(column -> classOf(shard, column)).forEach(all::add);
+            }
+            Assert.assertEquals(all.build().sorted().toArray(), expected, "share " + share);
+        }
+    }
+
+    private static long classOf(ClassShard shard, long column) {
+        long left = column;
+        for (ShardRange range : shard.ranges()) {
+            if (left < range.length()) {
+                return range.start() + left;
+            }
+            left -= range.length();
+        }
+        throw new IllegalArgumentException("no column " + column);
     }
 
     /**
@@ -42,75 +112,84 @@ public class ClassSamplerTest {
      */
     @Test(dataProvider = "shares")
     public void drawsAllClassesAboutEquallyOften(float share) {
-        int classes = 200;
-        int steps = 4000;
-        ClassSampler sampler = new ClassSampler(classes, 0, 1, share, 11);
+        checkFrequencies(200, share, 4000, 0);
+    }
+
+    /** So are the classes of many blocks, a label away from the classes that are counted. */
+    @Test
+    public void drawsAllClassesOfBlocksAboutEquallyOften() {
+        checkFrequencies(9_000, 0.02f, 4000, 1);
+        checkFrequencies(9_000, 0.5f, 2000, 1);
+    }
+
+    private static void checkFrequencies(int classes, float share, int steps, int labels) {
+        ClassSampler sampler = sampler(Cut.ofLengths(classes), 0, share, 11);
         int[] counts = new int[classes];
         for (int step = 0; step < steps; step++) {
-            for (long drawn : sampler.draw(step, new long[0])) {
+            for (long drawn : sampler.draw(step, new long[labels])) {
                 counts[(int) drawn]++;
             }
         }
         double p = (double) Math.round((double) share * classes) / classes;
         double deviation = Math.sqrt(steps * p * (1 - p));
         double squares = 0;
-        for (int count : counts) {
-            double off = count - steps * p;
+        for (int i = labels; i < classes; i++) {
+            double off = counts[i] - steps * p;
             Assert.assertTrue(Math.abs(off) <= 5 * deviation, "off by " + off);
             squares += deviation == 0 ? 1 : off * off / (deviation * deviation);
         }
-        Assert.assertEquals(squares, classes, 100);
+        Assert.assertEquals(squares, classes, classes > 200 ? 0.1 * classes : 100);
     }
 
     @Test
     public void drawsTheSameAgainAndOthersElsewhere() {
-        long[] drawn = draw(3, 1, 7);
-        Assert.assertEquals(draw(3, 1, 7), drawn);
-        for (long[] other : new long[][] {draw(4, 1, 7), draw(3, 0, 7), draw(3, 1, 8)}) {
+        long[] drawn = draw(3, 7);
+        Assert.assertEquals(draw(3, 7), drawn);
+        for (long[] other : new long[][] {draw(4, 7), draw(3, 8)}) {
             long same =
                     Arrays.stream(other).filter(c -> Arrays.binarySearch(drawn, c) >= 0).count();
-            // 50 of 500: 5 are expected in common
-            Assert.assertTrue(same < 20, same + " in common");
+            // 100 of 1000: 10 are expected in common
+            Assert.assertTrue(same < 30, same + " in common");
         }
     }
 
-    private static long[] draw(long seed, int rank, long step) {
-        return new ClassSampler(1000, rank, 2, 0.1f, seed).draw(step, new long[] {1});
+    private static long[] draw(long seed, long step) {
+        return sampler(ONE, 0, 0.1f, seed).draw(step, new long[] {1});
     }
 
-    /** More labels than the share allows are all used, as in Partial FC. */
+    /** A rank of whose classes none is drawn has none. */
     @Test
-    public void labelsMayBeMoreThanTheShare() {
-        ClassSampler sampler = new ClassSampler(100, 1, 2, 0.04f, 0);
-        long[] positives = {1, 4, 9, 16, 25};
-        Assert.assertEquals(sampler.draw(0, positives), positives);
-        Assert.assertEquals(sampler.draw(0, new long[] {7}).length, 2);
-        Assert.assertEquals(sampler.most(3), 3);
-        Assert.assertEquals(sampler.most(1000), 50);
-        // 2 on the first rank, and five labels on the second
-        Assert.assertEquals(sampler.countClasses(new long[] {50, 50, 59, 66, 75, 51}), 2 + 5);
-        Assert.assertEquals(sampler.countClasses(new long[] {0, 1, 2, 99}), 3 + 2);
+    public void aRankMayHaveNone() {
+        Cut cut = Cut.ofLengths(998, 1, 1);
+        ClassSampler sampler = sampler(cut, 1, 0.01f, 0);
+        int steps = 0;
+        while (sampler.draw(steps, new long[0]).length > 0) {
+            steps++;
+        }
+        Assert.assertTrue(steps < 10, steps + " steps");
+        Assert.assertEquals(sampler.draw(steps, new long[] {0}), new long[] {0});
+        Assert.assertEquals(sampler.most(5), 1);
     }
 
     @Test(
             expectedExceptions = IllegalArgumentException.class,
             expectedExceptionsMessageRegExp =
-                    "A sample share of 0.01 of 100 classes leaves no negatives: it is 0 of the 25"
-                            + " classes of a rank, of 4. The least share is 0.0201")
-    public void noClassOnARankIsRefused() {
-        new ClassSampler(100, 3, 4, 0.01f, 0);
+                    "A sample share of 0.01 of 100 classes leaves no negatives: it is 1 class. The"
+                            + " least share is 0.0151")
+    public void oneClassIsRefused() {
+        sampler(Cut.balanced(100, 4), 3, 0.01f, 0);
     }
 
     @Test(
             expectedExceptions = IllegalArgumentException.class,
-            expectedExceptionsMessageRegExp = ".*leaves no negatives: it is 1 of the 100 classes.*")
-    public void oneClassIsRefused() {
-        new ClassSampler(100, 0, 1, 0.01f, 0);
+            expectedExceptionsMessageRegExp = ".*leaves no negatives: it is no class.*")
+    public void noClassIsRefused() {
+        sampler(Cut.balanced(100, 4), 3, 0.001f, 0);
     }
 
     @Test
     public void theLeastShareIsEnough() {
-        Assert.assertEquals(new ClassSampler(100, 3, 4, 0.0201f, 0).most(0), 1);
-        Assert.assertEquals(new ClassSampler(100, 0, 1, 0.0151f, 0).most(0), 2);
+        ClassSampler sampler = sampler(Cut.balanced(100, 1), 0, 0.0151f, 0);
+        Assert.assertEquals(sampler.draw(0, new long[0]).length, 2);
     }
 }

@@ -72,7 +72,7 @@ public class FusedCrossEntropyTest {
                     NDArray before = w.duplicate();
                     NDArray biasGradient = manager.zeros(b.getShape());
                     try (FusedCrossEntropy fused =
-                            new FusedCrossEntropy(group, range, CLASSES, budget, 4)) {
+                            new FusedCrossEntropy(group, Cut.balanced(CLASSES, ranks), budget, 4)) {
                         CollectiveCounts start = group.getCounts();
                         FusedCrossEntropy.Result result = fused.evaluate(x, w, b, labels, options);
                         int calls = ranks == 1 ? 0 : 2;
@@ -146,7 +146,7 @@ public class FusedCrossEntropyTest {
                         NDArray w = manager.arange(4f).reshape(4, 1).get(index(range)).duplicate();
                         NDArray before = w.duplicate();
                         try (FusedCrossEntropy fused =
-                                new FusedCrossEntropy(group, range, 4, ALL, 1)) {
+                                new FusedCrossEntropy(group, Cut.balanced(4, ranks), ALL, 1)) {
                             NDArray label = manager.create(new long[] {3});
                             float value =
                                     fused.evaluate(x, w, null, label, options).value().getFloat();
@@ -170,7 +170,7 @@ public class FusedCrossEntropyTest {
                     NDArray x = manager.ones(new Shape(1, 1));
                     NDArray w = manager.arange(32f).mod(8).reshape(32, 1);
                     try (FusedCrossEntropy fused =
-                            new FusedCrossEntropy(group, range, 128, ALL, 5)) {
+                            new FusedCrossEntropy(group, Cut.balanced(128, 4), ALL, 5)) {
                         for (int i = 0; i < 16; i++) {
                             NDArray label = manager.create(new long[] {2L * i});
                             float value =
@@ -220,7 +220,7 @@ public class FusedCrossEntropyTest {
                         NDArray w = manager.create(new float[] {high, 0.5f, high}, new Shape(3, 1));
                         NDArray before = w.duplicate();
                         try (FusedCrossEntropy fused =
-                                new FusedCrossEntropy(null, new ShardRange(0, 3), 3, ALL, 1)) {
+                                new FusedCrossEntropy(null, Cut.ofLengths(3), ALL, 1)) {
                             NDArray label = manager.create(new long[] {1});
                             float value =
                                     fused.evaluate(x, w, null, label, PLAIN).value().getFloat();
@@ -245,8 +245,7 @@ public class FusedCrossEntropyTest {
                     NDArray x = manager.ones(new Shape(2, 1));
                     NDArray w = manager.create(new float[] {own, own, own - 2}, new Shape(3, 1));
                     try (FusedCrossEntropy fused =
-                            new FusedCrossEntropy(
-                                    group, new ShardRange(3 * group.getRank(), 3), 6, ALL, 1)) {
+                            new FusedCrossEntropy(group, Cut.ofLengths(3, 3), ALL, 1)) {
                         FusedCrossEntropy.Result result =
                                 fused.evaluate(
                                         x, w, null, manager.create(new long[] {3, 0}), PLAIN);
@@ -301,7 +300,7 @@ public class FusedCrossEntropyTest {
     }
 
     private static FusedCrossEntropy whole(long chunk, long budget) {
-        return new FusedCrossEntropy(null, new ShardRange(0, CLASSES), CLASSES, budget, chunk);
+        return new FusedCrossEntropy(null, Cut.ofLengths(CLASSES), budget, chunk);
     }
 
     /** Steps share their memory, and keep nothing else. */

@@ -31,6 +31,8 @@ public class SampledHeadTest {
     private static final int CLASSES = 23; // uneven over 2, 3 and 4 ranks
     private static final long SEED = 9;
 
+    private static final List<ShardRange> ALL_ROWS = List.of(new ShardRange(0, ROWS));
+
     private static final LossOptions EVERYTHING = new LossOptions(3, 0.2f, 0.02f);
 
     @DataProvider
@@ -42,24 +44,43 @@ public class SampledHeadTest {
             Margin.cosFace(64, 0.35f),
             Margin.combined(16, 1.1f, 0.2f, 0.1f)
         };
-        for (int ranks = 1; ranks <= 4; ranks++) {
+        for (Cut cut : cuts()) {
             for (Margin margin : margins) {
                 for (float share : new float[] {1, 0.7f, 0.3f}) {
-                    cases.add(new Object[] {ranks, margin, share, LossOptions.DEFAULT, 0});
-                    cases.add(new Object[] {ranks, margin, share, EVERYTHING, 100});
+                    cases.add(new Object[] {cut, margin, share, LossOptions.DEFAULT, 0});
+                    cases.add(new Object[] {cut, margin, share, EVERYTHING, 100});
                 }
             }
         }
         return cases.toArray(new Object[0][]);
     }
 
+    /** Balanced cuts, an uneven one, one with an empty shard, and one of several ranges a rank. */
+    private static List<Cut> cuts() {
+        List<Cut> cuts = new ArrayList<>();
+        for (int ranks = 1; ranks <= 4; ranks++) {
+            cuts.add(Cut.balanced(CLASSES, ranks));
+        }
+        cuts.add(Cut.ofLengths(17, 0, 5, 1));
+        cuts.add(
+                Cut.of(
+                        CLASSES,
+                        2,
+                        rank ->
+                                rank == 0
+                                        ? List.of(new ShardRange(0, 3), new ShardRange(11, 4))
+                                        : List.of(new ShardRange(3, 8), new ShardRange(15, 8))));
+        return cuts;
+    }
+
     @Test(dataProvider = "cases", timeOut = 60_000)
     public void equalsTheDefinition(
-            int ranks, Margin margin, float share, LossOptions options, int kept) throws Exception {
+            Cut cut, Margin margin, float share, LossOptions options, int kept) throws Exception {
         HeadReference reference = new HeadReference(ROWS, FEATURES, CLASSES, options, margin);
         reference.labels[2] = 3;
         reference.labels[4] = reference.labels[5]; // two rows of one class
-        reference.used = drawn(reference, ranks, share, options, 0);
+        reference.used = drawn(reference, share, options, 0);
+        int ranks = cut.getRanks();
         double[] byX = reference.gradient(reference.x);
         double[] byWeight = reference.gradient(reference.weight);
         double[] byBias = reference.gradient(reference.bias);
@@ -68,13 +89,13 @@ public class SampledHeadTest {
         RankThreads.run(
                 ranks,
                 (group, manager) -> {
-                    ShardRange range = Cut.balanced(CLASSES, ranks).getRange(group.getRank());
-                    NDArray w = slice(manager, reference.weight, range, FEATURES);
-                    NDArray b = slice(manager, reference.bias, range, 1).flatten();
+                    List<ShardRange> own = cut.getRanges(group.getRank());
+                    NDArray w = slice(manager, reference.weight, own, FEATURES);
+                    NDArray b = slice(manager, reference.bias, own, 1).flatten();
                     NDArray biasGradient = manager.ones(b.getShape());
                     NDArray before = w.duplicate();
                     try (FusedCrossEntropy fused =
-                            new FusedCrossEntropy(group, range, CLASSES, budget, 4, head)) {
+                            new FusedCrossEntropy(group, cut, budget, 4, head)) {
                         CollectiveCounts start = group.getCounts();
                         FusedCrossEntropy.Result result =
                                 fused.evaluate(
@@ -96,62 +117,71 @@ public class SampledHeadTest {
                                 update,
                                 0.5f);
                         group.allReduce(result.gradient(), ReduceOp.SUM);
-                        assertClose(result.gradient(), byX, 0, "dX");
+                        assertClose(result.gradient(), byX, ALL_ROWS, FEATURES, "dX");
                     }
-                    int first = (int) range.start();
-                    assertClose(before.sub(w).mul(2f), byWeight, first * FEATURES, "dW");
+                    assertClose(before.sub(w).mul(2f), byWeight, own, FEATURES, "dW");
                     if (margin == null) {
-                        assertClose(biasGradient.mul(2f), byBias, first, "db");
+                        assertClose(biasGradient.mul(2f), byBias, own, 1, "db");
                     }
-                    assertOthersUntouched(before, w, reference.used, first);
+                    assertOthersUntouched(before, w, reference.used, own);
                 });
     }
 
-    /** Returns the classes that all ranks draw in a step. */
+    /** Returns the classes of a step: those that one rank draws. */
     private static int[] drawn(
-            HeadReference reference, int ranks, float share, LossOptions options, int step) {
+            HeadReference reference, float share, LossOptions options, int step) {
         if (share == 1) {
             return IntStream.range(0, CLASSES).toArray();
         }
-        IntStream.Builder all = IntStream.builder();
-        for (int rank = 0; rank < ranks; rank++) {
-            ShardRange range = Cut.balanced(CLASSES, ranks).getRange(rank);
-            long[] own =
-                    Arrays.stream(reference.labels)
-                            .filter(l -> l != options.ignoreIndex())
-                            .map(l -> l - range.start())
-                            .filter(l -> l >= 0 && l < range.length())
-                            .toArray();
-            ClassSampler sampler = new ClassSampler(CLASSES, rank, ranks, share, SEED);
-            for (long id : sampler.draw(step, own)) {
-                all.add((int) (id + range.start()));
-            }
-        }
-        return all.build().toArray();
+        long[] labels =
+                Arrays.stream(reference.labels)
+                        .filter(l -> l != options.ignoreIndex())
+                        .sorted()
+                        .toArray();
+        ClassShard all = new ClassShard(Cut.ofLengths(CLASSES), null);
+        return Arrays.stream(new ClassSampler(all, share, SEED).draw(step, labels))
+                .mapToInt(c -> (int) c)
+                .toArray();
     }
 
     private static NDArray x(NDManager manager, HeadReference reference) {
         return manager.create(HeadReference.floats(reference.x), new Shape(ROWS, FEATURES));
     }
 
-    private static NDArray slice(NDManager manager, double[] all, ShardRange range, int columns) {
-        return manager.create(HeadReference.floats(all), new Shape(CLASSES, columns))
-                .get(new NDIndex().addSliceDim(range.start(), range.end()))
-                .duplicate();
+    private static NDArray slice(
+            NDManager manager, double[] all, List<ShardRange> ranges, int columns) {
+        double[] part = part(all, ranges, columns);
+        return manager.create(
+                HeadReference.floats(part), new Shape(part.length / columns, columns));
     }
 
-    private static void assertClose(NDArray actual, double[] expected, int first, String what) {
-        double largest = Arrays.stream(expected).map(Math::abs).max().getAsDouble();
+    private static double[] part(double[] all, List<ShardRange> ranges, int columns) {
+        return classes(ranges)
+                .flatMap(k -> IntStream.range(k * columns, (k + 1) * columns))
+                .mapToDouble(i -> all[i])
+                .toArray();
+    }
+
+    private static IntStream classes(List<ShardRange> ranges) {
+        return ranges.stream().flatMapToInt(r -> IntStream.range((int) r.start(), (int) r.end()));
+    }
+
+    private static void assertClose(
+            NDArray actual, double[] all, List<ShardRange> ranges, int columns, String what) {
+        double largest = Arrays.stream(all).map(Math::abs).max().getAsDouble();
+        double[] expected = part(all, ranges, columns);
         float[] values = actual.toFloatArray();
+        Assert.assertEquals(values.length, expected.length);
         for (int i = 0; i < values.length; i++) {
-            Assert.assertEquals(values[i], expected[first + i], 1e-5 * largest, what + " " + i);
+            Assert.assertEquals(values[i], expected[i], 1e-5 * largest, what + " " + i);
         }
     }
 
     private static void assertOthersUntouched(
-            NDArray before, NDArray after, int[] used, int first) {
-        for (int k = 0; k < after.getShape().get(0); k++) {
-            if (Arrays.binarySearch(used, first + k) < 0) {
+            NDArray before, NDArray after, int[] used, List<ShardRange> ranges) {
+        int[] classes = classes(ranges).toArray();
+        for (int k = 0; k < classes.length; k++) {
+            if (Arrays.binarySearch(used, classes[k]) < 0) {
                 Assert.assertEquals(
                         after.get(k).toFloatArray(), before.get(k).toFloatArray(), "row " + k);
             }
@@ -178,20 +208,18 @@ public class SampledHeadTest {
             ReferenceUpdate.Kind kind, WeightUpdate.Settings settings, Margin margin)
             throws Exception {
         float share = 0.5f;
-        for (int ranks : new int[] {1, 3}) {
-            int size = ranks;
-            List<HeadReference> steps = new ArrayList<>();
-            double[] expected = expected(kind, settings, margin, share, ranks, steps);
+        List<HeadReference> steps = new ArrayList<>();
+        double[] expected = expected(kind, settings, margin, share, steps);
+        for (Cut cut : List.of(Cut.balanced(CLASSES, 1), Cut.ofLengths(9, 13, 1))) {
             RankThreads.run(
-                    ranks,
+                    cut.getRanks(),
                     (group, manager) -> {
-                        ShardRange range = Cut.balanced(CLASSES, size).getRange(group.getRank());
-                        NDArray w = slice(manager, steps.get(0).weight, range, FEATURES);
+                        List<ShardRange> own = cut.getRanges(group.getRank());
+                        NDArray w = slice(manager, steps.get(0).weight, own, FEATURES);
                         HeadOptions head = new HeadOptions(share, SEED, margin);
                         try (WeightUpdate update = kind.update(settings);
                                 FusedCrossEntropy fused =
-                                        new FusedCrossEntropy(
-                                                group, range, CLASSES, 1 << 20, 4, head)) {
+                                        new FusedCrossEntropy(group, cut, 1 << 20, 4, head)) {
                             for (int i = 0; i < steps.size(); i++) {
                                 HeadReference step = steps.get(i);
                                 NDArray before = w.duplicate();
@@ -203,10 +231,10 @@ public class SampledHeadTest {
                                         LossOptions.DEFAULT);
                                 update.begin(0.1f, i + 1);
                                 fused.update(w, null, null, update, 1);
-                                assertOthersUntouched(before, w, step.used, (int) range.start());
+                                assertOthersUntouched(before, w, step.used, own);
                             }
                         }
-                        assertClose(w, expected, (int) range.start() * FEATURES, "weight");
+                        assertClose(w, expected, own, FEATURES, "weight");
                     });
         }
     }
@@ -216,7 +244,6 @@ public class SampledHeadTest {
             WeightUpdate.Settings settings,
             Margin margin,
             float share,
-            int ranks,
             List<HeadReference> steps) {
         ReferenceUpdate update = new ReferenceUpdate(kind, settings, CLASSES, FEATURES);
         SplittableRandom random = new SplittableRandom(1);
@@ -228,7 +255,7 @@ public class SampledHeadTest {
             double[] x = HeadReference.values(random, step.x.length);
             System.arraycopy(x, 0, step.x, 0, x.length);
             Arrays.setAll(step.labels, row -> random.nextInt(CLASSES));
-            step.used = drawn(step, ranks, share, LossOptions.DEFAULT, i);
+            step.used = drawn(step, share, LossOptions.DEFAULT, i);
             if (weight == null) {
                 weight = step.weight.clone();
             }
@@ -292,18 +319,20 @@ public class SampledHeadTest {
                         NDArray label = manager.create(new long[] {0});
                         HeadOptions head = new HeadOptions(1, 0, margin);
                         try (FusedCrossEntropy fused =
-                                new FusedCrossEntropy(group, range, 2, 1 << 20, 1, head)) {
+                                new FusedCrossEntropy(
+                                        group, Cut.balanced(2, ranks), 1 << 20, 1, head)) {
                             FusedCrossEntropy.Result result =
                                     fused.evaluate(x, w, null, label, LossOptions.DEFAULT);
                             Assert.assertEquals(result.value().getFloat(), loss, 1e-6);
                             group.allReduce(result.gradient(), ReduceOp.SUM);
-                            assertClose(result.gradient(), byX, 0, "dX");
+                            assertClose(
+                                    result.gradient(), byX, List.of(new ShardRange(0, 1)), 2, "dX");
                             WeightUpdate update =
                                     WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
                             update.begin(1, 1);
                             fused.update(w, null, null, update, 1);
                         }
-                        assertClose(before.sub(w), byWeight, 2 * (int) range.start(), "dW");
+                        assertClose(before.sub(w), byWeight, List.of(range), 2, "dW");
                     });
         }
     }
@@ -318,8 +347,7 @@ public class SampledHeadTest {
                     NDArray w = manager.create(new float[] {0, 0, 1, 0, 3, 1}, new Shape(3, 2));
                     HeadOptions head = new HeadOptions(1, 0, Margin.arcFace(8, 0.5f));
                     try (FusedCrossEntropy fused =
-                            new FusedCrossEntropy(
-                                    null, new ShardRange(0, 3), 3, 1 << 20, 0, head)) {
+                            new FusedCrossEntropy(null, Cut.ofLengths(3), 1 << 20, 0, head)) {
                         NDArray labels = manager.create(new long[] {1, 0});
                         FusedCrossEntropy.Result result =
                                 fused.evaluate(x, w, null, labels, LossOptions.DEFAULT);

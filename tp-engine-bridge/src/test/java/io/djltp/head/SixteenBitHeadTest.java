@@ -5,7 +5,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.RankThreads;
-import io.djltp.cut.ShardRange;
+import io.djltp.cut.Cut;
 import io.djltp.torch.TensorView;
 import io.djltp.update.ReferenceUpdate;
 import io.djltp.update.WeightUpdate;
@@ -76,8 +76,8 @@ public class SixteenBitHeadTest {
     }
 
     private static FusedCrossEntropy function(HeadOptions head) {
-        ShardRange all = new ShardRange(0, CLASSES);
-        return new FusedCrossEntropy(null, all, CLASSES, 2 * 4 * ROWS * Float.BYTES, 4, head);
+        return new FusedCrossEntropy(
+                null, Cut.ofLengths(CLASSES), 2 * 4 * ROWS * Float.BYTES, 4, head);
     }
 
     private static float step(

@@ -334,7 +334,10 @@ public class SmoothedHeadTest {
                         try (NDManager scope = manager.newSubManager();
                                 FusedCrossEntropy head =
                                         new FusedCrossEntropy(
-                                                group, range, classes, c.budget, c.chunk)) {
+                                                group,
+                                                Cut.balanced(classes, ranks),
+                                                c.budget,
+                                                c.chunk)) {
                             NDArray x = c.features(scope);
                             String rows = range.start() + ":" + range.end();
                             NDArray w = c.weight(scope).get(rows).duplicate();

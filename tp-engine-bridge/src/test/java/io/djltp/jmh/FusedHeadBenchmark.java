@@ -6,12 +6,11 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.local.LocalCommunicator;
-import io.djltp.cut.ShardRange;
+import io.djltp.cut.Cut;
 import io.djltp.head.FusedCrossEntropy;
 import io.djltp.head.LossOptions;
 import io.djltp.torch.LibTorch;
 import io.djltp.torch.NativeAllocator;
-import io.djltp.update.RowOps;
 import io.djltp.update.WeightUpdate;
 
 import org.openjdk.jmh.annotations.Benchmark;
@@ -46,7 +45,6 @@ public class FusedHeadBenchmark {
     private NDArray features;
     private NDArray weight;
     private NDArray labels;
-    private NDArray logits;
     private FusedCrossEntropy head;
     private WeightUpdate sgd;
     private int step;
@@ -60,15 +58,10 @@ public class FusedHeadBenchmark {
         features = manager.randomNormal(new Shape(ROWS, FEATURES));
         weight = manager.randomNormal(new Shape(CLASSES, FEATURES)).mul(0.01f);
         labels = manager.randomInteger(0, CLASSES, new Shape(ROWS), DataType.INT64);
-        logits = manager.randomNormal(new Shape(ROWS, CLASSES));
         sgd = WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
         head =
                 new FusedCrossEntropy(
-                        LocalCommunicator.create(1).get(0),
-                        new ShardRange(0, CLASSES),
-                        CLASSES,
-                        BUDGET,
-                        0);
+                        LocalCommunicator.create(1).get(0), Cut.ofLengths(CLASSES), BUDGET, 0);
     }
 
     /** Frees them. */
@@ -96,17 +89,5 @@ public class FusedHeadBenchmark {
     private static void free(FusedCrossEntropy.Result result) {
         result.value().close();
         result.gradient().close();
-    }
-
-    /** Takes the largest logit of each row. */
-    @Benchmark
-    public void largestOfRows() {
-        RowOps.max(logits).close();
-    }
-
-    /** Does the same with DJL's own operation. */
-    @Benchmark
-    public void largestOfRowsByDjl() {
-        logits.max(new int[] {1}).close();
     }
 }

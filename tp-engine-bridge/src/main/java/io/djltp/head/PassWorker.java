@@ -1,5 +1,7 @@
 package io.djltp.head;
 
+import io.djltp.head.ChunkBuffers.Column;
+import io.djltp.head.ChunkBuffers.Matrix;
 import io.djltp.torch.FlushDenormals;
 import io.djltp.update.WeightUpdate;
 
@@ -12,49 +14,51 @@ import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
 /**
- * The part of a {@link FusedPass} that one thread computes: some of the rank's classes, a chunk of
- * them at a time. The logits of a chunk are [classes, rows], the layout in which the products with
- * the weights are fastest.
+ * The part of a {@link FusedPass} that one worker thread computes: some of the rank's classes, a
+ * chunk of them at a time. The logits of a chunk are [classes, rows], the layout in which the
+ * products with the weights are fastest.
  */
 @SuppressWarnings("try") // a scope is used by being open
-final class ChunkLane {
+final class PassWorker {
 
     private static final LabelsOfChunk NO_LABELS = new LabelsOfChunk(0, 0, null);
 
     private final FusedPass pass;
     private final ChunkBuffers buffers;
     private final ChunkedLinear linear;
-    private final LaneSmoothing smoothing; // or null
+    private final LabelSmoothing smoothing; // or null
     private ChunkViews views;
     private Tensor features; // [features, rows]
     private Tensor products;
 
-    ChunkLane(FusedPass pass, ChunkBuffers buffers, ChunkedLinear linear) {
+    PassWorker(FusedPass pass, ChunkBuffers buffers, ChunkedLinear linear) {
         this.pass = pass;
         this.buffers = buffers;
         this.linear = linear;
-        smoothing = pass.isSmooth() ? new LaneSmoothing(pass, buffers) : null;
-    }
-
-    /** Returns what the exponentials of the last chunk were computed above, [rows]. */
-    Tensor top() {
-        return buffers.reference(pass.isGuarded() ? buffers.plan().count() - 1 : -1);
-    }
-
-    /** Returns the sums of exponentials, above {@link #top()}, float64 [rows]. */
-    Tensor sum() {
-        return buffers.wideColumn("sum");
+        smoothing = pass.isSmooth() ? new LabelSmoothing(pass, buffers) : null;
     }
 
     /**
-     * Returns the products of exponentials and weights, above {@link #top()}, [rows, features];
-     * with label smoothing, of exponentials less the {@link #shift()}.
+     * Returns what was subtracted from the logits of the last chunk before the exponential, [rows].
      */
-    Tensor products() {
-        return buffers.rows("products");
+    Tensor offset() {
+        return buffers.offset(pass.isGuarded() ? buffers.plan().count() - 1 : -1);
     }
 
-    /** Returns the shift of {@link LaneSmoothing}, above {@link #top()}, [rows]. */
+    /** Returns the sums of the exponentials with the {@link #offset()}, float64 [rows]. */
+    Tensor sums() {
+        return buffers.sums();
+    }
+
+    /**
+     * Returns the products of exponentials with the {@link #offset()} and weights, [rows,
+     * features]; with label smoothing, of exponentials less the {@link #shift()}.
+     */
+    Tensor products() {
+        return buffers.rows(Matrix.PRODUCTS);
+    }
+
+    /** Returns the shift of {@link LabelSmoothing}, for the {@link #offset()}, [rows]. */
     Tensor shift() {
         return smoothing.shift();
     }
@@ -69,18 +73,18 @@ final class ChunkLane {
                 FlushDenormals zeros = new FlushDenormals()) {
             prepare();
             products = products().zero_();
-            sum().zero_();
+            sums().zero_();
             if (smoothing != null) {
                 shift().zero_();
             }
-            buffers.reference(-1).fill_(new Scalar(pass.isGuarded() ? -Float.MAX_VALUE : 0));
+            buffers.offset(-1).fill_(new Scalar(pass.isGuarded() ? -Float.MAX_VALUE : 0));
             for (int i = 0; i < buffers.plan().count(); i++) {
                 try (PointerScope scope = new PointerScope()) {
                     runChunk(i);
                 }
             }
             if (!pass.isGuarded() && smoothing == null) {
-                torch.sum_out(sum(), buffers.chunkSums(), new long[] {0}, false, doubles());
+                torch.sum_out(sums(), buffers.chunkSums(), new long[] {0}, false, doubles());
             }
         }
     }
@@ -102,17 +106,17 @@ final class ChunkLane {
         Tensor weight = linear.weight(index);
         Tensor logits = logits(index, weight);
         if (pass.isGuarded()) {
-            raiseTop(index, logits);
+            raiseOffset(index, logits);
         }
         logits.exp_();
         if (smoothing != null) {
-            smoothing.addProducts(index, logits, weight, sum(), products);
+            smoothing.addProducts(index, logits, weight, sums(), products);
             return;
         }
         Tensor transposed = views.transposed(index);
         torch.mv_out(views.sum(index), transposed, views.ones(index));
         if (pass.isGuarded()) {
-            sum().add_(views.sum(index));
+            sums().add_(views.sum(index));
         }
         products.addmm_(transposed, weight);
     }
@@ -123,16 +127,16 @@ final class ChunkLane {
         return logits;
     }
 
-    /** Lowers the logits, and what came of those before, by the largest logit so far. */
-    private void raiseTop(int index, Tensor logits) {
-        Tensor before = buffers.reference(index - 1);
-        Tensor now = buffers.reference(index);
+    /** Makes the largest logit so far the offset of this chunk and of what came of those before. */
+    private void raiseOffset(int index, Tensor logits) {
+        Tensor before = buffers.offset(index - 1);
+        Tensor now = buffers.offset(index);
         torch.amax_out(now, logits, new long[] {0}, false);
         torch.maximum_out(now, before, now);
         logits.sub_(now);
-        Tensor factor = buffers.column("factor");
+        Tensor factor = buffers.column(Column.FACTOR);
         torch.sub_out(factor, before, now).exp_();
-        sum().mul_(factor);
+        sums().mul_(factor);
         products.mul_(factor.unsqueeze(1));
         if (smoothing != null) {
             shift().mul_(factor);
@@ -144,7 +148,7 @@ final class ChunkLane {
      *
      * @param biasGradient where the gradient of the bias goes, or {@code null}
      * @param update the update, or {@code null} if the weights are not to be changed
-     * @param scale what the loss was multiplied with
+     * @param scale the factor of the loss in the backward pass
      */
     void update(Tensor biasGradient, WeightUpdate update, float scale) {
         try (PointerScope all = new PointerScope();
@@ -171,18 +175,18 @@ final class ChunkLane {
                 torch.sum_out(part(biasGradient, index), ofLogits, rows, false, floats());
             }
             if (update != null) {
-                Tensor x = pass.batch(pass.buffers.rows("features"));
+                Tensor x = pass.batch(pass.buffers.rows(Matrix.FEATURES));
                 apply(update, index, weight, ofLogits, x, NO_LABELS, scale);
             }
             return;
         }
-        LabelsOfChunk own = labelsOf(index);
+        LabelsOfChunk labels = labelsOf(index);
         if (biasGradient != null) {
-            addBiasGradient(biasGradient, index, exponentials, factor, own, scale);
+            addBiasGradient(biasGradient, index, exponentials, factor, labels, scale);
         }
         if (update != null) {
             Tensor scaled = pass.scaledFeatures(buffers, factor);
-            apply(update, index, weight, exponentials, scaled, own, scale);
+            apply(update, index, weight, exponentials, scaled, labels, scale);
         }
     }
 
@@ -193,12 +197,20 @@ final class ChunkLane {
             Tensor weight,
             Tensor ofLogits,
             Tensor x,
-            LabelsOfChunk own,
+            LabelsOfChunk labels,
             float scale) {
-        Tensor labelRows = own.classes == null ? null : own.part(pass.labelRows());
+        Tensor labelGradients = labels.columns == null ? null : labels.part(pass.labelGradients());
         GradientChunk gradient =
                 new GradientChunk(
-                        buffers, linear, index, weight, ofLogits, x, own.classes, labelRows, scale);
+                        buffers,
+                        linear,
+                        index,
+                        weight,
+                        ofLogits,
+                        x,
+                        labels.columns,
+                        labelGradients,
+                        scale);
         update.apply(gradient);
         linear.setWeight(index, gradient.weight);
     }
@@ -210,19 +222,19 @@ final class ChunkLane {
         }
         Tensor logits = logits(index, weight);
         if (pass.isGuarded()) {
-            logits.sub_(top());
+            logits.sub_(offset());
         }
         return logits.exp_();
     }
 
-    /** Returns what the exponentials of a chunk are multiplied with, [rows of the batch]. */
+    /** Returns the factor of the softmax for the exponentials of a chunk, [rows of the batch]. */
     private Tensor factor(int index) {
         if (!pass.isGuarded()) {
             return pass.softmaxFactor();
         }
-        Tensor above = buffers.isKept(index) ? buffers.reference(index) : top();
-        Tensor factor = pass.batch(buffers.column("factor"));
-        torch.sub_out(factor, pass.batch(above), pass.top()).exp_();
+        Tensor ofChunk = buffers.isKept(index) ? buffers.offset(index) : offset();
+        Tensor factor = pass.batch(buffers.column(Column.FACTOR));
+        torch.sub_out(factor, pass.batch(ofChunk), pass.offset()).exp_();
         return factor.mul_(pass.softmaxFactor());
     }
 
@@ -231,12 +243,13 @@ final class ChunkLane {
             int index,
             Tensor exponentials,
             Tensor factor,
-            LabelsOfChunk own,
+            LabelsOfChunk labels,
             float scale) {
         Tensor gradient = part(target, index);
         torch.mv_out(gradient, exponentials, factor);
-        if (own.classes != null) {
-            gradient.index_add_(0, own.classes, own.part(pass.labelParts()), new Scalar(scale));
+        if (labels.columns != null) {
+            gradient.index_add_(
+                    0, labels.columns, labels.part(pass.labelParts()), new Scalar(scale));
         }
     }
 
@@ -245,23 +258,16 @@ final class ChunkLane {
     }
 
     private LabelsOfChunk labelsOf(int index) {
-        LabelRows labels = pass.labels;
+        ShardLabels labels = pass.labels;
         long start = buffers.plan().start(index);
         int from = labels.from(start);
         int to = labels.from(start + buffers.plan().length(index));
-        Tensor classes = null;
-        if (from < to) {
-            long[] local = new long[to - from];
-            for (int i = 0; i < local.length; i++) {
-                local[i] = labels.classes[from + i] - start;
-            }
-            classes = buffers.index(local);
-        }
-        return new LabelsOfChunk(from, to, classes);
+        Tensor columns = from < to ? buffers.index(labels.places(from, to, start, 1, 0)) : null;
+        return new LabelsOfChunk(from, to, columns);
     }
 
-    /** The labels that lie in a chunk, counted from its first class; {@code null} if none do. */
-    private record LabelsOfChunk(int from, int to, Tensor classes) {
+    /** The labels that lie in a chunk, as columns of the chunk; {@code null} if none do. */
+    private record LabelsOfChunk(int from, int to, Tensor columns) {
 
         Tensor part(Tensor ofAllLabels) {
             return ofAllLabels.narrow(0, from, to - from);

@@ -18,21 +18,21 @@ import java.util.function.IntConsumer;
  * for the slowest thread, and what one operation leaves in the cache of a core the next one finds
  * there.
  */
-final class Lanes implements AutoCloseable {
+final class WorkerThreads implements AutoCloseable {
 
     private final List<ExecutorService> threads = new ArrayList<>();
 
     /**
-     * Creates lanes.
+     * Creates threads.
      *
      * @param count their number; a single one is the calling thread with all of its threads
      */
-    Lanes(int count) {
+    WorkerThreads(int count) {
         if (count > 1) {
             for (int i = 0; i < count; i++) {
-                threads.add(newThread(Thread.currentThread().getName() + "-lane-" + i));
+                threads.add(newThread(Thread.currentThread().getName() + "-worker-" + i));
             }
-            run(count, lane -> Autograd.setThreads(1));
+            run(count, worker -> Autograd.setThreads(1));
         }
     }
 
@@ -46,11 +46,11 @@ final class Lanes implements AutoCloseable {
     }
 
     /**
-     * Runs a task in some lanes and waits for all of them, also when one has failed: the others
+     * Runs a task in some threads and waits for all of them, also when one has failed: the others
      * work on memory that the caller may free.
      *
-     * @param count the number of lanes, from the first
-     * @param task the task, given the number of the lane
+     * @param count the number of threads, from the first
+     * @param task the task, given the number of the thread
      */
     void run(int count, IntConsumer task) {
         if (count == 1) {
@@ -59,13 +59,13 @@ final class Lanes implements AutoCloseable {
         }
         List<Future<?>> results = new ArrayList<>(count);
         for (int i = 0; i < count; i++) {
-            int lane = i;
-            results.add(threads.get(i).submit(() -> task.accept(lane)));
+            int worker = i;
+            results.add(threads.get(i).submit(() -> task.accept(worker)));
         }
         RuntimeException failure = null;
         for (Future<?> result : results) {
-            RuntimeException own = await(result);
-            failure = failure == null ? own : failure;
+            RuntimeException next = await(result);
+            failure = failure == null ? next : failure;
         }
         if (failure != null) {
             throw failure;
@@ -80,11 +80,11 @@ final class Lanes implements AutoCloseable {
                     result.get();
                     return null;
                 } catch (InterruptedException e) {
-                    interrupted = true; // a lane takes milliseconds: it is waited for
+                    interrupted = true; // a task takes milliseconds: it is waited for
                 } catch (ExecutionException e) {
                     return e.getCause() instanceof RuntimeException cause
                             ? cause
-                            : new EngineException("A lane has failed", e.getCause());
+                            : new EngineException("A worker thread has failed", e.getCause());
                 }
             }
         } finally {

@@ -6,10 +6,10 @@ import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
 /**
- * What label smoothing changes in a {@link ChunkLane}. The gradient of a logit is \(p - \alpha/n\),
- * and where the softmax is nearly uniform a small difference: its digits are gone if \(p\) and
- * \(\alpha/n\) are multiplied with weights or features and summed before the one is subtracted from
- * the other. So the difference is taken first, of every exponential.
+ * What label smoothing changes in a {@link PassWorker}. The gradient of a logit is \(p -
+ * \alpha/n\), and where the softmax is nearly uniform a small difference: its digits are gone if
+ * \(p\) and \(\alpha/n\) are multiplied with weights or features and summed before the one is
+ * subtracted from the other. So the difference is taken first, of every exponential.
  *
  * <p>The second pass knows \(p\). The first does not know the sum of the exponentials yet, and
  * subtracts the shift instead, \(\alpha\) times the mean of those so far. When the mean moves, the
@@ -17,19 +17,21 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
  * So the shifts that were subtracted never come to more than the exponentials do, and the products
  * are as exact as without them also where the first classes are far more likely than the others.
  */
-final class LaneSmoothing {
+final class LabelSmoothing {
 
     private final FusedPass pass;
     private final ChunkBuffers buffers;
 
-    LaneSmoothing(FusedPass pass, ChunkBuffers buffers) {
+    LabelSmoothing(FusedPass pass, ChunkBuffers buffers) {
         this.pass = pass;
         this.buffers = buffers;
     }
 
-    /** Returns what the exponentials in the products were lowered by, 0 in the last row, [rows]. */
+    /**
+     * Returns what was subtracted from the exponentials in the products, 0 in the last row, [rows].
+     */
     Tensor shift() {
-        return buffers.column("shift");
+        return buffers.column(ChunkBuffers.Column.SHIFT);
     }
 
     /**
@@ -39,16 +41,17 @@ final class LaneSmoothing {
      * @param exponentials its exponentials, [classes of the chunk, rows], which stay as they are if
      *     they are kept
      * @param weight its weights, [classes of the chunk, features]
-     * @param sum the sums of exponentials, float64 [rows]
+     * @param sums the sums of exponentials, float64 [rows]
      * @param products the products, [rows, features]
      */
-    void addProducts(int index, Tensor exponentials, Tensor weight, Tensor sum, Tensor products) {
+    void addProducts(int index, Tensor exponentials, Tensor weight, Tensor sums, Tensor products) {
         // a product with ones is faster, but adds one after the other: of many equal exponentials,
         // all additions round in the same direction
-        sum.add_(exponentials.sum(new long[] {0}));
+        sums.add_(exponentials.sum(new long[] {0}));
         ChunkPlan plan = buffers.plan();
         long classes = plan.start(index) + plan.length(index) - plan.range().start();
-        Tensor mean = pass.batch(sum).mul(pass.smoothedShare(classes)).to(ScalarType.Float);
+        Scalar share = CrossEntropyFormula.smoothedShare(pass.options, classes);
+        Tensor mean = pass.batch(sums).mul(share).to(ScalarType.Float);
         Tensor shift = pass.batch(shift());
         add(pass.batch(products), shift.sub_(mean), products.select(0, pass.rows));
         shift.copy_(mean);
@@ -61,7 +64,7 @@ final class LaneSmoothing {
      * Adds the same sum of weights to all rows of products.
      *
      * @param products the products, [rows of the batch, features]
-     * @param factors what each row has it multiplied with, float32 [rows of the batch]
+     * @param factors the factor of each row, float32 [rows of the batch]
      * @param weights the sum of the weights, [features]
      */
     static void add(Tensor products, Tensor factors, Tensor weights) {
@@ -73,24 +76,20 @@ final class LaneSmoothing {
      *
      * @param index the chunk
      * @param exponentials the exponentials, [classes of the chunk, rows], contiguous
-     * @param factor what they are multiplied with, [rows of the batch]
-     * @param scale what the loss was multiplied with
+     * @param factor the factor of the softmax, [rows of the batch]
+     * @param scale the factor of the loss in the backward pass
      * @return the gradient, without the last row of the features, [classes, rows of the batch]
      */
     Tensor logitGradient(int index, Tensor exponentials, Tensor factor, float scale) {
         Tensor gradient = exponentials.narrow(1, 0, pass.rows);
         torch.addcmul_out(gradient, pass.smoothedPart(), gradient, factor);
-        LabelRows labels = pass.labels;
+        ShardLabels labels = pass.labels;
         long start = buffers.plan().start(index);
         int from = labels.from(start);
-        int count = labels.from(start + buffers.plan().length(index)) - from;
-        if (count > 0) {
-            long[] places = new long[count];
-            for (int i = 0; i < count; i++) {
-                long position = labels.classes[from + i] - start;
-                places[i] = position * exponentials.size(1) + labels.rows[from + i];
-            }
-            Tensor parts = pass.labelParts().narrow(0, from, count);
+        int to = labels.from(start + buffers.plan().length(index));
+        if (from < to) {
+            long[] places = labels.places(from, to, start, exponentials.size(1), 1);
+            Tensor parts = pass.labelParts().narrow(0, from, to - from);
             exponentials.view(-1).index_add_(0, buffers.index(places), parts, new Scalar(scale));
         }
         return gradient;

@@ -1,0 +1,63 @@
+package io.djltp.loss;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.Shape;
+
+import io.djltp.collective.Communicator;
+import io.djltp.cut.Cut;
+import io.djltp.layout.ShardedLayout;
+import io.djltp.rank.ParallelContext;
+
+/**
+ * How the classes of logits are cut, and over which ranks.
+ *
+ * @param group the ranks, or {@code null} outside of ranks
+ * @param cut the cut of the classes
+ */
+record ClassCut(Communicator group, Cut cut) {
+
+    /**
+     * Finds the cut of logits.
+     *
+     * @param context the rank, or {@code null} outside of ranks
+     * @param logits the logits, [x1, ..., xn, classes of this rank]
+     * @param user the loss or evaluator, which errors of collective operations then name
+     * @return the cut
+     * @throws IllegalArgumentException if the logits are not known to be the shard of the rank
+     */
+    static ClassCut of(ParallelContext context, NDArray logits, Object user) {
+        Shape shape = logits.getShape();
+        long columns = shape.get(shape.dimension() - 1);
+        Communicator group = context == null ? null : context.getTensorGroup();
+        if (group == null || group.getSize() == 1) {
+            return new ClassCut(group, Cut.ofLengths(columns));
+        }
+        group.setIssuer(user.getClass().getSimpleName());
+        ShardedLayout layout = context.getPass().layoutOf(logits);
+        if (layout == null) {
+            throw new IllegalArgumentException(
+                    "The logits "
+                            + shape
+                            + " of rank "
+                            + group.getRank()
+                            + " are not known to be a slice of the classes. A vocabulary"
+                            + " parallel loss needs the output of a ColumnParallelLinear"
+                            + " without optGatherOutput; for gathered logits use DJL's"
+                            + " SoftmaxCrossEntropyLoss.");
+        }
+        long length = layout.cut().getShardLength(group.getRank());
+        if (length != columns) {
+            throw new IllegalArgumentException(
+                    "The logits "
+                            + shape
+                            + " of rank "
+                            + group.getRank()
+                            + " should have "
+                            + length
+                            + " of "
+                            + layout.cut().getLength()
+                            + " classes");
+        }
+        return new ClassCut(group, layout.cut());
+    }
+}

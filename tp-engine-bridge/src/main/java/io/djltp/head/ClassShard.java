@@ -1,0 +1,148 @@
+package io.djltp.head;
+
+import io.djltp.collective.Communicator;
+import io.djltp.cut.Cut;
+import io.djltp.cut.ShardRange;
+
+import org.bytedeco.pytorch.Scalar;
+import org.bytedeco.pytorch.Tensor;
+
+import java.util.List;
+
+/**
+ * The classes that one rank holds. A <em>class</em> is counted over all ranks, a <em>column</em> is
+ * the place of a class in the rank's shard of the logits, from 0.
+ */
+final class ClassShard {
+
+    private final Cut cut;
+    private final int rank;
+    private final List<ShardRange> ranges;
+
+    /**
+     * Creates the shard of a rank.
+     *
+     * @param cut the cut of the classes
+     * @param group the ranks over which the classes are cut, or {@code null} if they are not
+     * @throws IllegalArgumentException if the cut is over other ranks, a class is on several ranks,
+     *     or the classes of a rank do not ascend
+     */
+    ClassShard(Cut cut, Communicator group) {
+        this(cut, group == null ? 0 : group.getRank(), group == null ? 1 : group.getSize());
+    }
+
+    /**
+     * Creates the shard of a rank.
+     *
+     * @param cut the cut of the classes
+     * @param rank the rank
+     * @param ranks the number of ranks
+     * @throws IllegalArgumentException if the cut is over other ranks, a class is on several ranks,
+     *     or the classes of a rank do not ascend
+     */
+    ClassShard(Cut cut, int rank, int ranks) {
+        this.cut = cut;
+        this.rank = rank;
+        if (cut.getRanks() != ranks) {
+            throw new IllegalArgumentException(
+                    "The classes are cut over "
+                            + cut.getRanks()
+                            + " ranks, but the group has "
+                            + ranks);
+        }
+        if (!cut.isPartition()) {
+            throw new IllegalArgumentException(
+                    "The classes are cut "
+                            + cut
+                            + ", with some of them on several ranks: a softmax would count these"
+                            + " several times. Cut the layer over the ranks without replicas, or"
+                            + " gather its output and use DJL's SoftmaxCrossEntropyLoss");
+        }
+        for (int i = 0; i < ranks; i++) {
+            checkAscending(i);
+        }
+        ranges = cut.getRanges(rank);
+    }
+
+    private void checkAscending(int ofRank) {
+        long end = 0;
+        for (ShardRange range : cut.getRanges(ofRank)) {
+            if (range.length() > 0 && range.start() < end) {
+                throw new IllegalArgumentException(
+                        "Rank "
+                                + ofRank
+                                + " has the classes "
+                                + cut.getRanges(ofRank)
+                                + ", which do not ascend: of equal logits, that of the class with"
+                                + " the lower number would not come first. Give the ranges of a"
+                                + " rank in ascending order");
+            }
+            end = Math.max(end, range.end());
+        }
+    }
+
+    Cut cut() {
+        return cut;
+    }
+
+    int rank() {
+        return rank;
+    }
+
+    /** Returns the ranges of the rank, in ascending order. */
+    List<ShardRange> ranges() {
+        return ranges;
+    }
+
+    /** Returns the number of classes of the rank. */
+    long length() {
+        return cut.getShardLength(rank);
+    }
+
+    /** Returns the number of classes of all ranks. */
+    long total() {
+        return cut.getLength();
+    }
+
+    /** Returns the column of a class, or -1 if another rank holds it. */
+    long columnOf(long classNumber) {
+        long column = 0;
+        for (ShardRange range : ranges) {
+            if (classNumber >= range.start() && classNumber < range.end()) {
+                return column + classNumber - range.start();
+            }
+            column += range.length();
+        }
+        return -1;
+    }
+
+    /** Returns how many classes of the rank have a lower number than a class of any rank. */
+    long columnsBefore(long classNumber) {
+        long count = 0;
+        for (ShardRange range : ranges) {
+            count += Math.max(0, Math.min(range.length(), classNumber - range.start()));
+        }
+        return count;
+    }
+
+    /**
+     * Returns the classes of columns.
+     *
+     * @param columns the columns, int64 of any shape
+     * @return the classes, of the same shape
+     */
+    Tensor classesOf(Tensor columns) {
+        Tensor classes = columns.clone();
+        long column = 0;
+        long offset = 0; // of the range before, from column to class
+        for (ShardRange range : ranges) {
+            long step = range.start() - column - offset;
+            if (range.length() > 0 && step != 0) {
+                classes.add_(columns.ge(new Scalar(column)), new Scalar(step));
+                offset += step;
+            }
+            column += range.length();
+        }
+        return classes;
+    }
+}

@@ -1,0 +1,173 @@
+package io.djltp.head;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.DataType;
+
+import java.util.Arrays;
+import java.util.Comparator;
+import java.util.stream.IntStream;
+import java.util.stream.LongStream;
+
+/**
+ * The labels of a batch as one rank sees them: which rows count, and which rows have a class of
+ * this rank as their label, in the order of the classes.
+ */
+public final class ShardLabels {
+
+    final boolean[] counts; // whether a row counts, by row
+    final long validRows; // the number of rows that count
+    final long[] rows; // the rows with a label of this rank, in the order of the labels
+    final long[] columns; // the columns of their labels, in ascending order
+    final long[] sample; // the columns that the step is over, or null if it is over all
+    private final long[] labels; // of all rows, over all ranks
+
+    /**
+     * Finds the labels of a rank.
+     *
+     * @param labels the labels, over all ranks
+     * @param shard the classes of the rank
+     * @param ignoreIndex the label of rows that do not count
+     * @throws IllegalArgumentException if a label is not a class
+     */
+    ShardLabels(long[] labels, ClassShard shard, long ignoreIndex) {
+        check(labels, shard.total(), ignoreIndex);
+        this.labels = labels;
+        counts = new boolean[labels.length];
+        long[] columnOfRow = new long[labels.length];
+        long counted = 0;
+        for (int i = 0; i < labels.length; i++) {
+            counts[i] = labels[i] != ignoreIndex;
+            counted += counts[i] ? 1 : 0;
+            columnOfRow[i] = counts[i] ? shard.columnOf(labels[i]) : -1;
+        }
+        validRows = counted;
+        rows =
+                IntStream.range(0, labels.length)
+                        .filter(i -> columnOfRow[i] >= 0)
+                        .boxed()
+                        .sorted(Comparator.comparingLong(i -> columnOfRow[i]))
+                        .mapToLong(Integer::longValue)
+                        .toArray();
+        columns = Arrays.stream(rows).map(row -> columnOfRow[(int) row]).toArray();
+        sample = null;
+    }
+
+    private ShardLabels(ShardLabels all, long[] sample) {
+        validRows = all.validRows;
+        counts = all.counts;
+        labels = all.labels;
+        rows = all.rows;
+        columns = Arrays.stream(all.columns).map(c -> Arrays.binarySearch(sample, c)).toArray();
+        this.sample = sample;
+    }
+
+    /**
+     * Finds the labels of a rank.
+     *
+     * @param rows the features or logits of the rows, [x1, ..., xn, columns]
+     * @param labels the labels over all ranks, [x1, ..., xn], of any numeric type
+     * @param shard the classes of the rank
+     * @param ignoreIndex the label of rows that do not count
+     * @throws IllegalArgumentException if a label is not a class, or there is not one for each row
+     */
+    static ShardLabels of(NDArray rows, NDArray labels, ClassShard shard, long ignoreIndex) {
+        int last = rows.getShape().dimension() - 1;
+        if (labels.size() != rows.getShape().slice(0, last).size()) {
+            throw new IllegalArgumentException(
+                    "The labels "
+                            + labels.getShape()
+                            + " do not fit the features or logits "
+                            + rows.getShape()
+                            + ": one label for each row is needed");
+        }
+        return new ShardLabels(numbers(labels), shard, ignoreIndex);
+    }
+
+    /**
+     * Checks that labels are classes.
+     *
+     * @param labels the labels, of any numeric type
+     * @param classes the number of classes of all ranks
+     * @param ignoreIndex the label of rows that do not count
+     * @throws IllegalArgumentException if one of the others is no class
+     */
+    public static void check(NDArray labels, long classes, long ignoreIndex) {
+        check(numbers(labels), classes, ignoreIndex);
+    }
+
+    private static void check(long[] labels, long classes, long ignoreIndex) {
+        for (long label : labels) {
+            if (label != ignoreIndex && (label < 0 || label >= classes)) {
+                throw new IllegalArgumentException(
+                        "A label is "
+                                + label
+                                + ", but the labels of "
+                                + classes
+                                + " classes are 0 to "
+                                + (classes - 1)
+                                + " (or "
+                                + ignoreIndex
+                                + " for a row that does not count)");
+            }
+        }
+    }
+
+    private static long[] numbers(NDArray labels) {
+        try (NDArray copy = labels.toType(DataType.INT64, true)) {
+            return copy.toLongArray();
+        }
+    }
+
+    /**
+     * Returns the same labels in a step over some of the classes.
+     *
+     * @param sampled the columns that the step is over, ascending, those of all labels among them
+     * @return the labels, whose columns are positions in the sample
+     */
+    ShardLabels in(long[] sampled) {
+        return new ShardLabels(this, sampled);
+    }
+
+    /** Returns the labels that count, over all ranks. */
+    long[] counted() {
+        return IntStream.range(0, labels.length)
+                .filter(i -> counts[i])
+                .mapToLong(i -> labels[i])
+                .toArray();
+    }
+
+    /** Returns for each row how many classes of a rank have a lower number than its label. */
+    long[] columnsBefore(ClassShard shard) {
+        return LongStream.of(labels).map(shard::columnsBefore).toArray();
+    }
+
+    /** Returns the first place in {@link #columns} of a column that is not before a given one. */
+    int from(long column) {
+        int found = Arrays.binarySearch(columns, column);
+        if (found < 0) {
+            return -found - 1;
+        }
+        while (found > 0 && columns[found - 1] == column) {
+            found--; // several rows may have one label
+        }
+        return found;
+    }
+
+    /**
+     * Returns where some of the labels' logits lie in the logits of a chunk of columns, taken as
+     * one vector.
+     *
+     * @param from the first label, see {@link #from}
+     * @param to the first label that is not asked for
+     * @param start the first column of the chunk
+     * @param ofColumn how far apart the logits of neighbouring columns lie
+     * @param ofRow how far apart the logits of neighbouring rows lie
+     */
+    long[] places(int from, int to, long start, long ofColumn, long ofRow) {
+        long[] places = new long[to - from];
+        for (int i = 0; i < places.length; i++) {
+            places[i] = (columns[from + i] - start) * ofColumn + rows[from + i] * ofRow;
+        }
+        return places;
+    }
+}
