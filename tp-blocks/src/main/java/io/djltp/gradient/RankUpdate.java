@@ -7,6 +7,7 @@ import ai.djl.nn.Parameter;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.Work;
+import io.djltp.cut.Cut;
 import io.djltp.loss.FusedHead;
 import io.djltp.optimizer.LearningRates;
 import io.djltp.optimizer.OptimizerSettings;
@@ -72,8 +73,10 @@ public final class RankUpdate implements AutoCloseable {
      */
     public void run(ParallelContext context, Map<Parameter, LearningRates.Update> updates) {
         List<Summed> others = new ArrayList<>();
+        Set<Parameter> withGradient = withoutHeadsAndTables(context, updates.keySet());
+        parameters.getReplicas().sum(context, parameters, withGradient);
         try {
-            for (Parameter parameter : withoutHeadsAndTables(context, updates.keySet())) {
+            for (Parameter parameter : withGradient) {
                 others.add(new Summed(context, parameter));
             }
             // while the others are summed
@@ -186,7 +189,9 @@ public final class RankUpdate implements AutoCloseable {
         ShardingStrategy strategy = parameters.getStrategy(parameter);
         Shape whole = parameter.getArray().getShape();
         if (strategy != null && strategy.axis(whole) != 0) {
-            update.setRowsCut(context.getTensorGroup(), whole.size() / whole.get(0));
+            Communicator group = context.getTensorGroup();
+            Cut cut = strategy.cut(whole, group.getSize());
+            update.setRowsCut(group, whole, strategy.axis(whole), cut);
         }
     }
 

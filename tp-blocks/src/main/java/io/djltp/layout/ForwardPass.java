@@ -4,6 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 
+import io.djltp.cut.Cut;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.RandomDraws;
 
@@ -92,6 +93,15 @@ public final class ForwardPass {
      */
     public long getGlobalRows() {
         return globalRows;
+    }
+
+    /**
+     * Returns which rows of the batch each rank has, where it is cut.
+     *
+     * @return the cut of axis 0 of the batch
+     */
+    public Cut getBatchCut() {
+        return Cut.balanced(globalRows, ranks);
     }
 
     /**

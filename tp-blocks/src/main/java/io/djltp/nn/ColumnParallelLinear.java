@@ -33,8 +33,9 @@ import io.djltp.torch.TensorView;
  *            +---------+
  * </pre>
  *
- * <p>Shapes, on a rank that owns {@code units/p} of the output features (balanced ranges, so that
- * {@code units} need not be divisible by the number of ranks {@code p}):
+ * <p>Shapes, on a rank that owns {@code units/p} of the output features (balanced ranges unless
+ * {@code optShardingStrategy} says otherwise, so that {@code units} need not be divisible by the
+ * number of ranks {@code p}):
  *
  * <ul>
  *   <li>input X: [x1, x2, ..., xn, input_dim], the same on all ranks; with {@code
@@ -61,6 +62,7 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
 
     private static final long LEAST_FUSED_MEMORY = 64L << 20;
 
+    private final ShardingStrategy shardingStrategy;
     private final boolean gatherOutput;
     private final boolean fusedLoss;
     private final long fusedMemory;
@@ -73,6 +75,7 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
      */
     protected ColumnParallelLinear(Builder builder) {
         super(builder);
+        shardingStrategy = builder.shardingStrategy(0, "ColumnParallelLinear");
         gatherOutput = builder.gatherOutput;
         fusedLoss = builder.fusedLoss;
         fusedMemory = builder.fusedMemory;
@@ -82,13 +85,7 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
     /** {@inheritDoc} */
     @Override
     public ShardingStrategy getShardingStrategy(Parameter parameter) {
-        return ShardingStrategy.rowwise();
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    long inputFeatures(ParallelContext context) {
-        return weight().getShape().get(1);
+        return shardingStrategy;
     }
 
     /** {@inheritDoc} */
@@ -119,19 +116,21 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         boolean overlaps = mappings.canOverlap(input, weight);
         NDArray y; // [.., in] @ [in, units/p]
         if (overlaps) {
-            y = mappings.columnLinear(input, weight, bias, gathered);
+            y =
+                    mappings.columnLinear(
+                            input, weight, bias, gathered ? context.getPass().getBatchCut() : null);
         } else {
             y = linear(enterRegion(context, input, gathered), weight, bias).singletonOrThrow();
         }
         // a product that overlaps is known to autograd by the whole input that it is made of
         Region below = overlaps ? Region.WHOLE : Region.SHARDED;
-        long units = weight().getShape().get(0);
+        Cut cut = outputCut(context);
         ForwardPass pass = context.getPass();
         if (gatherOutput) {
             pass.leave(y, Region.SHARDED, below);
-            return pass.enter(mappings.gatherFromRegion(y, units), Region.WHOLE, Region.SHARDED);
+            return pass.enter(mappings.gatherFromRegion(y, cut), Region.WHOLE, Region.SHARDED);
         }
-        return pass.enterSlice(y, new ShardedLayout(outputCut(context)), below, describe());
+        return pass.enterSlice(y, new ShardedLayout(cut), below, describe());
     }
 
     /** The gradient of a gathered input is reduced where it is scattered. */
@@ -146,8 +145,8 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
 
     /** Returns which output features each rank has. */
     private Cut outputCut(ParallelContext context) {
-        return getShardingStrategy(weight())
-                .cut(weight().getShape(), context.getTensorGroup().getSize());
+        int size = context.getTensorGroup().getSize();
+        return shardingStrategy.cut(weight().getShape(), size);
     }
 
     private String describe() {
@@ -366,6 +365,10 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
                     !(gatherOutput && fusedLoss),
                     "Logits that are never computed cannot be gathered: set optGatherOutput or"
                             + " optFusedLoss, not both");
+            Preconditions.checkArgument(
+                    !(fusedLoss && hasShardingStrategy()),
+                    "The classes of a layer with optFusedLoss(true) are cut into balanced ranges:"
+                            + " set no optShardingStrategy");
             checkHead();
             return new ColumnParallelLinear(this);
         }

@@ -12,7 +12,6 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
-import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.layout.Region;
@@ -130,10 +129,8 @@ public final class ParallelDropout extends AbstractBlock {
             return DropoutMask.Part.from(0);
         }
         if (region == Region.BATCH_CUT) {
-            Communicator group = context.getDataGroup();
             ShardRange rows =
-                    Cut.balanced(context.getPass().getGlobalRows(), group.getSize())
-                            .getRange(group.getRank());
+                    context.getPass().getBatchCut().getRange(context.getDataGroup().getRank());
             boolean whole = rows.length() > 0 && input.size() % rows.length() == 0;
             return whole
                     ? DropoutMask.Part.from(rows.start() * (input.size() / rows.length()))
@@ -142,13 +139,11 @@ public final class ParallelDropout extends AbstractBlock {
         if (layout == null) {
             return null;
         }
-        Communicator group = context.getTensorGroup();
-        ShardRange columns = layout.cut().getRange(group.getRank());
+        Cut cut = layout.cut();
+        int rank = context.getTensorGroup().getRank();
         Shape shape = input.getShape();
-        boolean last = shape.get(shape.dimension() - 1) == columns.length(); // not cut to heads
-        return last
-                ? new DropoutMask.Part(columns.start(), columns.length(), layout.cut().getLength())
-                : null;
+        boolean last = shape.get(shape.dimension() - 1) == cut.getShardLength(rank); // no heads
+        return last ? new DropoutMask.Part(cut.getRanges(rank), cut.getLength()) : null;
     }
 
     private Stream streamOf(ParallelContext context) {

@@ -19,10 +19,10 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * Compares the replicas of the parameters that are not cut: every rank computes a checksum of each,
- * and all ranks see all of them. Replicas are updated by each rank on its own, so that an operation
- * that is not deterministic, a lost update or a broken memory goes unseen otherwise. So does a
- * process that iterates other batches than the others.
+ * Compares the replicas of parameters, and of parts that several ranks have of those that are cut:
+ * every rank computes a checksum of each, and all ranks see all of them. Replicas are updated by
+ * each rank on its own, so that an operation that is not deterministic, a lost update or a broken
+ * memory goes unseen otherwise. So does a process that iterates other batches than the others.
  */
 public final class DriftCheck {
 
@@ -58,7 +58,7 @@ public final class DriftCheck {
      */
     public void run(long step) {
         checked = step;
-        List<Parameter> replicated = replicated();
+        List<ReplicatedPart> replicated = replicated();
         if (ranks.getWorldSize() > 1 && !replicated.isEmpty()) {
             ranks.run(
                     context -> {
@@ -76,7 +76,7 @@ public final class DriftCheck {
      */
     public void check(long step, long... all) {
         checked = step;
-        List<Parameter> replicated = replicated();
+        List<ReplicatedPart> replicated = replicated();
         ranks.run(
                 context -> {
                     compare(all, replicated, step);
@@ -86,23 +86,21 @@ public final class DriftCheck {
 
     /** Returns the checksums of the replicas of this process's ranks, from any thread. */
     long[] localChecksums() {
-        List<Parameter> replicated = replicated();
+        List<ReplicatedPart> replicated = replicated();
         long[] sums = new long[replicated.size() * ranks.size()];
         for (int rank = 0; rank < ranks.size(); rank++) {
             for (int i = 0; i < replicated.size(); i++) {
                 sums[rank * replicated.size() + i] =
-                        checksum(ranks.getContext(rank), replicated.get(i));
+                        replicated.get(i).checksum(parameters, ranks.getContext(rank));
             }
         }
         return sums;
     }
 
-    private List<Parameter> replicated() {
-        List<Parameter> replicated = new ArrayList<>();
+    private List<ReplicatedPart> replicated() {
+        List<ReplicatedPart> replicated = new ArrayList<>();
         for (Parameter parameter : parameters.getTrained()) {
-            if (parameters.getStrategy(parameter) == null) {
-                replicated.add(parameter);
-            }
+            replicated.addAll(ReplicatedPart.of(parameters, parameter, ranks.getWorldSize()));
         }
         return replicated;
     }
@@ -145,32 +143,45 @@ public final class DriftCheck {
         }
     }
 
-    private void compare(ParallelContext context, List<Parameter> replicated, long step) {
+    private void compare(ParallelContext context, List<ReplicatedPart> replicated, long step) {
         long[] own = new long[replicated.size()];
-        Arrays.setAll(own, i -> checksum(context, replicated.get(i)));
+        Arrays.setAll(own, i -> replicated.get(i).checksum(parameters, context));
         NDManager manager = parameters.getStore(context).getManager();
         compare(gather(context, manager, own, "the comparison of replicas"), replicated, step);
     }
 
-    private void compare(long[] all, List<Parameter> replicated, long step) {
-        for (int i = 0; i < all.length; i++) {
-            if (all[i] != all[i % replicated.size()]) {
-                Parameter parameter = replicated.get(i % replicated.size());
-                throw new CollectiveException(
-                        "after step "
-                                + step
-                                + " rank "
-                                + i / replicated.size()
-                                + " has other values of "
-                                + parameters.nameOf(parameter)
-                                + " "
-                                + parameter.getShape()
-                                + " than rank 0: the replicas have drifted apart. Was a weight or a"
-                                + " gradient changed outside of trainer.step()? What the model shows"
-                                + " is that of rank 0. Do all processes iterate the same batches,"
-                                + " and change parameters alike?");
+    private void compare(long[] all, List<ReplicatedPart> replicated, long step) {
+        int parts = replicated.size();
+        for (int part = 0; part < parts; part++) {
+            int first = -1; // the first rank that has it
+            for (int rank = 0; rank < all.length / parts; rank++) {
+                long sum = all[rank * parts + part];
+                if (sum == ReplicatedPart.NOT_HELD) {
+                    continue;
+                }
+                first = first < 0 ? rank : first;
+                if (sum != all[first * parts + part]) {
+                    throw drifted(replicated.get(part), step, rank, first);
+                }
             }
         }
+    }
+
+    private CollectiveException drifted(ReplicatedPart part, long step, int rank, int first) {
+        return new CollectiveException(
+                "after step "
+                        + step
+                        + " rank "
+                        + rank
+                        + " has other values of "
+                        + part.describe(parameters)
+                        + " than rank "
+                        + first
+                        + ": the replicas have drifted apart. Was a weight or a gradient changed"
+                        + " outside of trainer.step()? What the model shows is that of rank "
+                        + first
+                        + ". Do all processes iterate the same batches, and change parameters"
+                        + " alike?");
     }
 
     /** Returns the numbers of all ranks, in their order. */
@@ -194,9 +205,5 @@ public final class DriftCheck {
             sum = 31 * (31 * sum + shape) + Checksum.of(array);
         }
         return sum;
-    }
-
-    private long checksum(ParallelContext context, Parameter parameter) {
-        return Checksum.of(parameters.getStore(context).getValue(parameter, null, true));
     }
 }

@@ -27,7 +27,7 @@ public final class RemoteShards implements AutoCloseable {
     private static final int CHUNK = 1 << 22;
 
     private final Job job;
-    private final ParallelParameters parameters;
+    private final ParameterShards shards;
     private final List<Parameter> cut;
     private final DriftCheck driftCheck;
     private final ShardService service;
@@ -43,7 +43,7 @@ public final class RemoteShards implements AutoCloseable {
     public RemoteShards(
             Job job, Duration timeout, ParallelParameters parameters, DriftCheck driftCheck) {
         this.job = job;
-        this.parameters = parameters;
+        shards = parameters.getShards();
         this.driftCheck = driftCheck;
         cut = parameters.getCut();
         service = new ShardService(job, timeout, this::answer);
@@ -84,24 +84,20 @@ public final class RemoteShards implements AutoCloseable {
      * @param whole where they go
      */
     void gather(Parameter parameter, NDArray whole) {
-        ShardingStrategy strategy = parameters.getStrategy(parameter);
-        for (int i = 0; i < job.getLocalRanks(); i++) {
-            int rank = job.getFirstRank() + i;
-            strategy.gather(parameters.getShard(parameter, i), whole, rank, job.getRanks());
-        }
+        shards.gather(parameter, whole);
+        ShardingStrategy strategy = shards.strategyOf(parameter);
         service.ask(
                 cut.indexOf(parameter),
                 (process, in) -> {
                     for (int i = 0; i < job.getLocalRanks(); i++) {
-                        int rank = process * job.getLocalRanks() + i;
-                        receive(in, strategy, whole, rank);
+                        receive(in, strategy, whole, in.readInt());
                     }
                 });
     }
 
     private void receive(DataInputStream in, ShardingStrategy strategy, NDArray whole, int rank)
             throws IOException {
-        Shape shape = strategy.shardShape(whole.getShape(), rank, job.getRanks());
+        Shape shape = strategy.shardShape(whole.getShape(), rank, shards.size());
         try (NDManager scope = whole.getManager().newSubManager();
                 Autograd.GradMode mode = Autograd.gradMode(false)) {
             NDArray shard = scope.create(shape, whole.getDataType());
@@ -122,7 +118,7 @@ public final class RemoteShards implements AutoCloseable {
                     shard.set(new NDIndex().addSliceDim(row, end), rows);
                 }
             }
-            strategy.gather(shard, whole, rank, job.getRanks());
+            strategy.gather(shard, whole, rank, shards.size());
         }
     }
 
@@ -134,7 +130,8 @@ public final class RemoteShards implements AutoCloseable {
             return;
         }
         for (int i = 0; i < job.getLocalRanks(); i++) {
-            NDArray shard = parameters.getShard(cut.get(question), i);
+            out.writeInt(shards.rank(i));
+            NDArray shard = shards.get(cut.get(question), i);
             try (Autograd.GradMode mode = Autograd.gradMode(false)) {
                 long step = rows(shard);
                 for (long row = 0; row < shard.getShape().get(0); row += step) {

@@ -18,9 +18,11 @@ import io.djltp.torch.DropoutMask;
 import io.djltp.torch.GradientKeeper;
 import io.djltp.torch.RandomDraws;
 
+import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.function.Supplier;
 
@@ -40,6 +42,7 @@ public final class ParallelContext implements AutoCloseable {
     private final Communicator world;
     private final Communicator tensorGroup;
     private final Communicator dataGroup;
+    private final List<Communicator> tensorParts = new ArrayList<>();
     private final Device device;
     private final Map<String, RegionMappings> mappings = new HashMap<>(); // by who uses them
     private final GradientKeeper gradientKeeper = new GradientKeeper();
@@ -144,6 +147,19 @@ public final class ParallelContext implements AutoCloseable {
      */
     public Communicator getTensorGroup() {
         return tensorGroup;
+    }
+
+    /**
+     * Forms new groups of the tensor-parallel ranks: those with the same color compute together.
+     * All of them call it.
+     *
+     * @param color which group this rank joins, 0 or more
+     * @return this rank's end of the new group, which is closed with this context
+     */
+    public Communicator splitTensorGroup(int color) {
+        Communicator part = tensorGroup.split(color, tensorGroup.getRank());
+        tensorParts.add(part);
+        return part;
     }
 
     /**
@@ -361,6 +377,7 @@ public final class ParallelContext implements AutoCloseable {
         tables.values().forEach(RowSparseTable::close);
         gradientKeeper.close();
         mappings.values().forEach(RegionMappings::close);
+        tensorParts.forEach(Communicator::close);
         world.close();
         tensorGroup.close();
         dataGroup.close();

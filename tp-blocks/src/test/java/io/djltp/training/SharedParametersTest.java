@@ -17,6 +17,7 @@ import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 import ai.djl.util.PairList;
 
+import io.djltp.cut.Cut;
 import io.djltp.layout.ParallelMode;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.ShardedBlock;
@@ -84,7 +85,9 @@ public class SharedParametersTest {
             }
             RegionMappings mappings = context.getMappings(this);
             NDArray input = mappings.copyToRegion(x);
-            return mappings.gatherFromRegion(input.dot(value.transpose()), FEATURES);
+            return mappings.gatherFromRegion(
+                    input.dot(value.transpose()),
+                    Cut.balanced(FEATURES, context.getTensorGroup().getSize()));
         }
 
         @Override
