@@ -297,6 +297,7 @@ public final class ForwardPass {
         NDArray slice = watched ? Autograd.tracked(array) : array;
         trace.boundary(slice, Region.SHARDED, below);
         trace.slice(slice, layout.head(), "The output of " + layer);
+        trace.cut(slice, layout.cut());
         if (layout.head() != null) {
             trace.addHead(layout.head());
         }

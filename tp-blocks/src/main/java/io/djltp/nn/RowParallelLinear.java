@@ -116,6 +116,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
         }
         NDArray y = linear(x, weight).singletonOrThrow(); // [.., in/p] @ [in/p, units]
         pass.leave(y, Region.SHARDED, Region.SHARDED); // here the slice is taken
+        pass.getTrace().cut(y, featureCut(context));
         if (batchShardedOutput && context.getMode() == ParallelMode.MIXED) {
             y = mappings.reduceScatterToSequenceRegion(y, rowCut(pass, y));
             pass.enter(y, Region.BATCH_CUT, Region.SHARDED);
