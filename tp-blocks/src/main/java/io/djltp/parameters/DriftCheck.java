@@ -84,6 +84,19 @@ public final class DriftCheck {
                 });
     }
 
+    /**
+     * Returns the checksums of the replicas of all ranks, for {@link #check}. All processes call
+     * it.
+     *
+     * @return the checksums of all ranks, in their order
+     */
+    public long[] allChecksums() {
+        List<ReplicatedPart> replicated = replicated();
+        return replicated.isEmpty()
+                ? new long[0]
+                : ranks.run(context -> checksums(context, replicated)).get(0);
+    }
+
     /** Returns the checksums of the replicas of this process's ranks, from any thread. */
     long[] localChecksums() {
         List<ReplicatedPart> replicated = replicated();
@@ -144,10 +157,14 @@ public final class DriftCheck {
     }
 
     private void compare(ParallelContext context, List<ReplicatedPart> replicated, long step) {
+        compare(checksums(context, replicated), replicated, step);
+    }
+
+    private long[] checksums(ParallelContext context, List<ReplicatedPart> replicated) {
         long[] own = new long[replicated.size()];
         Arrays.setAll(own, i -> replicated.get(i).checksum(parameters, context));
         NDManager manager = parameters.getStore(context).getManager();
-        compare(gather(context, manager, own, "the comparison of replicas"), replicated, step);
+        return gather(context, manager, own, "the comparison of replicas");
     }
 
     private void compare(long[] all, List<ReplicatedPart> replicated, long step) {

@@ -162,14 +162,23 @@ final class TrainedModel {
     void close() {
         closed = true;
         boolean handedBack = ranks.isDistributed();
+        long step = steps.getAsLong();
+        boolean checked = config.isDriftChecked() && driftCheck.isDue(step);
         try {
+            long[] checksums = null;
             if (handedBack) {
+                if (checked && manager.isOpen() && !ranks.isOver()) {
+                    checksums = driftCheck.allChecksums(); // while the ranks have their shards
+                }
                 handBackDistributed();
             }
             // afterwards: weights that have drifted apart are not lost
-            long step = steps.getAsLong();
-            if (config.isDriftChecked() && driftCheck.isDue(step) && !ranks.isOver()) {
-                driftCheck.run(step);
+            if (checked && !ranks.isOver()) {
+                if (checksums == null) {
+                    driftCheck.run(step);
+                } else {
+                    driftCheck.check(step, checksums);
+                }
             }
         } finally {
             if (remoteShards != null) {
