@@ -69,6 +69,7 @@ public final class RankUpdate implements AutoCloseable {
     public void run(ParallelContext context, Map<Parameter, LearningRates.Update> updates) {
         Set<Parameter> summed = new LinkedHashSet<>(updates.keySet());
         summed.removeAll(context.getParticipants().getParameters());
+        parameters.getReplicas().sum(context, parameters, summed);
         GradientBuckets sums = buckets.get(context.getLocalIndex());
         sums.start(context, summed);
         // while the others are summed

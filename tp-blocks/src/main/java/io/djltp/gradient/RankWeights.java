@@ -4,6 +4,8 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
+import io.djltp.collective.Communicator;
+import io.djltp.cut.Cut;
 import io.djltp.optimizer.OptimizerState;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelContext;
@@ -37,7 +39,9 @@ final class RankWeights implements OptimizerState.Weights {
         ShardingStrategy strategy = parameters.getStrategy(parameter);
         Shape whole = parameter.getArray().getShape();
         if (strategy != null && strategy.axis(whole) != 0) {
-            update.setRowsCut(context.getTensorGroup(), whole.size() / whole.get(0));
+            Communicator group = context.getTensorGroup();
+            Cut cut = strategy.cut(whole, group.getSize());
+            update.setRowsCut(group, whole, strategy.axis(whole), cut);
         }
     }
 }

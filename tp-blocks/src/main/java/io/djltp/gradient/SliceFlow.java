@@ -1,5 +1,6 @@
 package io.djltp.gradient;
 
+import io.djltp.cut.Cut;
 import io.djltp.layout.PassTrace;
 import io.djltp.torch.AutogradGraph;
 import io.djltp.torch.AutogradGraph.Node;
@@ -63,6 +64,7 @@ final class SliceFlow {
     private final AutogradGraph graph;
     private final PassTrace trace;
     private final Map<Long, Set<Long>> consumers = new HashMap<>();
+    private final Map<Long, Long> lastAxes = new HashMap<>(); // by node, the slice that it is of
 
     SliceFlow(AutogradGraph graph, PassTrace trace) {
         this.graph = graph;
@@ -96,9 +98,16 @@ final class SliceFlow {
             Map.Entry<Long, Axis> at = open.poll();
             for (long next : consumers.getOrDefault(at.getKey(), Set.of())) {
                 if (isTaken(next)) {
+                    if (at.getValue() == Axis.LAST) {
+                        checkTaken(start, next, slice);
+                    }
                     continue;
                 }
                 Axis axis = axisAfter(graph.get(next), at.getValue(), slice);
+                if (axis == Axis.LAST) {
+                    Long other = lastAxes.putIfAbsent(next, start);
+                    checkCuts(start, other == null ? start : other, slice);
+                }
                 Map.Entry<Long, Axis> step = Map.entry(next, axis);
                 if (axis != Axis.FREE && seen.add(step)) {
                     open.add(step);
@@ -113,6 +122,36 @@ final class SliceFlow {
         return ends.contains(node)
                 || PRODUCTS.contains(name(graph.get(node)))
                         && consumers.getOrDefault(node, Set.of()).stream().anyMatch(ends::contains);
+    }
+
+    /** A product, and what its layer computed of it, have the cut that the layer needs. */
+    private void checkTaken(long start, long node, PassTrace.Slice slice) {
+        checkCuts(start, node, slice);
+        for (long end : consumers.getOrDefault(node, Set.of())) {
+            if (!trace.getSlices().containsKey(end)) {
+                checkCuts(start, end, slice);
+            }
+        }
+    }
+
+    /** Of another length, the features are others, and it is left to who has written it. */
+    private void checkCuts(long start, long other, PassTrace.Slice slice) {
+        Cut cut = trace.getCuts().get(start);
+        Cut needed = trace.getCuts().get(other);
+        if (cut != null
+                && needed != null
+                && cut.getLength() == needed.getLength()
+                && !cut.equals(needed)) {
+            throw new IllegalArgumentException(
+                    slice.name()
+                            + " is cut over the ranks as "
+                            + cut
+                            + ", and is put together with features, or taken by a layer, that are"
+                            + " cut as "
+                            + needed
+                            + ": give both the same cut, by optShardingStrategy, or build the"
+                            + " layer with optGatherOutput(true)");
+        }
     }
 
     private static String name(Node node) {

@@ -4,6 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 
+import io.djltp.cut.Cut;
 import io.djltp.layout.Region.Features;
 import io.djltp.layout.Region.Rows;
 import io.djltp.layout.RegionScopes.Place;
@@ -71,6 +72,15 @@ public final class ForwardPass {
      */
     public long getGlobalRows() {
         return globalRows;
+    }
+
+    /**
+     * Returns which rows of the batch each rank has, where it is cut.
+     *
+     * @return the cut of axis 0 of the batch
+     */
+    public Cut getBatchCut() {
+        return Cut.balanced(globalRows, sharing);
     }
 
     /**
@@ -298,6 +308,7 @@ public final class ForwardPass {
         Place place = new Place(region, layout);
         trace.boundary(slice, region, region.with(below));
         trace.slice(slice, layout.head(), "The output of " + layer);
+        trace.cut(slice, layout.cut());
         if (layout.head() != null) {
             trace.addHead(layout.head());
         } else {

@@ -3,6 +3,7 @@ package io.djltp.layout;
 import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Parameter;
 
+import io.djltp.cut.Cut;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.AutogradGraph;
 import io.djltp.torch.TensorView;
@@ -26,6 +27,7 @@ public final class PassTrace {
 
     private final Map<Long, Boundary> boundaries = new HashMap<>();
     private final Map<Long, Slice> slices = new HashMap<>();
+    private final Map<Long, Cut> cuts = new HashMap<>(); // of slices, and of what is made of them
     private final Map<NDArray, Parameter> leaves = new IdentityHashMap<>();
     private final List<DeferredHead> heads = new ArrayList<>();
     private final Map<NDArray, Region> taken = new IdentityHashMap<>();
@@ -84,6 +86,19 @@ public final class PassTrace {
         }
     }
 
+    /**
+     * Notes how a slice is cut, or how the slice has to be that an array was computed from.
+     *
+     * @param array a slice, or what a layer that takes slices has computed of one
+     * @param cut the cut of the slice
+     */
+    public void cut(NDArray array, Cut cut) {
+        long node = node(array);
+        if (node != 0) {
+            cuts.put(node, cut);
+        }
+    }
+
     /** Notes a head that has left its output to the loss. */
     void addHead(DeferredHead head) {
         heads.add(head);
@@ -129,6 +144,7 @@ public final class PassTrace {
     public void forgetNodes() {
         boundaries.clear();
         slices.clear();
+        cuts.clear();
     }
 
     /**
@@ -224,6 +240,15 @@ public final class PassTrace {
      */
     public Map<Long, Slice> getSlices() {
         return slices;
+    }
+
+    /**
+     * Returns the cuts of slices, and of those that layers have taken.
+     *
+     * @return the cuts by the address of the node
+     */
+    public Map<Long, Cut> getCuts() {
+        return cuts;
     }
 
     /**

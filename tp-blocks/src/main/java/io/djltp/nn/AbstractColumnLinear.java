@@ -14,6 +14,7 @@ import io.djltp.sharding.ShardingStrategy;
 /** What layers have in common whose output features are cut over the ranks. */
 abstract class AbstractColumnLinear extends AbstractParallelLinear {
 
+    private final ShardingStrategy shardingStrategy;
     private final boolean gatherOutput;
 
     /**
@@ -24,19 +25,14 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
      */
     AbstractColumnLinear(Builder<?> builder, boolean gatherOutput) {
         super(builder);
+        shardingStrategy = builder.shardingStrategy(0, getClass().getSimpleName());
         this.gatherOutput = gatherOutput;
     }
 
     /** {@inheritDoc} */
     @Override
     public ShardingStrategy getShardingStrategy(Parameter parameter) {
-        return ShardingStrategy.rowwise();
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    long inputFeatures(ParallelContext context) {
-        return weight().getShape().get(1);
+        return shardingStrategy;
     }
 
     /** {@inheritDoc} */
@@ -57,20 +53,22 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
         boolean overlaps = mappings.canOverlap(input, weight);
         NDArray y; // [.., in] @ [in, units/p]
         if (overlaps) {
-            y = mappings.columnLinear(input, weight, bias, gathered);
+            y =
+                    mappings.columnLinear(
+                            input, weight, bias, gathered ? context.getPass().getBatchCut() : null);
         } else {
             y = linear(enterRegion(context, input, gathered), weight, bias).singletonOrThrow();
         }
         // a product that overlaps is known to autograd by the whole input that it is made of
         Features below = overlaps ? Features.REPLICATED : Features.SHARD;
-        long units = weight().getShape().get(0);
+        Cut cut = outputCut(context);
         ForwardPass pass = context.getPass();
         if (gatherOutput) {
             pass.leave(y, Features.SHARD, below);
-            NDArray whole = mappings.gatherFromRegion(y, units);
+            NDArray whole = mappings.gatherFromRegion(y, cut);
             return pass.enter(whole, Features.REPLICATED, Features.SHARD);
         }
-        return pass.enterSlice(y, new ShardedLayout(outputCut(context)), below, describe());
+        return pass.enterSlice(y, new ShardedLayout(cut), below, describe());
     }
 
     /** The gradient of a gathered input is reduced where it is scattered. */
@@ -85,8 +83,7 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
 
     /** Returns which output features each rank has. */
     Cut outputCut(ParallelContext context) {
-        return getShardingStrategy(weight())
-                .cut(weight().getShape(), context.getTensorGroup().getSize());
+        return shardingStrategy.cut(weight().getShape(), context.getTensorGroup().getSize());
     }
 
     /** Returns what errors call the layer. */

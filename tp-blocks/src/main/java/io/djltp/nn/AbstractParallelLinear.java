@@ -2,7 +2,6 @@ package io.djltp.nn;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.core.Linear;
@@ -10,15 +9,13 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
-import io.djltp.layout.ForwardPass;
-import io.djltp.layout.Region;
-import io.djltp.layout.ShardedLayout;
+import io.djltp.cut.Cut;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.ShardedBlock;
 import io.djltp.parameters.WeightSource;
 import io.djltp.rank.ParallelContext;
-import io.djltp.region.RegionMappings;
+import io.djltp.sharding.ShardingStrategy;
 
 import java.io.DataOutputStream;
 import java.io.IOException;
@@ -51,12 +48,14 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
             ParallelContext context, NDArray input, boolean gathered, NDArray weight, NDArray bias);
 
     /**
-     * Returns the length that the last axis of a rank's input must have.
+     * Returns how the input features are cut over the ranks, of a layer that takes a slice of them.
      *
-     * @param context the rank
-     * @return the length
+     * @param context the rank, one of several
+     * @return the cut, or {@code null} if a rank's input has all features
      */
-    abstract long inputFeatures(ParallelContext context);
+    Cut inputCut(ParallelContext context) {
+        return null;
+    }
 
     /**
      * Returns whether a rank's input is its slice of the features.
@@ -88,16 +87,17 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
         }
         NDArray weight = parameterStore.getValue(weight(), input.getDevice(), training);
         NDArray bias = parameterStore.getValue(bias(), input.getDevice(), training);
+        LayerInput layerInput = new LayerInput(this);
         boolean alone = context == null || context.getTensorGroup().getSize() == 1;
         boolean fused = context != null && isFused(context);
         if (alone && !fused) {
-            checkInput(input, weight().getShape().get(1));
+            layerInput.checkLength(input, weight().getShape().get(1));
             return new NDList(forwardWhole(input, weight, bias));
         }
-        boolean gather = !alone && checkRegion(context.getPass(), input);
-        checkInput(input, inputFeatures(context));
+        boolean gather = !alone && layerInput.checkRegion(context.getPass(), input);
+        layerInput.checkCut(context, input, alone ? null : inputCut(context));
         if (gather) {
-            input = gatherBatch(context, input, weight, fused);
+            input = layerInput.gatherBatch(context, input, weight, fused);
         }
         return new NDList(
                 fused
@@ -185,93 +185,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
         }
         os.write(version);
         saveMetadata(os);
-        for (Parameter parameter : getDirectParameters().values()) {
-            weightSource.gather(parameter);
-            try {
-                parameter.save(os);
-            } finally {
-                weightSource.release(parameter);
-            }
-        }
-    }
-
-    private void checkInput(NDArray input, long features) {
-        Shape shape = input.getShape();
-        if (shape.dimension() == 0 || shape.get(shape.dimension() - 1) != features) {
-            throw new IllegalArgumentException(
-                    getClass().getSimpleName()
-                            + " with a weight of "
-                            + weight().getShape()
-                            + " over all ranks needs an input whose last axis has length "
-                            + features
-                            + " on this rank, but the input is "
-                            + shape
-                            + (takesSlice()
-                                    ? ". It takes the slice of the features that a"
-                                            + " ColumnParallelLinear leaves on each rank: what"
-                                            + " comes between has to keep the slice, or heads that"
-                                            + " the ranks divide. Else build the first with"
-                                            + " optGatherOutput(true), and this layer with"
-                                            + " optInputIsParallel(false)"
-                                    : ""));
-        }
-    }
-
-    /** Gathers the rows of all ranks; what the other ranks' rows get backward is scattered. */
-    private NDArray gatherBatch(
-            ParallelContext context, NDArray input, NDArray weight, boolean fused) {
-        ForwardPass pass = context.getPass();
-        RegionMappings mappings = context.getMappings(this);
-        // a rank without a row has computed another one's, which does not count
-        NDArray rows = pass.getRows() == 0 ? input.get(new NDIndex().addSliceDim(0, 0)) : input;
-        // a product that overlaps reduces the gradient itself
-        boolean overlaps = !fused && mappings.canOverlap(rows, weight);
-        boolean partial = hasPartialInputGradient() && !overlaps;
-        NDArray whole = mappings.gatherFromSequenceRegion(rows, pass.getGlobalRows(), partial);
-        return pass.enterGathered(whole, partial);
-    }
-
-    /**
-     * Returns whether the batch has to be gathered, and refuses an input that the layer is not for.
-     */
-    private boolean checkRegion(ForwardPass pass, NDArray input) {
-        Region region = pass.regionOf(input);
-        ShardedLayout layout = pass.layoutOf(input);
-        if (layout != null && layout.head() != null) {
-            throw new IllegalArgumentException(
-                    getClass().getSimpleName()
-                            + " with a weight of "
-                            + weight().getShape()
-                            + " follows a layer with the weight "
-                            + layout.head().getShape()
-                            + ", a fused head whose logits are never computed: build that"
-                            + " one with optFusedLoss(false)");
-        }
-        if (region.isShard() && !takesSlice()) {
-            throw new IllegalArgumentException(
-                    getClass().getSimpleName()
-                            + " with a weight of "
-                            + weight().getShape()
-                            + " needs an input that is whole, and gets a slice of the features, "
-                            + input.getShape()
-                            + ": build the layer before it with optGatherOutput(true), or let a"
-                            + " RowParallelLinear take the slice");
-        }
-        if (!region.isRowsCut() || !pass.isOverlaid()) {
-            return false; // another layer has gathered the batch, or it may stay cut
-        }
-        if (!batchShardedInput) {
-            throw new IllegalStateException(
-                    getClass().getSimpleName()
-                            + " gets the part "
-                            + input.getShape()
-                            + " of a batch of "
-                            + pass.getGlobalRows()
-                            + " in MIXED mode, but is cut over the ranks: build the first"
-                            + " tensor-parallel layer with optBatchShardedInput(true), and join"
-                            + " what branches off before that layer before it");
-        }
-        return true;
+        weightSource.save(getDirectParameters().values(), os);
     }
 
     /**
@@ -283,6 +197,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
 
         private boolean batchShardedInput;
         private boolean withBias = true; // DJL's field is private
+        private ShardingStrategy shardingStrategy; // or null: balanced
 
         /** Creates a builder. */
         protected Builder() {}
@@ -320,6 +235,49 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
         public T optBatchShardedInput(boolean batchShardedInput) {
             this.batchShardedInput = batchShardedInput;
             return self();
+        }
+
+        /**
+         * Sets how the weight is cut over the ranks: for lengths of your choice, such as {@code
+         * ShardingStrategy.rowwise(Cut.ofLengths(5, 3))}, or several ranges a rank. Default:
+         * balanced ranges.
+         *
+         * @param shardingStrategy the strategy, which cuts the axis that the layer is named after:
+         *     0, the output features, of a column-parallel layer, and 1, the input features, of a
+         *     row-parallel one
+         * @return this builder
+         */
+        public T optShardingStrategy(ShardingStrategy shardingStrategy) {
+            this.shardingStrategy = shardingStrategy;
+            return self();
+        }
+
+        /**
+         * Returns the strategy that was set, or the balanced one.
+         *
+         * @throws IllegalArgumentException if it does not cut the axis
+         */
+        ShardingStrategy shardingStrategy(int axis, String layer) {
+            if (shardingStrategy == null) {
+                return ShardingStrategy.axiswise(axis);
+            }
+            Shape weight = new Shape(units, 1);
+            Preconditions.checkArgument(
+                    !shardingStrategy.isReplicated() && shardingStrategy.axis(weight) == axis,
+                    layer
+                            + " cuts axis "
+                            + axis
+                            + " of its weight, the "
+                            + (axis == 0 ? "output" : "input")
+                            + " features, and cannot take the strategy "
+                            + shardingStrategy
+                            + ": give optShardingStrategy one that cuts that axis");
+            return shardingStrategy;
+        }
+
+        /** Returns whether a strategy was set. */
+        boolean hasShardingStrategy() {
+            return shardingStrategy != null;
         }
 
         /** Returns whether the input is cut over the batch. */

@@ -13,8 +13,9 @@ import ai.djl.nn.core.Linear;
  *            +---------+
  * </pre>
  *
- * <p>Shapes, on a rank that owns {@code units/p} of the output features (balanced ranges, so that
- * {@code units} need not be divisible by the number of ranks {@code p}):
+ * <p>Shapes, on a rank that owns {@code units/p} of the output features (balanced ranges unless
+ * {@code optShardingStrategy} says otherwise, so that {@code units} need not be divisible by the
+ * number of ranks {@code p}):
  *
  * <ul>
  *   <li>input X: [x1, x2, ..., xn, input_dim], the same on all ranks; with {@code

@@ -24,6 +24,7 @@ import io.djltp.torch.DropoutMask;
 import java.io.DataInputStream;
 import java.io.IOException;
 import java.util.Collections;
+import java.util.List;
 import java.util.Map;
 import java.util.WeakHashMap;
 
@@ -140,22 +141,25 @@ public final class ParallelDropout extends AbstractBlock {
         if (layout == null) {
             return null;
         }
-        ShardRange columns = layout.cut().getRange(context.getTensorGroup().getRank());
+        Cut cut = layout.cut();
+        int rank = context.getTensorGroup().getRank();
+        long length = cut.getShardLength(rank);
         Shape shape = input.getShape();
-        if (shape.get(shape.dimension() - 1) != columns.length()) {
+        if (shape.get(shape.dimension() - 1) != length) {
             return null; // cut to heads
         }
-        long whole = layout.cut().getLength();
-        long before = columns.length() == 0 ? 0 : rowSize / columns.length() * rows.start();
-        return new DropoutMask.Part(before * whole + columns.start(), columns.length(), whole);
+        long before = length == 0 ? 0 : rowSize / length * rows.start();
+        List<ShardRange> places =
+                cut.getRanges(rank).stream()
+                        .map(range -> range.movedBy(before * cut.getLength()))
+                        .toList();
+        return new DropoutMask.Part(places, cut.getLength());
     }
 
     /** Returns the rows of the batch that a rank has; of those that are not cut, one of all. */
     private static ShardRange rows(ParallelContext context, Region region) {
-        Communicator group = context.getDataGroup();
         return region.isRowsCut()
-                ? Cut.balanced(context.getPass().getGlobalRows(), group.getSize())
-                        .getRange(group.getRank())
+                ? context.getPass().getBatchCut().getRange(context.getDataGroup().getRank())
                 : new ShardRange(0, 1);
     }
 

@@ -12,6 +12,8 @@ import io.djltp.rank.ParallelContext;
 import io.djltp.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
 
+import java.util.Arrays;
+
 /**
  * A {@link Linear} layer whose input features are cut over the ranks: axis 1 of the weight.
  *
@@ -21,8 +23,9 @@ import io.djltp.sharding.ShardingStrategy;
  *                    +-----+-----+       rank 0      rank 1      once
  * </pre>
  *
- * <p>Shapes, on a rank that owns {@code input_dim/p} of the input features (balanced ranges, so
- * that {@code input_dim} need not be divisible by the number of ranks {@code p}):
+ * <p>Shapes, on a rank that owns {@code input_dim/p} of the input features (balanced ranges unless
+ * {@code optShardingStrategy} says otherwise, so that {@code input_dim} need not be divisible by
+ * the number of ranks {@code p}):
  *
  * <ul>
  *   <li>input X: [x1, x2, ..., xn, input_dim/p], this rank's slice of the last axis, such as a
@@ -50,6 +53,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
 
     private final boolean inputIsParallel;
     private final boolean batchShardedOutput;
+    private final ShardingStrategy shardingStrategy;
 
     /**
      * Creates a layer.
@@ -60,23 +64,26 @@ public class RowParallelLinear extends AbstractParallelLinear {
         super(builder);
         inputIsParallel = builder.inputIsParallel;
         batchShardedOutput = builder.batchShardedOutput;
+        ShardingStrategy strategy = builder.shardingStrategy(1, "RowParallelLinear");
+        shardingStrategy = ShardingStrategy.withoutReplicas(strategy); // the products are summed
     }
 
     /** {@inheritDoc} */
     @Override
     public ShardingStrategy getShardingStrategy(Parameter parameter) {
-        return parameter == bias() ? ShardingStrategy.replicate() : ShardingStrategy.columnwise();
+        return parameter == bias() ? ShardingStrategy.replicate() : shardingStrategy;
     }
 
     /** {@inheritDoc} */
     @Override
-    long inputFeatures(ParallelContext context) {
-        long features = weight().getShape().get(1);
-        if (!inputIsParallel) {
-            return features;
-        }
-        int rank = context.getTensorGroup().getRank();
-        return Cut.balanced(features, context.getTensorGroup().getSize()).getRange(rank).length();
+    Cut inputCut(ParallelContext context) {
+        return inputIsParallel ? featureCut(context) : null;
+    }
+
+    /** Returns which input features each rank has. */
+    private Cut featureCut(ParallelContext context) {
+        int size = context.getTensorGroup().getSize();
+        return shardingStrategy.cut(weight().getShape(), size);
     }
 
     /** {@inheritDoc} */
@@ -103,19 +110,32 @@ public class RowParallelLinear extends AbstractParallelLinear {
         RegionMappings mappings = context.getMappings(this);
         NDArray x = input;
         if (!inputIsParallel) {
-            x = mappings.scatterToRegion(input);
+            x = mappings.scatterToRegion(input, featureCut(context));
             pass.leave(x, Features.SHARD, Features.REPLICATED);
         }
         NDArray y = linear(x, weight).singletonOrThrow(); // [.., in/p] @ [in/p, units]
         pass.leave(y, Features.PARTIAL, Features.SHARD); // here the slice is taken
+        pass.getTrace().cut(y, featureCut(context));
         if (batchShardedOutput && pass.isOverlaid()) {
-            y = mappings.reduceScatterToSequenceRegion(y);
+            y = mappings.reduceScatterToSequenceRegion(y, rowCut(pass, y));
             pass.enterScattered(y);
         } else {
             y = mappings.reduceFromRegion(y, true);
             pass.enter(y, Features.REPLICATED, Features.PARTIAL);
         }
         return bias == null ? y : y.addi(bias);
+    }
+
+    /** Returns which rows of the output each rank gets: those of its rows of the batch. */
+    private static Cut rowCut(ForwardPass pass, NDArray y) {
+        Cut batch = pass.getBatchCut();
+        long rows = y.getShape().get(0);
+        if (batch.getLength() == 0 || rows % batch.getLength() != 0) {
+            return batch; // which is refused
+        }
+        long each = rows / batch.getLength(); // of a row of the batch, such as time steps
+        return Cut.ofLengths(
+                Arrays.stream(batch.getShardLengths()).map(length -> length * each).toArray());
     }
 
     /**

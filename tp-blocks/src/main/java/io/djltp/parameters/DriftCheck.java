@@ -9,7 +9,6 @@ import ai.djl.nn.Parameter;
 
 import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
-import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.torch.Checksum;
@@ -20,16 +19,15 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * Compares the replicas of the parameters, and on a mesh those of the shards: every rank computes a
- * checksum of each, and all ranks see all of them. Replicas are updated by each rank on its own, so
- * that an operation that is not deterministic, a lost update or a broken memory goes unseen
- * otherwise. So does a process that iterates other batches than the others.
+ * Compares the replicas of parameters, and of parts that several ranks have of those that are cut:
+ * every rank computes a checksum of each, and all ranks see all of them. Replicas are updated by
+ * each rank on its own, so that an operation that is not deterministic, a lost update or a broken
+ * memory goes unseen otherwise. So does a process that iterates other batches than the others.
  */
 public final class DriftCheck {
 
     private final RankPool ranks;
     private final ParallelParameters parameters;
-    private final DeviceMesh mesh;
     private long checked;
 
     /**
@@ -41,7 +39,6 @@ public final class DriftCheck {
     public DriftCheck(RankPool ranks, ParallelParameters parameters) {
         this.ranks = ranks;
         this.parameters = parameters;
-        mesh = ranks.getContext(0).getMesh();
     }
 
     /**
@@ -60,77 +57,65 @@ public final class DriftCheck {
      * @param step the number of steps done, for the error
      */
     public void run(long step) {
-        check(step, gather());
-    }
-
-    /**
-     * Returns the checksums of all ranks, in their order, to be compared later. All processes call
-     * it.
-     *
-     * @return the checksums
-     */
-    public long[] gather() {
-        List<Parameter> compared = compared();
-        if (ranks.getWorldSize() == 1 || compared.isEmpty()) {
-            return new long[0];
+        checked = step;
+        List<ReplicatedPart> replicated = replicated();
+        if (ranks.getWorldSize() > 1 && !replicated.isEmpty()) {
+            ranks.run(
+                    context -> {
+                        compare(context, replicated, step);
+                        return null;
+                    });
         }
-        return ranks.run(
-                        context -> {
-                            long[] own = new long[compared.size()];
-                            Arrays.setAll(own, i -> checksum(context, compared.get(i)));
-                            NDManager manager = parameters.getStore(context).getManager();
-                            return gather(context, manager, own, "the comparison of replicas");
-                        })
-                .get(0);
     }
 
     /**
-     * Compares checksums. If the replicas have drifted apart, the job ends.
+     * Compares what other processes have told. If they have drifted apart, the job ends.
      *
      * @param step the number of steps done, for the error
      * @param all the checksums of all ranks
      */
     public void check(long step, long... all) {
         checked = step;
-        List<Parameter> compared = compared();
+        List<ReplicatedPart> replicated = replicated();
         ranks.run(
                 context -> {
-                    compare(all, compared, step);
+                    compare(all, replicated, step);
                     return null;
                 });
     }
 
+    /**
+     * Returns the checksums of the replicas of all ranks, for {@link #check}. All processes call
+     * it.
+     *
+     * @return the checksums of all ranks, in their order
+     */
+    public long[] allChecksums() {
+        List<ReplicatedPart> replicated = replicated();
+        return replicated.isEmpty()
+                ? new long[0]
+                : ranks.run(context -> checksums(context, replicated)).get(0);
+    }
+
     /** Returns the checksums of the replicas of this process's ranks, from any thread. */
     long[] localChecksums() {
-        List<Parameter> compared = compared();
-        long[] sums = new long[compared.size() * ranks.size()];
+        List<ReplicatedPart> replicated = replicated();
+        long[] sums = new long[replicated.size() * ranks.size()];
         for (int rank = 0; rank < ranks.size(); rank++) {
-            for (int i = 0; i < compared.size(); i++) {
-                sums[rank * compared.size() + i] =
-                        checksum(ranks.getContext(rank), compared.get(i));
+            for (int i = 0; i < replicated.size(); i++) {
+                sums[rank * replicated.size() + i] =
+                        replicated.get(i).checksum(parameters, ranks.getContext(rank));
             }
         }
         return sums;
     }
 
-    private List<Parameter> compared() {
-        List<Parameter> compared = new ArrayList<>();
+    private List<ReplicatedPart> replicated() {
+        List<ReplicatedPart> replicated = new ArrayList<>();
         for (Parameter parameter : parameters.getTrained()) {
-            if (parameters.getStrategy(parameter) == null || isReplica(ranks.getWorldSize() - 1)) {
-                compared.add(parameter);
-            }
+            replicated.addAll(ReplicatedPart.of(parameters, parameter, ranks.getWorldSize()));
         }
-        return compared;
-    }
-
-    /** Returns whether the shards of a rank are replicas of those of another. */
-    private boolean isReplica(int rank) {
-        return mesh.getFirstReplica(rank) != rank;
-    }
-
-    /** Returns the rank that must have the same values. */
-    private int reference(int rank, Parameter parameter) {
-        return parameters.getStrategy(parameter) == null ? 0 : mesh.getFirstReplica(rank);
+        return replicated;
     }
 
     /**
@@ -171,31 +156,49 @@ public final class DriftCheck {
         }
     }
 
-    private void compare(long[] all, List<Parameter> compared, long step) {
-        for (int i = 0; i < all.length; i++) {
-            int rank = i / compared.size();
-            Parameter parameter = compared.get(i % compared.size());
-            int reference = reference(rank, parameter);
-            if (all[i] != all[reference * compared.size() + i % compared.size()]) {
-                throw new CollectiveException(
-                        "after step "
-                                + step
-                                + " rank "
-                                + rank
-                                + " has other values of "
-                                + parameters.nameOf(parameter)
-                                + " "
-                                + parameter.getShape()
-                                + " than rank "
-                                + reference
-                                + ": the replicas have drifted apart. Was a weight or a gradient"
-                                + " changed outside of trainer.step()? What the model shows is that"
-                                + " of rank "
-                                + reference
-                                + ". Do all processes iterate the same batches, and change"
-                                + " parameters alike?");
+    private void compare(ParallelContext context, List<ReplicatedPart> replicated, long step) {
+        compare(checksums(context, replicated), replicated, step);
+    }
+
+    private long[] checksums(ParallelContext context, List<ReplicatedPart> replicated) {
+        long[] own = new long[replicated.size()];
+        Arrays.setAll(own, i -> replicated.get(i).checksum(parameters, context));
+        NDManager manager = parameters.getStore(context).getManager();
+        return gather(context, manager, own, "the comparison of replicas");
+    }
+
+    private void compare(long[] all, List<ReplicatedPart> replicated, long step) {
+        int parts = replicated.size();
+        for (int part = 0; part < parts; part++) {
+            int first = -1; // the first rank that has it
+            for (int rank = 0; rank < all.length / parts; rank++) {
+                long sum = all[rank * parts + part];
+                if (sum == ReplicatedPart.NOT_HELD) {
+                    continue;
+                }
+                first = first < 0 ? rank : first;
+                if (sum != all[first * parts + part]) {
+                    throw drifted(replicated.get(part), step, rank, first);
+                }
             }
         }
+    }
+
+    private CollectiveException drifted(ReplicatedPart part, long step, int rank, int first) {
+        return new CollectiveException(
+                "after step "
+                        + step
+                        + " rank "
+                        + rank
+                        + " has other values of "
+                        + part.describe(parameters)
+                        + " than rank "
+                        + first
+                        + ": the replicas have drifted apart. Was a weight or a gradient changed"
+                        + " outside of trainer.step()? What the model shows is that of rank "
+                        + first
+                        + ". Do all processes iterate the same batches, and change parameters"
+                        + " alike?");
     }
 
     /** Returns the numbers of all ranks, in their order. */
@@ -219,9 +222,5 @@ public final class DriftCheck {
             sum = 31 * (31 * sum + shape) + Checksum.of(array);
         }
         return sum;
-    }
-
-    private long checksum(ParallelContext context, Parameter parameter) {
-        return Checksum.of(parameters.getStore(context).getValue(parameter, null, true));
     }
 }

@@ -1,32 +1,21 @@
 package io.djltp.parameters;
 
-import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.norm.BatchNorm;
-import ai.djl.training.initializer.Initializer;
 import ai.djl.util.Pair;
 
-import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
-import io.djltp.torch.ArrayContents;
 import io.djltp.torch.Autograd;
 
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
-
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Collections;
 import java.util.IdentityHashMap;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -40,20 +29,18 @@ import java.util.Set;
  * one element in its place, expanded to the full shape.
  */
 @SuppressWarnings("try") // a scope is used by being open
-public final class ParallelParameters implements WeightSource {
-
-    private static final Logger logger = LoggerFactory.getLogger(ParallelParameters.class);
+public final class ParallelParameters {
 
     private final Block block;
     private final NDManager modelManager;
     private final RankPool ranks;
     private final List<RankParameterStore> stores = new ArrayList<>();
     private final List<ParallelContext> contexts = new ArrayList<>();
-    private final Map<Parameter, ShardingStrategy> sharded = new LinkedHashMap<>();
+    private final ParameterShards shards;
+    private final ParameterReplicas replicated;
+    private final WeightGathering gathering;
     private final Map<Parameter, String> names = new IdentityHashMap<>();
-    private final List<ShardedBlock> shardedBlocks = new ArrayList<>();
-    private Runnable beforeSave = () -> {};
-    private RemoteShards remoteShards;
+    private ReplicaGroups replicas = ReplicaGroups.NONE;
 
     /**
      * Creates the parameters of a training, without values.
@@ -75,6 +62,9 @@ public final class ParallelParameters implements WeightSource {
             own.setName("rank " + i);
             stores.add(new RankParameterStore(own, context));
         }
+        shards = new ParameterShards(contexts, stores);
+        replicated = new ParameterReplicas(ranks, stores);
+        gathering = new WeightGathering(modelManager, ranks, this, shards);
     }
 
     /**
@@ -86,63 +76,23 @@ public final class ParallelParameters implements WeightSource {
     public void initialize(DataType dataType, Shape... shapes) {
         if (names.isEmpty()) {
             checkFree(block);
-            ParameterUses.check(block, ranks.getWorldSize(), size());
+            ParameterUses.check(block, ranks.getWorldSize(), shards.size());
         }
-        Map<Parameter, Initializer> initializers = new IdentityHashMap<>();
-        findSharded(block);
+        shards.find(block);
         try (Autograd.GradMode mode = Autograd.gradMode(false)) {
-            for (Parameter parameter : sharded.keySet()) {
-                if (!parameter.isInitialized()) {
-                    initializers.put(parameter, parameter.getInitializer());
-                    parameter.setInitializer(
-                            new ShardedInitializer(parameter.getInitializer(), parameter, this));
-                }
-            }
-            try {
-                block.initialize(modelManager, dataType, shapes);
-                BlockWalk.of(
-                        block,
-                        (each, path, certain) -> {
-                            prepare(each, dataType, shapes);
-                            warnOfRowMixing(each, path);
-                        });
-            } finally {
-                initializers.forEach(Parameter::setInitializer);
-            }
+            boolean cutRows = contexts.get(0).getDataGroup().getSize() > 1;
+            new ModelInitializer(block, modelManager, shards).run(cutRows, dataType, shapes);
             for (Pair<String, Parameter> named : block.getParameters()) {
                 names.put(named.getValue(), named.getKey());
                 handOut(named.getKey(), named.getValue());
             }
         }
         if (ranks.isDistributed()) {
-            replicate();
+            replicated.agree(block, shards);
         }
-        shardedBlocks.forEach(b -> b.setWeightSource(this));
-        names.keySet().forEach(p -> HeldParameters.hold(p, sharded.containsKey(p)));
-    }
-
-    private void warnOfRowMixing(Block each, String path) {
-        if (each instanceof BatchNorm && contexts.get(0).getDataGroup().getSize() > 1) {
-            logger.warn(
-                    "{} is a batch normalization: where the batch is cut over the ranks, each"
-                            + " normalizes its own rows, and the step is not that of one device."
-                            + " TENSOR mode has no such limit.",
-                    path);
-        }
-    }
-
-    /**
-     * DJL initializes a block that its parent has left out, such as a dropout in a field, in its
-     * first training pass: all ranks would do that at once, to one object.
-     */
-    private void prepare(Block each, DataType dataType, Shape... shapes) {
-        if (!each.isInitialized() && each.getParameters().isEmpty()) {
-            try {
-                each.initialize(modelManager, dataType, shapes);
-            } catch (RuntimeException e) {
-                logger.debug("{} is initialized by its first pass", each, e);
-            }
-        }
+        replicas = ReplicaGroups.of(ranks, this);
+        shards.blocks().forEach(b -> b.setWeightSource(gathering));
+        names.keySet().forEach(p -> HeldParameters.hold(p, shards.contains(p)));
     }
 
     /**
@@ -157,90 +107,30 @@ public final class ParallelParameters implements WeightSource {
         }
     }
 
-    /** Another process may have drawn other numbers, or loaded another file. */
-    private void replicate() {
-        ShardExchange exchange = new ShardExchange(ranks);
-        Set<Parameter> seen = Collections.newSetFromMap(new IdentityHashMap<>());
-        for (Pair<String, Parameter> named : block.getParameters()) {
-            Parameter parameter = named.getValue();
-            boolean cut = sharded.containsKey(parameter);
-            if (seen.add(parameter) && !(cut && mesh().isOverlaid())) {
-                exchange.replicate(
-                        named.getKey(),
-                        cut ? DeviceMesh.DATA : null, // along which ranks have the same shard
-                        context -> getStore(context).getValue(parameter, null, true));
-            }
-        }
-    }
-
-    private void findSharded(Block parent) {
-        if (parent instanceof ShardedBlock && size() > 1) {
-            ShardedBlock shardedBlock = (ShardedBlock) parent;
-            shardedBlocks.add(shardedBlock);
-            for (Parameter parameter : parent.getDirectParameters().values()) {
-                ShardingStrategy strategy = shardedBlock.getShardingStrategy(parameter);
-                if (!strategy.isReplicated()) {
-                    sharded.put(parameter, strategy);
-                }
-            }
-        }
-        for (Block child : parent.getChildren().values()) {
-            findSharded(child);
-        }
-    }
-
     /**
      * Returns whether a layer gathers the batch, as MIXED mode needs it.
      *
      * @return whether a layer gathers the batch, as MIXED mode needs it
      */
     public boolean hasBatchGather() {
-        return shardedBlocks.stream().anyMatch(ShardedBlock::isBatchShardedInput);
+        return shards.blocks().stream().anyMatch(ShardedBlock::isBatchShardedInput);
     }
 
     private void handOut(String name, Parameter parameter) {
-        ShardingStrategy strategy = sharded.get(parameter);
+        ShardingStrategy strategy = shards.strategyOf(parameter);
         if (stores.get(0).contains(parameter)) {
             return; // freshly initialized, or shared by two blocks
         }
         NDArray array = parameter.getArray();
         if (strategy != null) {
-            strategy.checkSplit(name, array.getShape(), size());
-            createShards(parameter, array.getShape(), array.getDataType());
-            scatterRows(parameter, array, 0, array.getShape());
-            replaceArray(parameter, placeholder(array.getShape(), array.getDataType()));
+            strategy.checkSplit(name, array.getShape(), shards.size());
+            shards.create(parameter, array.getShape(), array.getDataType());
+            shards.scatterRows(parameter, array, 0, array.getShape());
+            Placeholder.replace(
+                    parameter, Placeholder.of(modelManager, array.getShape(), array.getDataType()));
             return;
         }
-        for (int i = 0; i < stores.size(); i++) {
-            RankParameterStore store = stores.get(i);
-            Device device = contexts.get(i).getDevice();
-            boolean own = i == 0 && array.getDevice().equals(device);
-            NDArray value = own ? array : copy(array, store.getManager());
-            if (own) {
-                Autograd.zeroGradient(array); // of a trainer before, which a copy does not have
-            }
-            store.setValue(parameter, value);
-        }
-    }
-
-    private static NDArray copy(NDArray array, NDManager manager) {
-        NDArray copy = manager.create(array.getShape(), array.getDataType());
-        assign(copy, array);
-        return copy;
-    }
-
-    /** Writes values in place, across devices. */
-    private static void assign(NDArray target, NDArray values) {
-        NDArray moved = values.toDevice(target.getDevice(), false); // the same if it is there
-        target.set(new NDIndex("..."), moved);
-        if (moved != values) {
-            moved.close();
-        }
-    }
-
-    /** Returns the number of ranks over which parameters are cut. */
-    int size() {
-        return contexts.get(0).getTensorGroup().getSize();
+        replicated.handOut(parameter);
     }
 
     /**
@@ -250,54 +140,21 @@ public final class ParallelParameters implements WeightSource {
      * @return the strategy, or {@code null} if every rank has the whole
      */
     public ShardingStrategy getStrategy(Parameter parameter) {
-        return sharded.get(parameter);
+        return shards.strategyOf(parameter);
     }
 
-    /** Gives every rank an array for its shard of a parameter. */
-    void createShards(Parameter parameter, Shape shape, DataType dataType) {
-        ShardingStrategy strategy = sharded.get(parameter);
-        for (int i = 0; i < stores.size(); i++) {
-            Shape local = strategy.shardShape(shape, tensorRank(i), size());
-            NDArray shard = stores.get(i).getManager().create(local, dataType);
-            shard.setName(parameter.getName());
-            stores.get(i).setValue(parameter, shard);
-        }
+    /** Returns the shards of this process. */
+    ParameterShards getShards() {
+        return shards;
     }
 
-    /** Copies consecutive rows of a parameter to the shards that they belong to. */
-    void scatterRows(Parameter parameter, NDArray rows, long firstRow, Shape whole) {
-        ShardingStrategy strategy = sharded.get(parameter);
-        for (int i = 0; i < stores.size(); i++) {
-            NDArray shard = stores.get(i).getValue(parameter, null, true);
-            strategy.scatterRows(rows, firstRow, whole, shard, tensorRank(i), size());
-        }
-    }
-
-    /** Returns one element in the place of all, which is NaN, so that no result looks right. */
-    NDArray placeholder(Shape shape, DataType dataType) {
-        long[] ones = new long[shape.dimension()];
-        Arrays.fill(ones, 1);
-        try (NDArray one = modelManager.full(new Shape(ones), noWeight(dataType), dataType)) {
-            return one.broadcast(shape);
-        }
-    }
-
-    /** Integers have no NaN: the number that is furthest from all others. */
-    private static float noWeight(DataType dataType) {
-        switch (dataType) {
-            case INT8:
-                return Byte.MIN_VALUE;
-            case UINT8:
-                return 255;
-            case INT16:
-                return Short.MIN_VALUE;
-            case INT32:
-                return Integer.MIN_VALUE;
-            case INT64:
-                return Long.MIN_VALUE;
-            default:
-                return dataType.isFloating() ? Float.NaN : 0;
-        }
+    /**
+     * Returns the groups of ranks that hold the same parts of parameters that are cut.
+     *
+     * @return the groups
+     */
+    public ReplicaGroups getReplicas() {
+        return replicas;
     }
 
     /**
@@ -307,7 +164,7 @@ public final class ParallelParameters implements WeightSource {
      * @param check what is done
      */
     public void setSaving(Runnable check) {
-        beforeSave = check;
+        gathering.setSaving(check);
     }
 
     /**
@@ -316,7 +173,7 @@ public final class ParallelParameters implements WeightSource {
      * @param remote the source
      */
     public void setRemoteShards(RemoteShards remote) {
-        remoteShards = remote;
+        gathering.setRemoteShards(remote);
     }
 
     /**
@@ -325,93 +182,29 @@ public final class ParallelParameters implements WeightSource {
      * @return the parameters that are cut, in the order of the block tree
      */
     public List<Parameter> getCut() {
-        return new ArrayList<>(sharded.keySet());
-    }
-
-    /** Returns a local rank's shard of a parameter. */
-    NDArray getShard(Parameter parameter, int localRank) {
-        return stores.get(localRank).getValue(parameter, null, true);
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public void gather(Parameter parameter) {
-        beforeSave.run();
-        if (sharded.containsKey(parameter)) {
-            try (Autograd.GradMode mode = Autograd.gradMode(false)) {
-                NDArray old = parameter.getArray();
-                NDArray whole = modelManager.create(old.getShape(), old.getDataType());
-                if (remoteShards != null) {
-                    remoteShards.gather(parameter, whole);
-                } else {
-                    gatherLocal(parameter, whole);
-                }
-                replaceArray(parameter, whole);
-            }
-        }
-    }
-
-    private void gatherLocal(Parameter parameter, NDArray whole) {
-        ShardingStrategy strategy = sharded.get(parameter);
-        for (int i = 0; i < stores.size(); i++) {
-            int rank = contexts.get(i).getRank();
-            if (mesh().getFirstReplica(rank) == rank) {
-                strategy.gather(getShard(parameter, i), whole, tensorRank(i), size());
-            }
-        }
-    }
-
-    /** Gathers a parameter for good. All processes do. */
-    private void gatherInAll(Parameter parameter) {
-        ShardingStrategy strategy = sharded.get(parameter);
-        try (Autograd.GradMode mode = Autograd.gradMode(false)) {
-            NDArray old = parameter.getArray();
-            NDArray whole = modelManager.create(old.getShape(), old.getDataType());
-            if (ranks.isDistributed()) {
-                new ShardExchange(ranks)
-                        .gather(
-                                nameOf(parameter),
-                                strategy,
-                                context -> getStore(context).getValue(parameter, null, true),
-                                whole);
-            } else {
-                gatherLocal(parameter, whole);
-            }
-            replaceArray(parameter, whole);
-        }
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public void release(Parameter parameter) {
-        if (sharded.containsKey(parameter)) {
-            NDArray whole = parameter.getArray();
-            replaceArray(parameter, placeholder(whole.getShape(), whole.getDataType()));
-        }
+        return shards.parameters();
     }
 
     /** Puts the trained values into the model, which from then on holds them itself. */
     public void handBack() {
-        shardedBlocks.forEach(b -> b.setWeightSource(null));
-        for (Parameter parameter : sharded.keySet()) {
+        shards.blocks().forEach(b -> b.setWeightSource(null));
+        for (Parameter parameter : shards.parameters()) {
             // an initialization that failed has not come to all of them
             if (stores.get(0).contains(parameter) && parameter.isInitialized()) {
-                gatherInAll(parameter);
+                gathering.gatherInAll(parameter);
                 // one parameter at a time, so that no more than one of them is there twice
                 stores.forEach(store -> store.remove(parameter));
             }
         }
-        for (Parameter parameter : block.getParameters().values()) {
-            copyBack(parameter);
-        }
+        block.getParameters().values().forEach(this::copyBack);
         names.keySet().forEach(HeldParameters::release);
     }
 
     /** Ends without the values: those of other processes cannot be had any more. */
     public void lose() {
-        shardedBlocks.forEach(b -> b.setWeightSource(null));
+        shards.blocks().forEach(b -> b.setWeightSource(null));
         for (Parameter parameter : names.keySet()) {
-            if (sharded.containsKey(parameter)) {
+            if (shards.contains(parameter)) {
                 HeldParameters.lose(parameter);
             } else {
                 HeldParameters.release(parameter);
@@ -421,14 +214,8 @@ public final class ParallelParameters implements WeightSource {
 
     /** Copies a replica of rank 0 back if it is not the model's own array. */
     void copyBack(Parameter parameter) {
-        if (!sharded.containsKey(parameter) && stores.get(0).contains(parameter)) {
-            NDArray value = stores.get(0).getValue(parameter, null, true);
-            NDArray array = parameter.getArray();
-            if (value != array) {
-                try (Autograd.GradMode mode = Autograd.gradMode(false)) {
-                    assign(array, value);
-                }
-            }
+        if (!shards.contains(parameter) && stores.get(0).contains(parameter)) {
+            replicated.copyBack(parameter);
         }
     }
 
@@ -487,7 +274,7 @@ public final class ParallelParameters implements WeightSource {
     /** Returns the parameters that have no gradient, in the order of the block tree. */
     List<Parameter> getUntrained() {
         List<Parameter> untrained = select(false);
-        untrained.removeAll(sharded.keySet());
+        untrained.removeAll(shards.parameters());
         return untrained;
     }
 
@@ -500,20 +287,5 @@ public final class ParallelParameters implements WeightSource {
             }
         }
         return selected;
-    }
-
-    private DeviceMesh mesh() {
-        return contexts.get(0).getMesh();
-    }
-
-    private int tensorRank(int rank) {
-        return contexts.get(rank).getTensorGroup().getRank();
-    }
-
-    /** The array stays the same object: a predictor or a trainer of DJL's may keep it. */
-    private static void replaceArray(Parameter parameter, NDArray contents) {
-        NDArray array = parameter.getArray();
-        ArrayContents.replace(array, contents);
-        array.setRequiresGradient(parameter.requiresGradient());
     }
 }

@@ -84,7 +84,8 @@ final class ParameterUses {
         Use first = uses.putIfAbsent(parameter, use);
         if (first == null
                 || first.strategy.equals(use.strategy)
-                || first.strategy.isReplicated() && use.strategy.isReplicated()) {
+                || first.strategy.isReplicated() && use.strategy.isReplicated()
+                || cutAlike(parameter, first.strategy, use.strategy)) {
             return;
         }
         throw new IllegalArgumentException(
@@ -104,9 +105,22 @@ final class ParameterUses {
                         + ". Let both blocks cut it alike, or give each a parameter of its own");
     }
 
+    /** Returns whether two strategies that are not equal do the same to a known shape. */
+    private boolean cutAlike(Parameter parameter, ShardingStrategy one, ShardingStrategy other) {
+        Shape shape = shapeOf(parameter);
+        return shape != null
+                && !one.isReplicated()
+                && !other.isReplicated()
+                && one.axis(shape) == other.axis(shape)
+                && one.cut(shape, tensorRanks).equals(other.cut(shape, tensorRanks));
+    }
+
+    private static Shape shapeOf(Parameter parameter) {
+        return parameter.isInitialized() ? parameter.getArray().getShape() : parameter.getShape();
+    }
+
     private static String shape(Parameter parameter) {
-        Shape shape =
-                parameter.isInitialized() ? parameter.getArray().getShape() : parameter.getShape();
+        Shape shape = shapeOf(parameter);
         return shape == null ? "" : " " + shape;
     }
 }

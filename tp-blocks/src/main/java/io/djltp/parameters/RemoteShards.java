@@ -29,7 +29,7 @@ public final class RemoteShards implements AutoCloseable {
     private static final int CHUNK = 1 << 22;
 
     private final Job job;
-    private final ParallelParameters parameters;
+    private final ParameterShards shards;
     private final List<Parameter> cut;
     private final DriftCheck driftCheck;
     private final DeviceMesh mesh;
@@ -46,7 +46,7 @@ public final class RemoteShards implements AutoCloseable {
             ParallelConfig config, ParallelParameters parameters, DriftCheck driftCheck) {
         job = config.getJob();
         mesh = config.getMesh();
-        this.parameters = parameters;
+        shards = parameters.getShards();
         this.driftCheck = driftCheck;
         cut = parameters.getCut();
         service = new ShardService(job, config.getTimeout(), this::answer);
@@ -87,11 +87,8 @@ public final class RemoteShards implements AutoCloseable {
      * @param whole where they go
      */
     void gather(Parameter parameter, NDArray whole) {
-        ShardingStrategy strategy = parameters.getStrategy(parameter);
-        for (int i : firstReplicas(job.getProcess())) {
-            int tensorRank = tensorRank(job.getProcess(), i);
-            strategy.gather(parameters.getShard(parameter, i), whole, tensorRank, tensorRanks());
-        }
+        shards.gather(parameter, whole);
+        ShardingStrategy strategy = shards.strategyOf(parameter);
         service.ask(
                 cut.indexOf(parameter),
                 (process, in) -> {
@@ -103,7 +100,7 @@ public final class RemoteShards implements AutoCloseable {
 
     private void receive(DataInputStream in, ShardingStrategy strategy, NDArray whole, int rank)
             throws IOException {
-        Shape shape = strategy.shardShape(whole.getShape(), rank, tensorRanks());
+        Shape shape = strategy.shardShape(whole.getShape(), rank, shards.size());
         try (NDManager scope = whole.getManager().newSubManager();
                 Autograd.GradMode mode = Autograd.gradMode(false)) {
             NDArray shard = scope.create(shape, whole.getDataType());
@@ -124,7 +121,7 @@ public final class RemoteShards implements AutoCloseable {
                     shard.set(new NDIndex().addSliceDim(row, end), rows);
                 }
             }
-            strategy.gather(shard, whole, rank, tensorRanks());
+            strategy.gather(shard, whole, rank, shards.size());
         }
     }
 
@@ -140,10 +137,6 @@ public final class RemoteShards implements AutoCloseable {
         return mesh.getCoordinate(process * job.getLocalRanks() + localRank, DeviceMesh.TENSOR);
     }
 
-    private int tensorRanks() {
-        return mesh.getSize(DeviceMesh.TENSOR);
-    }
-
     private void answer(int question, DataOutputStream out) throws IOException {
         if (question == CHECKSUMS) {
             for (long checksum : driftCheck.localChecksums()) {
@@ -152,7 +145,7 @@ public final class RemoteShards implements AutoCloseable {
             return;
         }
         for (int i : firstReplicas(job.getProcess())) {
-            NDArray shard = parameters.getShard(cut.get(question), i);
+            NDArray shard = shards.get(cut.get(question), i);
             try (Autograd.GradMode mode = Autograd.gradMode(false)) {
                 long step = rows(shard);
                 for (long row = 0; row < shard.getShape().get(0); row += step) {

@@ -27,29 +27,34 @@ final class ShardedInitializer implements Initializer {
 
     private final Initializer initializer;
     private final Parameter parameter;
-    private final ParallelParameters parameters;
+    private final ParameterShards shards;
+    private final NDManager modelManager;
 
     ShardedInitializer(
-            Initializer initializer, Parameter parameter, ParallelParameters parameters) {
+            Initializer initializer,
+            Parameter parameter,
+            ParameterShards shards,
+            NDManager modelManager) {
         this.initializer = initializer;
         this.parameter = parameter;
-        this.parameters = parameters;
+        this.shards = shards;
+        this.modelManager = modelManager;
     }
 
     /** {@inheritDoc} */
     @Override
     public NDArray initialize(NDManager manager, Shape shape, DataType dataType) {
-        ShardingStrategy strategy = parameters.getStrategy(parameter);
-        strategy.checkSplit(parameter.getName(), shape, parameters.size());
-        parameters.createShards(parameter, shape, dataType);
-        NDArray placeholder = parameters.placeholder(shape, dataType);
+        ShardingStrategy strategy = shards.strategyOf(parameter);
+        strategy.checkSplit(parameter.getName(), shape, shards.size());
+        shards.create(parameter, shape, dataType);
+        NDArray placeholder = Placeholder.of(modelManager, shape, dataType);
         try (NDManager scope = manager.newSubManager();
                 DeferredFill fill = new DeferredFill(scope, shape)) {
             NDArray whole = fill.run(initializer, dataType);
             if (whole == null) {
                 fillBlocks(fill, shape);
             } else {
-                parameters.scatterRows(parameter, whole, 0, shape);
+                shards.scatterRows(parameter, whole, 0, shape);
             }
         }
         return placeholder;
@@ -66,7 +71,7 @@ final class ShardedInitializer implements Initializer {
             long[] block = shape.getShape().clone();
             block[0] = count;
             try (NDArray values = fill.replay(new Shape(block))) {
-                parameters.scatterRows(parameter, values, first, shape);
+                shards.scatterRows(parameter, values, first, shape);
             }
             first += count;
         }

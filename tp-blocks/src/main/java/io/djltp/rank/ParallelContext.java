@@ -33,6 +33,7 @@ public final class ParallelContext implements AutoCloseable {
     private final DeviceMesh mesh;
     private final int localIndex;
     private final MeshGroups groups;
+    private final List<Communicator> tensorParts = new ArrayList<>();
     private final Device device;
     private final Map<String, RegionMappings> mappings = new HashMap<>(); // by who uses them
     private final GradientKeeper gradientKeeper = new GradientKeeper();
@@ -150,6 +151,19 @@ public final class ParallelContext implements AutoCloseable {
      */
     public Communicator getTensorGroup() {
         return groups.get(DeviceMesh.TENSOR);
+    }
+
+    /**
+     * Forms new groups of the tensor-parallel ranks: those with the same color compute together.
+     * All of them call it.
+     *
+     * @param color which group this rank joins, 0 or more
+     * @return this rank's end of the new group, which is closed with this context
+     */
+    public Communicator splitTensorGroup(int color) {
+        Communicator part = getTensorGroup().split(color, getTensorGroup().getRank());
+        tensorParts.add(part);
+        return part;
     }
 
     /**
@@ -338,6 +352,7 @@ public final class ParallelContext implements AutoCloseable {
         participants.close();
         gradientKeeper.close();
         mappings.values().forEach(RegionMappings::close);
+        tensorParts.forEach(Communicator::close);
         groups.close();
     }
 }

@@ -1,13 +1,12 @@
 package io.djltp.sharding;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 
-import java.util.Objects;
+import java.util.List;
 
 /**
  * How a parameter is cut over the ranks: which axis, and which ranges of it make up a rank's shard.
@@ -17,12 +16,13 @@ import java.util.Objects;
  * Megatron-LM and PyTorch call column parallel, and {@link #columnwise()} cuts the input features,
  * which they call row parallel.
  *
- * <p>Ranges are balanced: lengths differ by at most one, see {@link Cut#balanced}. A strategy may
- * give a rank several ranges of the axis, one after another in its shard.
+ * <p>Unless a cut is given, ranges are balanced: lengths differ by at most one, see {@link
+ * Cut#balanced}. A strategy may give a rank several ranges of the axis, one after another in its
+ * shard, and several ranks the same range, which then are replicas of each other.
+ *
+ * <p>Strategies are compared by what they do: blocks that share a parameter must have equal ones.
  */
 public abstract class ShardingStrategy {
-
-    private static final ShardingStrategy REPLICATE = new Replicate();
 
     /** Creates a strategy. */
     protected ShardingStrategy() {}
@@ -52,7 +52,48 @@ public abstract class ShardingStrategy {
      * @return the strategy
      */
     public static ShardingStrategy axiswise(int axis) {
-        return new Axiswise(axis);
+        return new Axiswise(axis, null);
+    }
+
+    /**
+     * Returns the strategy that cuts axis 0 as it is told to.
+     *
+     * @param cut which ranges of the axis each rank gets, such as {@code Cut.ofLengths(5, 3)}
+     * @return the strategy, for one number of ranks and one length of the axis
+     */
+    public static ShardingStrategy rowwise(Cut cut) {
+        return axiswise(0, cut);
+    }
+
+    /**
+     * Returns the strategy that cuts axis 1 as it is told to.
+     *
+     * @param cut which ranges of the axis each rank gets, such as {@code Cut.ofLengths(5, 3)}
+     * @return the strategy, for one number of ranks and one length of the axis
+     */
+    public static ShardingStrategy columnwise(Cut cut) {
+        return axiswise(1, cut);
+    }
+
+    /**
+     * Returns the strategy that cuts one axis as it is told to.
+     *
+     * @param axis the axis; a negative one counts from the last, -1
+     * @param cut which ranges of the axis each rank gets, such as {@code Cut.ofLengths(5, 3)}
+     * @return the strategy, for one number of ranks and one length of the axis
+     */
+    public static ShardingStrategy axiswise(int axis, Cut cut) {
+        return new Axiswise(axis, cut);
+    }
+
+    /**
+     * Returns a strategy that cuts as another one, and is refused where that gives ranks the same.
+     *
+     * @param strategy the strategy
+     * @return the strategy, for what must be on one rank only
+     */
+    public static ShardingStrategy withoutReplicas(ShardingStrategy strategy) {
+        return new WithoutReplicas(strategy);
     }
 
     /**
@@ -61,7 +102,7 @@ public abstract class ShardingStrategy {
      * @return the strategy
      */
     public static ShardingStrategy replicate() {
-        return REPLICATE;
+        return Replicate.INSTANCE;
     }
 
     /**
@@ -88,6 +129,8 @@ public abstract class ShardingStrategy {
      * @param shape the shape of the whole
      * @param size the number of ranks
      * @return the cut of the axis
+     * @throws IllegalArgumentException if the strategy is not one for this shape, or for so many
+     *     ranks
      */
     public abstract Cut cut(Shape shape, int size);
 
@@ -106,23 +149,29 @@ public abstract class ShardingStrategy {
     }
 
     /**
-     * Checks that every rank gets a part.
+     * Checks that the parameter can be cut, and that every rank gets a part.
      *
      * @param name the name of the parameter, for the message
      * @param shape the shape of the whole
      * @param size the number of ranks
-     * @throws IllegalArgumentException if a rank's shard would be empty
+     * @throws IllegalArgumentException if a rank's shard would be empty, or the strategy does not
+     *     fit the shape or the number of ranks
      */
     public void checkSplit(String name, Shape shape, int size) {
-        int axis = axis(shape);
+        String parameter = "Parameter " + name + " " + shape + " cannot be cut over ";
+        int axis;
+        Cut cut;
+        try {
+            axis = axis(shape);
+            cut = cut(shape, size);
+            checkFits(this, cut, shape.get(axis), axis, size);
+        } catch (IllegalArgumentException e) {
+            throw new IllegalArgumentException(parameter + size + " ranks: " + e.getMessage(), e);
+        }
         for (int rank = 0; rank < size; rank++) {
-            if (shardShape(shape, rank, size).size() == 0) {
+            if (cut.getShardLength(rank) == 0 || shape.size() == 0) {
                 throw new IllegalArgumentException(
-                        "Parameter "
-                                + name
-                                + " "
-                                + shape
-                                + " cannot be cut over "
+                        parameter
                                 + size
                                 + " ranks: axis "
                                 + axis
@@ -130,10 +179,37 @@ public abstract class ShardingStrategy {
                                 + shape.get(axis)
                                 + " and leaves rank "
                                 + rank
-                                + " empty. Use at most "
-                                + shape.get(axis)
-                                + " ranks or a larger layer.");
+                                + " empty. "
+                                + (shape.get(axis) < size
+                                        ? "Use at most "
+                                                + shape.get(axis)
+                                                + " ranks or a larger layer."
+                                        : "Give every rank one or more."));
             }
+        }
+    }
+
+    /** Checks that a cut is one of an axis and of a group. */
+    static void checkFits(ShardingStrategy strategy, Cut cut, long length, int axis, int size) {
+        if (cut.getRanks() != size) {
+            throw new IllegalArgumentException(
+                    "the strategy "
+                            + strategy
+                            + " is one for "
+                            + cut.getRanks()
+                            + " ranks, not for "
+                            + size);
+        }
+        if (cut.getLength() != length) {
+            throw new IllegalArgumentException(
+                    "the strategy "
+                            + strategy
+                            + " cuts "
+                            + cut.getLength()
+                            + " elements, and axis "
+                            + axis
+                            + " has "
+                            + length);
         }
     }
 
@@ -149,7 +225,8 @@ public abstract class ShardingStrategy {
      */
     public void scatterRows(
             NDArray rows, long firstRow, Shape whole, NDArray shard, int rank, int size) {
-        transfer(rows, firstRow, whole, shard, rank, size, true);
+        List<ShardRange> ranges = cut(whole, size).getRanges(rank);
+        new ShardCopy(axis(whole), ranges).toShard(rows, firstRow, shard);
     }
 
     /**
@@ -161,131 +238,7 @@ public abstract class ShardingStrategy {
      * @param size the number of ranks
      */
     public void gather(NDArray shard, NDArray whole, int rank, int size) {
-        transfer(whole, 0, whole.getShape(), shard, rank, size, false);
-    }
-
-    private void transfer(
-            NDArray rows,
-            long firstRow,
-            Shape whole,
-            NDArray shard,
-            int rank,
-            int size,
-            boolean toShard) {
-        int axis = axis(whole);
-        long endRow = firstRow + rows.getShape().get(0);
-        long at = 0; // where the range lies in the shard
-        for (ShardRange range : cut(whole, size).getRanges(rank)) {
-            NDIndex inRows;
-            NDIndex inShard;
-            if (axis == 0) {
-                long start = Math.max(range.start(), firstRow);
-                long end = Math.min(range.end(), endRow);
-                if (start < end) {
-                    inRows = slice(0, start - firstRow, end - firstRow);
-                    inShard = slice(0, at + start - range.start(), at + end - range.start());
-                    copy(rows, inRows, shard, inShard, toShard);
-                }
-            } else {
-                inRows = slice(axis, range.start(), range.end());
-                inShard = slice(0, firstRow, endRow);
-                for (int i = 1; i < axis; i++) {
-                    inShard = inShard.addAllDim();
-                }
-                inShard = inShard.addSliceDim(at, at + range.length());
-                copy(rows, inRows, shard, inShard, toShard);
-            }
-            at += range.length();
-        }
-    }
-
-    private static void copy(
-            NDArray rows, NDIndex inRows, NDArray shard, NDIndex inShard, boolean toShard) {
-        NDArray target = toShard ? shard : rows;
-        try (NDArray part = toShard ? rows.get(inRows) : shard.get(inShard);
-                NDArray moved = part.toDevice(target.getDevice(), false)) {
-            target.set(toShard ? inShard : inRows, moved);
-        }
-    }
-
-    private static NDIndex slice(int axis, long start, long end) {
-        NDIndex index = new NDIndex();
-        for (int i = 0; i < axis; i++) {
-            index = index.addAllDim();
-        }
-        return index.addSliceDim(start, end);
-    }
-
-    /** One balanced range of one axis. */
-    private static final class Axiswise extends ShardingStrategy {
-
-        private final int axis;
-
-        Axiswise(int axis) {
-            this.axis = axis;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public int axis(Shape shape) {
-            int dimensions = shape.dimension();
-            int counted = axis < 0 ? axis + dimensions : axis;
-            if (counted < 0 || counted >= dimensions) {
-                throw new IllegalArgumentException("The shape " + shape + " has no axis " + axis);
-            }
-            return counted;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public Cut cut(Shape shape, int size) {
-            return Cut.balanced(shape.get(axis(shape)), size);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public boolean equals(Object other) {
-            return other instanceof Axiswise && ((Axiswise) other).axis == axis;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public int hashCode() {
-            return Objects.hash(axis);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public String toString() {
-            return "axiswise(" + axis + ")";
-        }
-    }
-
-    /** All of it. */
-    private static final class Replicate extends ShardingStrategy {
-
-        /** {@inheritDoc} */
-        @Override
-        public boolean isReplicated() {
-            return true;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public int axis(Shape shape) {
-            return 0;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public Cut cut(Shape shape, int size) {
-            return Cut.replicated(shape.get(0), size);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public String toString() {
-            return "replicate";
-        }
+        List<ShardRange> ranges = cut(whole.getShape(), size).getRanges(rank);
+        new ShardCopy(axis(whole.getShape()), ranges).toWhole(shard, whole);
     }
 }

@@ -109,8 +109,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                                 NDArray features = Autograd.detach(part.arrays.get(index), scope);
                                 NDArray own = layout.head().logits(features);
                                 NDArray whole =
-                                        context.getMappings()
-                                                .gatherFromRegion(own, layout.cut().getLength());
+                                        context.getMappings().gatherFromRegion(own, layout.cut());
                                 whole.attach(manager);
                                 return whole;
                             }

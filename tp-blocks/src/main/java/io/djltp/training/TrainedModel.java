@@ -161,20 +161,23 @@ final class TrainedModel {
     void close() {
         closed = true;
         boolean handedBack = ranks.isDistributed();
+        long step = steps.getAsLong();
+        boolean checked = config.isDriftChecked() && driftCheck.isDue(step);
         try {
-            long step = steps.getAsLong();
-            boolean due = config.isDriftChecked() && driftCheck.isDue(step) && !ranks.isOver();
-            long[] sums = null;
-            try {
-                sums = due ? driftCheck.gather() : null; // while the ranks have their shards
-            } finally {
-                if (handedBack) {
-                    handBackDistributed();
+            long[] checksums = null;
+            if (handedBack) {
+                if (checked && manager.isOpen() && !ranks.isOver()) {
+                    checksums = driftCheck.allChecksums(); // while the ranks have their shards
                 }
+                handBackDistributed();
             }
             // afterwards: weights that have drifted apart are not lost
-            if (due && !ranks.isOver()) {
-                driftCheck.check(step, sums);
+            if (checked && !ranks.isOver()) {
+                if (checksums == null) {
+                    driftCheck.run(step);
+                } else {
+                    driftCheck.check(step, checksums);
+                }
             }
         } finally {
             if (remoteShards != null) {

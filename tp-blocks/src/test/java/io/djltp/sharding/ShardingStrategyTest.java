@@ -5,11 +5,15 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.cut.Cut;
+import io.djltp.cut.ShardRange;
 import io.djltp.testing.ArrayAssert;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
+
+import java.util.List;
 
 /** What is cut into shards, at once or row by row, comes together again as it was. */
 public class ShardingStrategyTest {
@@ -51,6 +55,65 @@ public class ShardingStrategyTest {
                 ArrayAssert.assertExact(together, whole.toFloatArray(), shape, "size " + size);
             }
         }
+    }
+
+    /** Lengths of the user's choice, several ranges in any order, ranges on several ranks. */
+    @Test
+    public void chosenCutsComeTogetherAgain() {
+        Cut uneven = Cut.ofLengths(5, 1, 3);
+        Cut ranges =
+                Cut.of(
+                        9,
+                        3,
+                        rank ->
+                                List.of(
+                                        new ShardRange(6L + rank, 1),
+                                        new ShardRange(2L * rank, 2)));
+        Cut replicated = Cut.of(9, 3, rank -> List.of(new ShardRange(2L * rank, 5)));
+        try (NDManager manager = NDManager.newBaseManager()) {
+            for (Cut cut : List.of(uneven, ranges, replicated, Cut.replicated(9, 3))) {
+                for (int axis = 0; axis < 3; axis++) {
+                    long[] sizes = {2, 4, 3};
+                    sizes[axis] = 9;
+                    assertTogether(manager, ShardingStrategy.axiswise(axis, cut), sizes);
+                    assertTogether(manager, ShardingStrategy.axiswise(axis - 3, cut), sizes);
+                }
+            }
+        }
+    }
+
+    private static void assertTogether(
+            NDManager manager, ShardingStrategy strategy, long... sizes) {
+        Shape shape = new Shape(sizes);
+        strategy.checkSplit("w", shape, 3);
+        NDArray whole = manager.arange((float) shape.size()).reshape(shape);
+        NDArray together = manager.full(shape, -1f);
+        for (int rank = 0; rank < 3; rank++) {
+            NDArray shard = manager.full(strategy.shardShape(shape, rank, 3), -2f);
+            for (int row = 0; row < shape.get(0); row++) {
+                NDArray rows = whole.get("{}:{}", row, row + 1);
+                strategy.scatterRows(rows, row, shape, shard, rank, 3);
+            }
+            strategy.gather(shard, together, rank, 3);
+        }
+        ArrayAssert.assertExact(together, whole.toFloatArray(), shape, strategy.toString());
+    }
+
+    @Test
+    public void strategiesAreValues() {
+        Cut cut = Cut.ofLengths(5, 3);
+        Assert.assertEquals(
+                ShardingStrategy.rowwise(cut), ShardingStrategy.axiswise(0, Cut.ofLengths(5, 3)));
+        Assert.assertEquals(
+                ShardingStrategy.rowwise(cut).hashCode(),
+                ShardingStrategy.axiswise(0, Cut.ofLengths(5, 3)).hashCode());
+        Assert.assertNotEquals(ShardingStrategy.rowwise(cut), ShardingStrategy.columnwise(cut));
+        Assert.assertNotEquals(ShardingStrategy.rowwise(cut), ShardingStrategy.rowwise());
+        Assert.assertEquals(
+                ShardingStrategy.withoutReplicas(ShardingStrategy.rowwise(cut)),
+                ShardingStrategy.withoutReplicas(ShardingStrategy.rowwise(cut)));
+        Assert.assertEquals(
+                ShardingStrategy.rowwise(cut).toString(), "axiswise(0, [0,5) | [5,8) of 8)");
     }
 
     @Test

@@ -18,6 +18,8 @@ import ai.djl.training.listener.SaveModelTrainingListener;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
+import io.djltp.cut.Cut;
+import io.djltp.cut.ShardRange;
 import io.djltp.job.Job;
 import io.djltp.launch.Launcher;
 import io.djltp.layout.ParallelMode;
@@ -25,11 +27,13 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.TrainingRun;
 
 import java.io.IOException;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.List;
 
 /** One process of a job that saves its model while it is trained. */
 public final class SavingProcess {
@@ -175,11 +179,29 @@ public final class SavingProcess {
         return job.getFirstRank();
     }
 
+    /** Features of a rank's own, and one that a rank of each process has. */
+    private static Cut cut() {
+        return Cut.of(
+                2 * RANKS + RANKS / 2,
+                RANKS,
+                rank ->
+                        List.of(
+                                new ShardRange(2L * RANKS + rank % (RANKS / 2), 1),
+                                new ShardRange(2L * rank, 2)));
+    }
+
     static Block network() {
         return new SequentialBlock()
                 .add(Linear.builder().setUnits(6).build())
                 .add(BatchNorm.builder().build())
                 .add(Activation::relu)
+                .add(
+                        ColumnParallelLinear.builder()
+                                .setUnits(cut().getLength())
+                                .optShardingStrategy(ShardingStrategy.rowwise(cut()))
+                                .optGatherOutput(true)
+                                .optBatchShardedInput(true)
+                                .build())
                 .add(
                         ColumnParallelLinear.builder()
                                 .setUnits(CLASSES)

@@ -17,6 +17,7 @@ import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 import ai.djl.util.PairList;
 
+import io.djltp.cut.Cut;
 import io.djltp.layout.ParallelMode;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.ShardedBlock;
@@ -84,7 +85,9 @@ public class SharedParametersTest {
             }
             RegionMappings mappings = context.getMappings(this);
             NDArray input = mappings.copyToRegion(x);
-            return mappings.gatherFromRegion(input.dot(value.transpose()), FEATURES);
+            return mappings.gatherFromRegion(
+                    input.dot(value.transpose()),
+                    Cut.balanced(FEATURES, context.getTensorGroup().getSize()));
         }
 
         @Override
@@ -127,6 +130,36 @@ public class SharedParametersTest {
                 "matrix (6, 6)",
                 "axiswise(0) in 01CutProduct",
                 "axiswise(1) in 02SequentialBlock_01CutProduct");
+    }
+
+    /** The same axis is not enough: the ranges count. The same ranges are. */
+    @Test(timeOut = 60_000)
+    public void twoCuts() {
+        Parameter matrix = matrix();
+        assertRefused(
+                new SequentialBlock()
+                        .add(new CutProduct(matrix, ShardingStrategy.rowwise()))
+                        .add(new CutProduct(matrix, ShardingStrategy.rowwise(Cut.ofLengths(4, 2)))),
+                "matrix (6, 6)",
+                "two strategies over 2 ranks",
+                "axiswise(0) in 01CutProduct",
+                "axiswise(0, [0,4) | [4,6) of 6) in 02CutProduct");
+        Parameter alike = matrix();
+        try (Model model = Model.newInstance("net", Device.cpu())) {
+            model.setBlock(
+                    new SequentialBlock()
+                            .add(new CutProduct(alike, ShardingStrategy.rowwise()))
+                            .add(
+                                    new CutProduct(
+                                            alike, ShardingStrategy.rowwise(Cut.ofLengths(3, 3)))));
+            try (Trainer trainer =
+                    new ParallelTrainer(
+                            model,
+                            new DefaultTrainingConfig(Loss.l2Loss()),
+                            Ranks.config(ParallelMode.TENSOR, 2))) {
+                trainer.initialize(new Shape(4, FEATURES));
+            }
+        }
     }
 
     @Test(timeOut = 60_000)

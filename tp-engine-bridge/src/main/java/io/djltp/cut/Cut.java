@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.function.IntFunction;
+import java.util.stream.Collectors;
 
 /**
  * Which ranges of one axis each rank of a group holds. A value: weights and activations that are
@@ -226,6 +227,15 @@ public final class Cut {
     }
 
     /**
+     * Returns the axis in stretches that the same ranks hold.
+     *
+     * @return the segments, in the order of the axis
+     */
+    public List<Segment> getSegments() {
+        return Segment.of(this);
+    }
+
+    /**
      * Returns the ranks that hold the same as a rank, in the same order.
      *
      * @param rank the rank
@@ -254,6 +264,12 @@ public final class Cut {
     /** {@inheritDoc} */
     @Override
     public String toString() {
-        return length + " as " + ranges;
+        return ranges.stream()
+                .map(
+                        own ->
+                                own.stream()
+                                        .map(each -> "[" + each.start() + "," + each.end() + ")")
+                                        .collect(Collectors.joining(" ")))
+                .collect(Collectors.joining(" | ", "", " of " + length));
     }
 }

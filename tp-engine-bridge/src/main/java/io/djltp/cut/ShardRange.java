@@ -16,6 +16,16 @@ public record ShardRange(long start, long length) {
     }
 
     /**
+     * Returns a range of the same length elsewhere.
+     *
+     * @param places how many places further it is
+     * @return the range
+     */
+    public ShardRange movedBy(long places) {
+        return new ShardRange(start + places, length);
+    }
+
+    /**
      * Returns the first index after the range.
      *
      * @return the end

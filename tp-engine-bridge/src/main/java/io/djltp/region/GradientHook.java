@@ -1,5 +1,7 @@
 package io.djltp.region;
 
+import io.djltp.torch.TensorView;
+
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorBase;
@@ -35,6 +37,18 @@ final class GradientHook extends TensorTensorHook {
         this.change = change;
         this.ownsGradient = ownsGradient;
         this.failure = failure;
+    }
+
+    /**
+     * Returns a view of a tensor that has a hook, if it is in the graph: a hook on the tensor
+     * itself would also see gradients of its other consumers.
+     */
+    static Tensor hooked(Tensor tensor, GradientHook hook) {
+        Tensor view = tensor.reshape(TensorView.of(tensor).getShape().getShape());
+        if (view.requires_grad()) {
+            view.register_hook(hook);
+        }
+        return view;
     }
 
     /** {@inheritDoc} */

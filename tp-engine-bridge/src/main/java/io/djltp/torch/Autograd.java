@@ -7,6 +7,7 @@ import ai.djl.pytorch.engine.PtNDArray;
 import ai.djl.pytorch.jni.JniUtils;
 
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
 import java.util.concurrent.atomic.AtomicInteger;
@@ -40,6 +41,23 @@ public final class Autograd {
      */
     public static NDArray gradient(NDArray leaf) {
         return JniUtils.getGradient((PtNDArray) leaf);
+    }
+
+    /**
+     * Returns the gradient of a leaf without a copy, and makes one of zeros if there is none.
+     *
+     * @param leaf an array with {@link NDArray#setRequiresGradient(boolean)} set
+     * @return the gradient, to be closed by the caller
+     */
+    @SuppressWarnings("try") // a scope is used by being open
+    public static NDArray gradientOrZeros(NDArray leaf) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            Tensor tensor = TensorView.of(leaf).tensor();
+            if (!tensor.grad().defined()) {
+                tensor.mutable_grad().put(torch.zeros_like(tensor));
+            }
+        }
+        return gradient(leaf);
     }
 
     /**

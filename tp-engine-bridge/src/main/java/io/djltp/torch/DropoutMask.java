@@ -5,10 +5,14 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.util.Preconditions;
 
+import io.djltp.cut.ShardRange;
+
 import org.bytedeco.javacpp.FloatPointer;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch.ScalarType;
+
+import java.util.List;
 
 /**
  * Masks of dropout whose every element follows from a key and the place of the element in the whole
@@ -33,15 +37,13 @@ public final class DropoutMask {
     private DropoutMask() {}
 
     /**
-     * Which elements of a whole array the elements of a part are: element {@code c} of row {@code
-     * r} of the part, in rows of {@code width}, is element {@code offset + r * stride + c} of the
-     * whole.
+     * Which elements of a whole array the elements of a part are: a row of the part is made of
+     * ranges of a row of the whole, one after another.
      *
-     * @param offset the place of the part's first element in the whole
-     * @param width the length of a row of the part; 1 or more
+     * @param ranges the places of the elements of the part's first row in the whole; one or more
      * @param stride the length of a row of the whole
      */
-    public record Part(long offset, long width, long stride) {
+    public record Part(List<ShardRange> ranges, long stride) {
 
         /**
          * Returns elements that lie together in the whole.
@@ -50,7 +52,7 @@ public final class DropoutMask {
          * @return the part
          */
         public static Part from(long offset) {
-            return new Part(offset, Long.MAX_VALUE, 0);
+            return new Part(List.of(new ShardRange(offset, Long.MAX_VALUE - offset)), 0);
         }
     }
 
@@ -122,12 +124,19 @@ public final class DropoutMask {
     /** Computes elements {@code first} and following of a part. */
     private static void fill(
             float[] chunk, int length, long first, long key, long bound, float kept, Part part) {
+        long width = part.ranges().stream().mapToLong(ShardRange::length).sum();
         int done = 0;
         while (done < length) {
-            long row = (first + done) / part.width();
-            long column = (first + done) % part.width();
-            int run = (int) Math.min(length - done, part.width() - column);
-            long state = key + (part.offset() + row * part.stride() + column + 1) * GAMMA;
+            long row = (first + done) / width;
+            long place = (first + done) % width;
+            int number = 0;
+            while (place >= part.ranges().get(number).length()) {
+                place -= part.ranges().get(number).length();
+                number++;
+            }
+            ShardRange range = part.ranges().get(number);
+            int run = (int) Math.min(length - done, range.length() - place);
+            long state = key + (range.start() + row * part.stride() + place + 1) * GAMMA;
             for (int i = done; i < done + run; i++) {
                 chunk[i] = (mix(state) >>> 1) < bound ? 0 : kept;
                 state += GAMMA;

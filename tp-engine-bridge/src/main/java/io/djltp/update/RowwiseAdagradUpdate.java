@@ -1,7 +1,11 @@
 package io.djltp.update;
 
+import ai.djl.ndarray.types.Shape;
+
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
+import io.djltp.cut.Cut;
+import io.djltp.cut.ShardRange;
 import io.djltp.torch.TensorView;
 
 import org.bytedeco.pytorch.Scalar;
@@ -10,6 +14,7 @@ import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch;
 
+import java.util.List;
 import java.util.Map;
 
 /**
@@ -25,6 +30,9 @@ final class RowwiseAdagradUpdate extends WeightUpdate {
     private Tensor squares; // [rows]: the sums of this step's, of rows that are cut
     private Communicator group; // over which rows are cut, or null
     private long rowLength;
+    private long shardLength; // of the axis that is cut, on this rank
+    private long inner; // elements of one index of that axis, in a row
+    private List<ShardRange> elsewhere = List.of(); // of the shard: counted by another rank
 
     RowwiseAdagradUpdate(Settings settings, float epsilon) {
         super(settings);
@@ -33,9 +41,17 @@ final class RowwiseAdagradUpdate extends WeightUpdate {
 
     /** {@inheritDoc} */
     @Override
-    public void setRowsCut(Communicator ranks, long length) {
+    public void setRowsCut(Communicator ranks, Shape whole, int axis, Cut cut) {
         group = ranks.getSize() > 1 ? ranks : null;
-        rowLength = length;
+        rowLength = whole.size() / whole.get(0);
+        shardLength = cut.getShardLength(ranks.getRank());
+        inner = whole.slice(axis + 1).size();
+        elsewhere =
+                cut.getSegments().stream()
+                        .filter(segment -> segment.getPlace(ranks.getRank()) >= 0)
+                        .filter(segment -> segment.getFirstRank() != ranks.getRank())
+                        .map(s -> new ShardRange(s.getPlace(ranks.getRank()), s.range().length()))
+                        .toList();
     }
 
     /** {@inheritDoc} */
@@ -78,6 +94,11 @@ final class RowwiseAdagradUpdate extends WeightUpdate {
         }
         decay(place, chunk.weight);
         place.mul_(place);
+        for (ShardRange range : elsewhere) {
+            place.view(place.size(0), -1, shardLength, inner)
+                    .narrow(2, range.start(), range.length())
+                    .zero_();
+        }
         chunk.rowsOf(squares, 0).copy_(sum(place));
     }
 

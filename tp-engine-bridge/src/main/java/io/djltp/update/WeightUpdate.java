@@ -3,8 +3,10 @@ package io.djltp.update;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
+import io.djltp.cut.Cut;
 import io.djltp.torch.LibTorch;
 import io.djltp.torch.TensorView;
 import io.djltp.torch.TorchScope;
@@ -130,9 +132,11 @@ public abstract class WeightUpdate implements AutoCloseable {
      * the ranks. The ranks then meet in each {@link #run}.
      *
      * @param ranks the group over which the rows are cut
-     * @param length the length of a whole row
+     * @param whole the shape of the weight over all ranks, [rows, x1, ..., xn]
+     * @param axis the axis that is cut, 1 or more
+     * @param cut how it is cut; of what several ranks have, the first is asked
      */
-    public void setRowsCut(Communicator ranks, long length) {
+    public void setRowsCut(Communicator ranks, Shape whole, int axis, Cut cut) {
         // elements are updated each by itself
     }
 

@@ -100,6 +100,34 @@ public class CutTest {
     }
 
     @Test
+    public void segmentsAreWhatTheSameRanksHold() {
+        // rank 0: [0, 4); rank 1: [2, 6), and before that in its shard [6, 7)
+        Cut cut =
+                Cut.of(
+                        7,
+                        2,
+                        rank ->
+                                rank == 0
+                                        ? List.of(new ShardRange(0, 4))
+                                        : List.of(new ShardRange(6, 1), new ShardRange(2, 4)));
+        List<Segment> segments = cut.getSegments();
+        Assert.assertEquals(
+                segments.toString(),
+                List.of(
+                                new Segment(new ShardRange(0, 2), List.of(0), List.of(0L)),
+                                new Segment(new ShardRange(2, 2), List.of(0, 1), List.of(2L, 1L)),
+                                new Segment(new ShardRange(4, 2), List.of(1), List.of(3L)),
+                                new Segment(new ShardRange(6, 1), List.of(1), List.of(0L)))
+                        .toString());
+        Assert.assertTrue(segments.get(1).isReplicated());
+        Assert.assertEquals(segments.get(1).getFirstRank(), 0);
+        Assert.assertEquals(segments.get(1).getPlace(1), 1);
+        Assert.assertEquals(segments.get(2).getPlace(0), -1);
+        Assert.assertEquals(Cut.balanced(3, 4).getSegments().size(), 3);
+        Assert.assertEquals(Cut.balanced(0, 2).getSegments(), List.of());
+    }
+
+    @Test
     public void aRangeMayBeOnSeveralRanks() {
         // two key heads over four ranks
         Cut cut = Cut.of(6, 4, rank -> List.of(new ShardRange(3L * (rank / 2), 3)));

@@ -7,16 +7,39 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ProcessMemory;
 import io.djltp.collective.RankThreads;
+import io.djltp.cut.Cut;
+import io.djltp.cut.ShardRange;
 import io.djltp.testing.TestArrays;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.GradientKeeper;
+
+import java.util.List;
 
 /** Runs many forward and backward passes and prints the memory early and at the end. */
 final class ManyPasses {
 
     private static final Shape INPUT = new Shape(16, 64);
 
+    /** Consecutive, of several ranges, and with a range on both ranks. */
+    private static final List<Cut> COLUMNS = cuts(64);
+
+    private static final List<Cut> ROWS = cuts(16);
+
     private ManyPasses() {}
+
+    private static List<Cut> cuts(long length) {
+        long part = length / 4;
+        return List.of(
+                Cut.balanced(length, 2),
+                Cut.of(
+                        length,
+                        2,
+                        rank ->
+                                List.of(
+                                        new ShardRange(rank * part, part),
+                                        new ShardRange((2 + rank) * part, part))),
+                Cut.of(length, 2, rank -> List.of(new ShardRange(rank * part, 3 * part))));
+    }
 
     public static void main(String[] args) throws Exception {
         int passes = Integer.parseInt(args[0]);
@@ -45,11 +68,15 @@ final class ManyPasses {
         NDArray input = TestArrays.leaf(step.ones(INPUT));
         NDArray array = mappings.copyToRegion(input, true).matMul(weight);
         array = mappings.reduceFromRegion(array, true);
-        array = mappings.gatherFromRegion(mappings.scatterToRegion(array), 64);
-        array = mappings.scatterToSequenceRegion(array);
-        array = mappings.gatherFromSequenceRegion(array, 16, true);
-        array = mappings.reduceScatterToSequenceRegion(array);
-        array = mappings.gatherFromSequenceRegion(array, 16, false);
+        for (Cut columns : COLUMNS) {
+            array = mappings.gatherFromRegion(mappings.scatterToRegion(array, columns), columns);
+        }
+        for (Cut rows : ROWS) {
+            array = mappings.scatterToSequenceRegion(array, rows);
+            array = mappings.gatherFromSequenceRegion(array, rows, true);
+            array = mappings.reduceScatterToSequenceRegion(array, rows);
+            array = mappings.gatherFromSequenceRegion(array, rows, false);
+        }
         NDArray loss = keeper.scalar(array, step.create(1f), step.ones(INPUT));
         Autograd.backward(loss, step.create(1f));
         Autograd.zeroGradient(weight);

@@ -21,7 +21,7 @@ import java.util.List;
 enum Mapping {
     COPY(false, false, -1, 0, 1) {
         @Override
-        NDArray apply(RegionMappings mappings, NDArray input, Shape whole) {
+        NDArray apply(RegionMappings mappings, NDArray input, Cut cut) {
             return mappings.copyToRegion(input);
         }
 
@@ -37,7 +37,7 @@ enum Mapping {
     },
     REDUCE(false, false, -1, 1, 0) {
         @Override
-        NDArray apply(RegionMappings mappings, NDArray input, Shape whole) {
+        NDArray apply(RegionMappings mappings, NDArray input, Cut cut) {
             return mappings.reduceFromRegion(input);
         }
 
@@ -53,8 +53,8 @@ enum Mapping {
     },
     GATHER(true, false, -1, 1, 0) {
         @Override
-        NDArray apply(RegionMappings mappings, NDArray input, Shape whole) {
-            return mappings.gatherFromRegion(input, whole.get(axis(whole)));
+        NDArray apply(RegionMappings mappings, NDArray input, Cut cut) {
+            return mappings.gatherFromRegion(input, cut);
         }
 
         @Override
@@ -69,8 +69,8 @@ enum Mapping {
     },
     SCATTER(false, true, -1, 0, 1) {
         @Override
-        NDArray apply(RegionMappings mappings, NDArray input, Shape whole) {
-            return mappings.scatterToRegion(input);
+        NDArray apply(RegionMappings mappings, NDArray input, Cut cut) {
+            return mappings.scatterToRegion(input, cut);
         }
 
         @Override
@@ -85,8 +85,8 @@ enum Mapping {
     },
     GATHER_SEQUENCE(true, false, 0, 1, 1) {
         @Override
-        NDArray apply(RegionMappings mappings, NDArray input, Shape whole) {
-            return mappings.gatherFromSequenceRegion(input, whole.get(0), true);
+        NDArray apply(RegionMappings mappings, NDArray input, Cut cut) {
+            return mappings.gatherFromSequenceRegion(input, cut, true);
         }
 
         @Override
@@ -101,8 +101,8 @@ enum Mapping {
     },
     GATHER_SEQUENCE_WHOLE_GRADIENT(true, false, 0, 1, 0) {
         @Override
-        NDArray apply(RegionMappings mappings, NDArray input, Shape whole) {
-            return mappings.gatherFromSequenceRegion(input, whole.get(0), false);
+        NDArray apply(RegionMappings mappings, NDArray input, Cut cut) {
+            return mappings.gatherFromSequenceRegion(input, cut, false);
         }
 
         @Override
@@ -117,8 +117,8 @@ enum Mapping {
     },
     SCATTER_SEQUENCE(false, true, 0, 0, 1) {
         @Override
-        NDArray apply(RegionMappings mappings, NDArray input, Shape whole) {
-            return mappings.scatterToSequenceRegion(input);
+        NDArray apply(RegionMappings mappings, NDArray input, Cut cut) {
+            return mappings.scatterToSequenceRegion(input, cut);
         }
 
         @Override
@@ -133,8 +133,8 @@ enum Mapping {
     },
     REDUCE_SCATTER_SEQUENCE(false, true, 0, 1, 1) {
         @Override
-        NDArray apply(RegionMappings mappings, NDArray input, Shape whole) {
-            return mappings.reduceScatterToSequenceRegion(input);
+        NDArray apply(RegionMappings mappings, NDArray input, Cut cut) {
+            return mappings.reduceScatterToSequenceRegion(input, cut);
         }
 
         @Override
@@ -170,8 +170,8 @@ enum Mapping {
         this.backwardCalls = backwardCalls;
     }
 
-    /** Applies the mapping to what the rank has of a whole of this shape. */
-    abstract NDArray apply(RegionMappings mappings, NDArray input, Shape whole);
+    /** Applies the mapping to what the rank has of a whole whose axis is cut so. */
+    abstract NDArray apply(RegionMappings mappings, NDArray input, Cut cut);
 
     /** Returns the output of a rank, given the inputs of all. */
     abstract NDArray forward(List<NDArray> inputs, int rank);
@@ -189,6 +189,11 @@ enum Mapping {
 
     int axis(Shape whole) {
         return Math.floorMod(axis, whole.dimension());
+    }
+
+    /** Returns the balanced cut of a whole. */
+    Cut cut(Shape whole, int size) {
+        return Cut.balanced(whole.get(axis(whole)), size);
     }
 
     private Shape sliceShape(Shape whole, int rank, int size) {

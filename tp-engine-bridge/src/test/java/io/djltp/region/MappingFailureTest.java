@@ -8,6 +8,7 @@ import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.RankThreads;
 import io.djltp.collective.local.LocalCommunicator;
+import io.djltp.cut.Cut;
 import io.djltp.testing.TestArrays;
 import io.djltp.torch.Autograd;
 
@@ -45,7 +46,9 @@ public class MappingFailureTest {
                                 Assert.assertTrue(message.contains(cause.getMessage()), message);
                                 // later failures do not hide the first
                                 NDArray second =
-                                        TestArrays.times(mappings.scatterToRegion(leaf), 2);
+                                        TestArrays.times(
+                                                mappings.scatterToRegion(leaf, Cut.balanced(3, 2)),
+                                                2);
                                 Assert.expectThrows(
                                         EngineException.class,
                                         () ->

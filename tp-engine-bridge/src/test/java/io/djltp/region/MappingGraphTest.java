@@ -7,6 +7,7 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.RankThreads;
+import io.djltp.cut.Cut;
 import io.djltp.testing.TestArrays;
 import io.djltp.torch.Autograd;
 
@@ -108,7 +109,7 @@ public class MappingGraphTest {
                     try (RegionMappings mappings = new RegionMappings(communicator)) {
                         NDArray first = mappings.copyToRegion(leaf);
                         NDArray second = mappings.copyToRegion(leaf);
-                        NDArray rows = mappings.scatterToSequenceRegion(leaf);
+                        NDArray rows = mappings.scatterToSequenceRegion(leaf, Cut.balanced(3, 2));
                         NDArray copies =
                                 TestArrays.times(first, 2).add(TestArrays.times(second, 3));
                         NDArray total = copies.sum().add(rows.sum());
@@ -162,11 +163,13 @@ public class MappingGraphTest {
     /** Two ranks: both all-reduces of the gradient count, the rest is there and back. */
     private static NDArray throughAll(RegionMappings mappings, NDArray input) {
         NDArray array = mappings.copyToRegion(input);
-        array = mappings.gatherFromRegion(mappings.scatterToRegion(array), INPUT.get(1));
-        NDArray rows = mappings.scatterToSequenceRegion(array);
-        array = mappings.gatherFromSequenceRegion(rows, INPUT.get(0), true);
-        rows = mappings.reduceScatterToSequenceRegion(array);
-        return mappings.gatherFromSequenceRegion(rows, INPUT.get(0), false);
+        Cut columns = Cut.balanced(INPUT.get(1), 2);
+        Cut cut = Cut.balanced(INPUT.get(0), 2);
+        array = mappings.gatherFromRegion(mappings.scatterToRegion(array, columns), columns);
+        NDArray rows = mappings.scatterToSequenceRegion(array, cut);
+        array = mappings.gatherFromSequenceRegion(rows, cut, true);
+        rows = mappings.reduceScatterToSequenceRegion(array, cut);
+        return mappings.gatherFromSequenceRegion(rows, cut, false);
     }
 
     @Test(timeOut = 60_000)
@@ -178,7 +181,8 @@ public class MappingGraphTest {
                     try (RegionMappings mappings = new RegionMappings(alone)) {
                         NDArray input = manager.ones(INPUT);
                         for (Mapping mapping : Mapping.values()) {
-                            Assert.assertSame(mapping.apply(mappings, input, INPUT), input);
+                            Assert.assertSame(
+                                    mapping.apply(mappings, input, mapping.cut(INPUT, 1)), input);
                         }
                         Assert.assertSame(mappings.copyToRegion(input, true), input);
                         Assert.assertSame(mappings.reduceFromRegion(input, true), input);

@@ -78,7 +78,7 @@ public class MappingSerialTest {
         NDArray input = TestArrays.leaf(inputs.get(rank).duplicate());
         CollectiveCounts before = communicator.getCounts();
 
-        NDArray output = mapping.apply(mappings, input, whole);
+        NDArray output = mapping.apply(mappings, input, mapping.cut(whole, size));
         CollectiveCounts between = communicator.getCounts();
         String what = mapping + " of " + whole;
         TestArrays.assertSame(output, mapping.forward(inputs, rank), what);
@@ -112,10 +112,12 @@ public class MappingSerialTest {
                                 TestArrays.random(manager, i, mapping.inputShape(whole, i, size)));
                     }
                     try (RegionMappings mappings = new RegionMappings(communicator)) {
-                        NDArray plain = mapping.apply(mappings, inputs.get(rank), whole);
+                        NDArray plain =
+                                mapping.apply(mappings, inputs.get(rank), mapping.cut(whole, size));
                         NDArray leaf = TestArrays.leaf(inputs.get(rank).duplicate());
                         try (Autograd.GradMode off = Autograd.gradMode(false)) {
-                            NDArray unrecorded = mapping.apply(mappings, leaf, whole);
+                            NDArray unrecorded =
+                                    mapping.apply(mappings, leaf, mapping.cut(whole, size));
                             Assert.assertNotNull(off);
                             for (NDArray output : new NDArray[] {plain, unrecorded}) {
                                 TestArrays.assertSame(

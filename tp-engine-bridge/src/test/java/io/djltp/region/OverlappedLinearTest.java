@@ -84,7 +84,7 @@ public class OverlappedLinearTest {
                         x.attach(step);
                         NDArray y =
                                 way == 0
-                                        ? mappings.columnLinear(x, weight, bias, false)
+                                        ? mappings.columnLinear(x, weight, bias, null)
                                         : plain(mappings, x, weight, bias);
                         NDArray loss = y.square().sum();
                         Autograd.backward(loss, step.create(1f));

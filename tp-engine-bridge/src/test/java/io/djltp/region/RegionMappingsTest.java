@@ -5,6 +5,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.RankThreads;
+import io.djltp.cut.Cut;
 import io.djltp.testing.TestArrays;
 import io.djltp.torch.Autograd;
 
@@ -77,7 +78,7 @@ public class RegionMappingsTest {
                     NDArray input =
                             TestArrays.leaf(
                                     manager.arange((float) SIZE).broadcast(new Shape(8, SIZE)));
-                    NDArray output = mappings.scatterToRegion(input);
+                    NDArray output = mappings.scatterToRegion(input, Cut.balanced(SIZE, SIZE));
                     TestArrays.assertSame(output, full(manager, new Shape(8, 1), rank), "forward");
                     Autograd.backward(output, full(manager, new Shape(8, 1), 5 * rank));
                     TestArrays.assertGradient(
@@ -92,7 +93,7 @@ public class RegionMappingsTest {
         run(
                 (mappings, manager, rank) -> {
                     NDArray input = leaf(manager, rank, 1, 2);
-                    NDArray output = mappings.gatherFromRegion(input, 8);
+                    NDArray output = mappings.gatherFromRegion(input, Cut.balanced(8, SIZE));
                     Assert.assertEquals(output.getShape(), new Shape(1, 8));
                     TestArrays.assertValues(output, 0, 0, 1, 1, 2, 2, 3, 3);
                     NDArray gradient = manager.arange(8f).reshape(1, 8);
@@ -113,7 +114,8 @@ public class RegionMappingsTest {
                                             .reshape(SIZE, 1)
                                             .broadcast(new Shape(SIZE, 4))
                                             .duplicate());
-                    NDArray output = mappings.reduceScatterToSequenceRegion(input);
+                    NDArray output =
+                            mappings.reduceScatterToSequenceRegion(input, Cut.balanced(SIZE, SIZE));
                     TestArrays.assertSame(
                             output, full(manager, new Shape(1, 4), 4 * rank), "forward");
                     Autograd.backward(output, full(manager, new Shape(1, 4), 7 * rank));
@@ -129,7 +131,9 @@ public class RegionMappingsTest {
         run(
                 (mappings, manager, rank) -> {
                     NDArray input = leaf(manager, rank, 1, 4);
-                    NDArray output = mappings.gatherFromSequenceRegion(input, SIZE, true);
+                    NDArray output =
+                            mappings.gatherFromSequenceRegion(
+                                    input, Cut.balanced(SIZE, SIZE), true);
                     NDArray rows =
                             manager.arange((float) SIZE)
                                     .reshape(SIZE, 1)
@@ -148,7 +152,7 @@ public class RegionMappingsTest {
         run(
                 (mappings, manager, rank) -> {
                     NDArray input = TestArrays.leaf(manager.arange(24f).reshape(8, 3));
-                    NDArray output = mappings.scatterToSequenceRegion(input);
+                    NDArray output = mappings.scatterToSequenceRegion(input, Cut.balanced(8, SIZE));
                     NDArray rows = manager.arange(6f * rank, 6f * rank + 6).reshape(2, 3);
                     TestArrays.assertSame(output, rows, "forward");
                     Autograd.backward(output, rows.add(100));
@@ -165,7 +169,9 @@ public class RegionMappingsTest {
                     String message =
                             Assert.expectThrows(
                                             IllegalArgumentException.class,
-                                            () -> mappings.gatherFromRegion(slice, 16))
+                                            () ->
+                                                    mappings.gatherFromRegion(
+                                                            slice, Cut.balanced(16, SIZE)))
                                     .getMessage();
                     Assert.assertEquals(
                             message,
@@ -175,11 +181,33 @@ public class RegionMappingsTest {
                     message =
                             Assert.expectThrows(
                                             IllegalArgumentException.class,
-                                            () -> mappings.gatherFromSequenceRegion(slice, 4, true))
+                                            () ->
+                                                    mappings.gatherFromSequenceRegion(
+                                                            slice, Cut.balanced(4, SIZE), true))
                                     .getMessage();
                     Assert.assertTrue(
                             message.startsWith("Axis 0 of the slice (2, 5) of rank " + rank),
                             message);
+                    message =
+                            Assert.expectThrows(
+                                            IllegalArgumentException.class,
+                                            () ->
+                                                    mappings.scatterToRegion(
+                                                            slice, Cut.ofLengths(1, 1, 3, 1)))
+                                    .getMessage();
+                    Assert.assertEquals(
+                            message,
+                            "Axis 1 of (2, 5) of rank "
+                                    + rank
+                                    + " must have length 6 for a whole of 6 over 4 ranks");
+                    message =
+                            Assert.expectThrows(
+                                            IllegalArgumentException.class,
+                                            () ->
+                                                    mappings.scatterToRegion(
+                                                            slice, Cut.ofLengths(3, 2)))
+                                    .getMessage();
+                    Assert.assertEquals(message, "A cut over 2 ranks is not one of a group of 4");
                 });
     }
 }

@@ -2,9 +2,13 @@ package io.djltp.torch;
 
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDArrays;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+
+import io.djltp.cut.ShardRange;
 
 import org.bytedeco.javacpp.Pointer;
 import org.bytedeco.pytorch.Tensor;
@@ -13,6 +17,7 @@ import org.testng.Assert;
 import org.testng.annotations.Test;
 
 import java.util.Arrays;
+import java.util.List;
 import java.util.SplittableRandom;
 
 /** A mask follows from its key and the places of its elements, and from nothing else. */
@@ -61,8 +66,24 @@ public class DropoutMaskTest {
                             manager.zeros(new Shape(rows, 133)),
                             8,
                             0.5f,
-                            new DropoutMask.Part(201, 133, columns));
+                            new DropoutMask.Part(List.of(new ShardRange(201, 133)), columns));
             Assert.assertEquals(columnsPart, whole.get(":, 201:334"));
+            // the shard of a stacked projection: three ranges, the last one first
+            NDArray ranges =
+                    DropoutMask.of(
+                            manager.zeros(new Shape(rows, 60)),
+                            8,
+                            0.5f,
+                            new DropoutMask.Part(
+                                    List.of(
+                                            new ShardRange(480, 20),
+                                            new ShardRange(0, 33),
+                                            new ShardRange(100, 7)),
+                                    columns));
+            NDList parts =
+                    new NDList(
+                            whole.get(":, 480:500"), whole.get(":, 0:33"), whole.get(":, 100:107"));
+            Assert.assertEquals(ranges, NDArrays.concat(parts, 1));
             NDArray rowsPart =
                     DropoutMask.of(
                             manager.zeros(new Shape(12, columns)),

@@ -1,7 +1,10 @@
 package io.djltp.update;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDArrays;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.optimizer.Adam;
@@ -12,6 +15,8 @@ import ai.djl.training.tracker.Tracker;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.local.LocalCommunicator;
+import io.djltp.cut.Cut;
+import io.djltp.cut.ShardRange;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.TensorView;
 
@@ -251,7 +256,24 @@ public class WeightUpdateTest {
     public void rowwiseAdagradOfRowsThatAreCut() throws Exception {
         for (WeightUpdate.Settings settings :
                 List.of(WeightUpdate.Settings.DEFAULT, new WeightUpdate.Settings(0.1f, 3, 0.5f))) {
-            for (int[] cut : new int[][] {{5}, {3, 2}, {1, 1, 3}}) {
+            List<Cut> cuts =
+                    List.of(
+                            Cut.ofLengths(5),
+                            Cut.ofLengths(3, 2),
+                            Cut.ofLengths(1, 1, 3),
+                            Cut.of(
+                                    5,
+                                    2,
+                                    rank ->
+                                            rank == 0
+                                                    ? List.of(
+                                                            new ShardRange(3, 2),
+                                                            new ShardRange(0, 1))
+                                                    : List.of(new ShardRange(1, 2))),
+                            // columns that two ranks have count once
+                            Cut.of(5, 3, rank -> List.of(new ShardRange(rank, 3))),
+                            Cut.replicated(5, 2));
+            for (Cut cut : cuts) {
                 for (boolean missing : new boolean[] {false, true}) {
                     assertCut(settings, cut, missing);
                 }
@@ -259,7 +281,7 @@ public class WeightUpdateTest {
         }
     }
 
-    private static void assertCut(WeightUpdate.Settings settings, int[] cut, boolean missing)
+    private static void assertCut(WeightUpdate.Settings settings, Cut cut, boolean missing)
             throws Exception {
         try (NDManager manager = NDManager.newBaseManager();
                 WeightUpdate whole = WeightUpdate.rowwiseAdagrad(settings, EPSILON)) {
@@ -272,27 +294,27 @@ public class WeightUpdateTest {
             for (int step = 0; step < STEPS; step++) {
                 gradients.add(random(manager, random, shape, DataType.FLOAT32));
             }
-            int from = 0;
-            for (int rank = 0; rank < cut.length; rank++) {
-                String columns = ":, " + from + ":" + (from + cut[rank]);
-                shards.add(weight.get(columns).duplicate());
+            for (int rank = 0; rank < cut.getRanks(); rank++) {
+                shards.add(columns(weight, cut.getRanges(rank)));
                 List<NDArray> own = new ArrayList<>();
                 for (NDArray gradient : gradients) {
                     if (missing && rank == 0) {
-                        gradient.set(new ai.djl.ndarray.index.NDIndex(columns), 0);
+                        for (ShardRange range : cut.getRanges(0)) {
+                            gradient.set(index(range), 0);
+                        }
                     }
-                    own.add(missing && rank == 0 ? null : gradient.get(columns).duplicate());
+                    own.add(missing && rank == 0 ? null : columns(gradient, cut.getRanges(rank)));
                 }
                 gradientsOf.add(own);
-                from += cut[rank];
             }
             for (int step = 0; step < STEPS; step++) {
                 whole.begin(0.1f, step + 1);
                 whole.run(weight, gradients.get(step));
             }
-            List<Communicator> ranks = LocalCommunicator.create(cut.length, Duration.ofSeconds(20));
+            List<Communicator> ranks =
+                    LocalCommunicator.create(cut.getRanks(), Duration.ofSeconds(20));
             List<CompletableFuture<Void>> runs = new ArrayList<>();
-            for (int rank = 0; rank < cut.length; rank++) {
+            for (int rank = 0; rank < cut.getRanks(); rank++) {
                 int own = rank;
                 runs.add(
                         CompletableFuture.runAsync(
@@ -300,27 +322,38 @@ public class WeightUpdateTest {
                                         train(
                                                 ranks.get(own),
                                                 settings,
+                                                cut,
                                                 shards.get(own),
                                                 gradientsOf.get(own))));
             }
             for (CompletableFuture<Void> run : runs) {
                 run.get(30, TimeUnit.SECONDS);
             }
-            NDArray joined =
-                    shards.size() == 1
-                            ? shards.get(0)
-                            : ai.djl.ndarray.NDArrays.concat(new ai.djl.ndarray.NDList(shards), 1);
-            assertClose(joined, weight, TOLERANCE, cut.length + " ranks");
+            for (int rank = 0; rank < cut.getRanks(); rank++) {
+                NDArray expected = columns(weight, cut.getRanges(rank));
+                assertClose(shards.get(rank), expected, TOLERANCE, "rank " + rank + " of " + cut);
+            }
         }
+    }
+
+    private static NDArray columns(NDArray whole, List<ShardRange> ranges) {
+        NDList parts = new NDList();
+        ranges.forEach(range -> parts.add(whole.get(index(range))));
+        return parts.size() == 1 ? parts.head().duplicate() : NDArrays.concat(parts, 1);
+    }
+
+    private static NDIndex index(ShardRange range) {
+        return new NDIndex().addAllDim().addSliceDim(range.start(), range.end());
     }
 
     private static void train(
             Communicator group,
             WeightUpdate.Settings settings,
+            Cut cut,
             NDArray shard,
             List<NDArray> gradients) {
         try (WeightUpdate update = WeightUpdate.rowwiseAdagrad(settings, EPSILON)) {
-            update.setRowsCut(group, 5);
+            update.setRowsCut(group, new Shape(4, 5), 1, cut);
             for (int step = 0; step < gradients.size(); step++) {
                 update.begin(0.1f, step + 1);
                 update.run(shard, gradients.get(step));

@@ -72,7 +72,10 @@ final class ActivationCheck {
                                 NDArray slice = shard(weight, ShardingStrategy.rowwise(), context);
                                 NDArray y = Activation.gelu(linear(x, slice));
                                 return context.getMappings()
-                                        .gatherFromRegion(y, ParallelForm.UNITS);
+                                        .gatherFromRegion(
+                                                y,
+                                                ShardingStrategy.rowwise()
+                                                        .cut(weight.getShape(), pool.size()));
                             }
                         });
         List<NDArray> rows =
@@ -81,7 +84,14 @@ final class ActivationCheck {
                             try (Autograd.GradMode mode = Autograd.gradMode(false)) {
                                 NDArray slice =
                                         shard(weight, ShardingStrategy.columnwise(), context);
-                                NDArray part = context.getMappings().scatterToRegion(x);
+                                NDArray part =
+                                        context.getMappings()
+                                                .scatterToRegion(
+                                                        x,
+                                                        ShardingStrategy.columnwise()
+                                                                .cut(
+                                                                        weight.getShape(),
+                                                                        pool.size()));
                                 NDArray y = Activation.gelu(linear(part, slice));
                                 return context.getMappings().reduceFromRegion(y);
                             }

@@ -1,0 +1,131 @@
+package io.djltp.nn;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.Shape;
+
+import io.djltp.cut.Cut;
+import io.djltp.layout.ForwardPass;
+import io.djltp.layout.Region;
+import io.djltp.layout.ShardedLayout;
+import io.djltp.rank.ParallelContext;
+import io.djltp.region.RegionMappings;
+
+/**
+ * What a column- or row-parallel layer can take as its input on a rank, and how it becomes whole
+ * over the batch.
+ */
+final class LayerInput {
+
+    private final AbstractParallelLinear layer;
+
+    LayerInput(AbstractParallelLinear layer) {
+        this.layer = layer;
+    }
+
+    private String describe() {
+        return layer.getClass().getSimpleName() + " with a weight of " + layer.weight().getShape();
+    }
+
+    /** Checks the length of the last axis. */
+    void checkLength(NDArray input, long features) {
+        Shape shape = input.getShape();
+        if (shape.dimension() == 0 || shape.get(shape.dimension() - 1) != features) {
+            throw new IllegalArgumentException(
+                    describe()
+                            + " over all ranks needs an input whose last axis has length "
+                            + features
+                            + " on this rank, but the input is "
+                            + shape
+                            + (layer.takesSlice()
+                                    ? ". It takes the slice of the features that a"
+                                            + " ColumnParallelLinear leaves on each rank: what"
+                                            + " comes between has to keep the slice, or heads that"
+                                            + " the ranks divide. Else build the first with"
+                                            + " optGatherOutput(true), and this layer with"
+                                            + " optInputIsParallel(false)"
+                                    : ""));
+        }
+    }
+
+    /**
+     * Checks that an input is the slice that the rank's part of the weight is for.
+     *
+     * @param cut how the input features of the weight are cut, or {@code null} if the layer does
+     *     not take a slice
+     */
+    void checkCut(ParallelContext context, NDArray input, Cut cut) {
+        if (cut == null) {
+            checkLength(input, layer.weight().getShape().get(1));
+            return;
+        }
+        int rank = context.getTensorGroup().getRank();
+        ShardedLayout layout = context.getPass().layoutOf(input);
+        // of another length the features are others: heads, made of several projections
+        boolean same = layout != null && layout.cut().getLength() == cut.getLength();
+        if (same && !layout.cut().equals(cut)) {
+            throw new IllegalArgumentException(
+                    describe()
+                            + " has its input features cut as "
+                            + cut
+                            + ", and follows a layer whose output features are cut as "
+                            + layout.cut()
+                            + ": give both the same cut, by optShardingStrategy, or build the"
+                            + " first with optGatherOutput(true) and this layer with"
+                            + " optInputIsParallel(false)");
+        }
+        checkLength(input, cut.getShardLength(rank));
+    }
+
+    /** Gathers the rows of all ranks; what the other ranks' rows get backward is scattered. */
+    NDArray gatherBatch(ParallelContext context, NDArray input, NDArray weight, boolean fused) {
+        ForwardPass pass = context.getPass();
+        RegionMappings mappings = context.getMappings(layer);
+        // a rank without a row has computed another one's, which does not count
+        NDArray rows = pass.getRows() == 0 ? input.get(new NDIndex().addSliceDim(0, 0)) : input;
+        // a product that overlaps reduces the gradient itself
+        boolean overlaps = !fused && mappings.canOverlap(rows, weight);
+        boolean partial = layer.hasPartialInputGradient() && !overlaps;
+        NDArray whole = mappings.gatherFromSequenceRegion(rows, pass.getBatchCut(), partial);
+        return pass.enterGathered(whole, partial);
+    }
+
+    /**
+     * Returns whether the batch has to be gathered, and refuses an input that the layer is not for.
+     */
+    boolean checkRegion(ForwardPass pass, NDArray input) {
+        Region region = pass.regionOf(input);
+        ShardedLayout layout = pass.layoutOf(input);
+        if (layout != null && layout.head() != null) {
+            throw new IllegalArgumentException(
+                    describe()
+                            + " follows a layer with the weight "
+                            + layout.head().getShape()
+                            + ", a fused head whose logits are never computed: build that"
+                            + " one with optFusedLoss(false)");
+        }
+        if (region.isShard() && !layer.takesSlice()) {
+            throw new IllegalArgumentException(
+                    describe()
+                            + " needs an input that is whole, and gets a slice of the features, "
+                            + input.getShape()
+                            + ": build the layer before it with optGatherOutput(true), or let a"
+                            + " RowParallelLinear take the slice");
+        }
+        if (!region.isRowsCut() || !pass.isOverlaid()) {
+            return false; // another layer has gathered the batch, or it may stay cut
+        }
+        if (!layer.isBatchShardedInput()) {
+            throw new IllegalStateException(
+                    layer.getClass().getSimpleName()
+                            + " gets the part "
+                            + input.getShape()
+                            + " of a batch of "
+                            + pass.getGlobalRows()
+                            + " in MIXED mode, but is cut over the ranks: build the first"
+                            + " tensor-parallel layer with optBatchShardedInput(true), and join"
+                            + " what branches off before that layer before it");
+        }
+        return true;
+    }
+}

@@ -1,0 +1,82 @@
+package io.djltp.parameters;
+
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
+import ai.djl.nn.norm.BatchNorm;
+import ai.djl.training.initializer.Initializer;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.util.IdentityHashMap;
+import java.util.Map;
+
+/**
+ * Initializes what is not initialized of a model, as DJL does, but a parameter that is cut right in
+ * its shards.
+ */
+final class ModelInitializer {
+
+    private static final Logger logger = LoggerFactory.getLogger(ModelInitializer.class);
+
+    private final Block block;
+    private final NDManager manager;
+    private final ParameterShards shards;
+
+    ModelInitializer(Block block, NDManager manager, ParameterShards shards) {
+        this.block = block;
+        this.manager = manager;
+        this.shards = shards;
+    }
+
+    /** Initializes the model, whose batch may be cut over the ranks. */
+    void run(boolean cutRows, DataType dataType, Shape... shapes) {
+        Map<Parameter, Initializer> initializers = new IdentityHashMap<>();
+        for (Parameter parameter : shards.parameters()) {
+            if (!parameter.isInitialized()) {
+                Initializer initializer = parameter.getInitializer();
+                initializers.put(parameter, initializer);
+                parameter.setInitializer(
+                        new ShardedInitializer(initializer, parameter, shards, manager));
+            }
+        }
+        try {
+            block.initialize(manager, dataType, shapes);
+            BlockWalk.of(
+                    block,
+                    (each, path, certain) -> {
+                        prepare(each, dataType, shapes);
+                        if (cutRows && each instanceof BatchNorm) {
+                            warnOfRowMixing(path);
+                        }
+                    });
+        } finally {
+            initializers.forEach(Parameter::setInitializer);
+        }
+    }
+
+    private static void warnOfRowMixing(String path) {
+        logger.warn(
+                "{} is a batch normalization: where the batch is cut over the ranks, each"
+                        + " normalizes its own rows, and the step is not that of one device."
+                        + " TENSOR mode has no such limit.",
+                path);
+    }
+
+    /**
+     * DJL initializes a block that its parent has left out, such as a dropout in a field, in its
+     * first training pass: all ranks would do that at once, to one object.
+     */
+    private void prepare(Block each, DataType dataType, Shape... shapes) {
+        if (!each.isInitialized() && each.getParameters().isEmpty()) {
+            try {
+                each.initialize(manager, dataType, shapes);
+            } catch (RuntimeException e) {
+                logger.debug("{} is initialized by its first pass", each, e);
+            }
+        }
+    }
+}

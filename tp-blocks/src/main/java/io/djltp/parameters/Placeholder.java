@@ -1,0 +1,57 @@
+package io.djltp.parameters;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Parameter;
+
+import io.djltp.torch.ArrayContents;
+
+import java.util.Arrays;
+
+/**
+ * What the model holds of a parameter while it lies in shards on the ranks: one element in the
+ * place of all, which is NaN, so that no result looks right.
+ */
+final class Placeholder {
+
+    private Placeholder() {}
+
+    /** Returns a placeholder of the full shape. */
+    static NDArray of(NDManager manager, Shape shape, DataType dataType) {
+        long[] ones = new long[shape.dimension()];
+        Arrays.fill(ones, 1);
+        try (NDArray one = manager.full(new Shape(ones), noWeight(dataType), dataType)) {
+            return one.broadcast(shape);
+        }
+    }
+
+    /** Integers have no NaN: the number that is furthest from all others. */
+    private static float noWeight(DataType dataType) {
+        switch (dataType) {
+            case INT8:
+                return Byte.MIN_VALUE;
+            case UINT8:
+                return 255;
+            case INT16:
+                return Short.MIN_VALUE;
+            case INT32:
+                return Integer.MIN_VALUE;
+            case INT64:
+                return Long.MIN_VALUE;
+            default:
+                return dataType.isFloating() ? Float.NaN : 0;
+        }
+    }
+
+    /**
+     * Replaces what the model holds of a parameter. The array stays the same object: a predictor or
+     * a trainer of DJL's may keep it.
+     */
+    static void replace(Parameter parameter, NDArray contents) {
+        NDArray array = parameter.getArray();
+        ArrayContents.replace(array, contents);
+        array.setRequiresGradient(parameter.requiresGradient());
+    }
+}

@@ -1,0 +1,62 @@
+package io.djltp.sharding;
+
+import ai.djl.ndarray.types.Shape;
+
+import io.djltp.cut.Cut;
+
+import java.util.Objects;
+
+/** Cuts one axis: into balanced ranges, or as it is told to. */
+final class Axiswise extends ShardingStrategy {
+
+    private final int axis;
+    private final Cut chosen; // or null: balanced
+
+    Axiswise(int axis, Cut chosen) {
+        this.axis = axis;
+        this.chosen = chosen;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public int axis(Shape shape) {
+        int dimensions = shape.dimension();
+        int counted = axis < 0 ? axis + dimensions : axis;
+        if (counted < 0 || counted >= dimensions) {
+            throw new IllegalArgumentException("The shape " + shape + " has no axis " + axis);
+        }
+        return counted;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Cut cut(Shape shape, int size) {
+        int cutAxis = axis(shape);
+        long length = shape.get(cutAxis);
+        if (chosen == null) {
+            return Cut.balanced(length, size);
+        }
+        checkFits(this, chosen, length, cutAxis, size);
+        return chosen;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof Axiswise
+                && ((Axiswise) other).axis == axis
+                && Objects.equals(((Axiswise) other).chosen, chosen);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public int hashCode() {
+        return Objects.hash(axis, chosen);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public String toString() {
+        return "axiswise(" + axis + (chosen == null ? "" : ", " + chosen) + ")";
+    }
+}
