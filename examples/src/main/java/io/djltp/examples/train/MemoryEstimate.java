@@ -4,7 +4,6 @@ import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.SystemMemory;
-import io.djltp.layout.ParallelMode;
 
 import java.io.PrintStream;
 import java.util.LinkedHashMap;
@@ -31,9 +30,9 @@ final class MemoryEstimate {
      * @param pairs the number of words and lemmas in memory
      */
     MemoryEstimate(TrainOptions options, long classes, long tableRows, long pairs) {
-        long copies = options.mode == ParallelMode.DATA ? options.ranks : 1;
+        long copies = options.ranks.replicas();
         long head = 4 * classes * (options.dim + 1) * copies;
-        long table = 4 * tableRows * options.dim * options.ranks;
+        long table = 4 * tableRows * options.dim * options.ranks.count();
         boolean full = options.head == HeadKind.FULL;
         long logits = full ? 4 * classes * options.batch : 0;
         long gradients = table + (full ? head : 0);
@@ -44,7 +43,9 @@ final class MemoryEstimate {
         long update = updateArrays(options.optimizer) * Math.max(full ? head : 0, table);
         // the logits and their softmax, which becomes their gradient, are each there once
         long kept =
-                Math.min(4 * classes * options.batch, head * 3 / 4 + FUSED_BYTES * options.ranks);
+                Math.min(
+                        4 * classes * options.batch,
+                        head * 3 / 4 + FUSED_BYTES * options.ranks.count());
         long chunks = full ? 0 : kept;
         parts.put("logits and update", 2 * logits + chunks + update);
         // the vectors of the n-grams of all words, and their gradients
