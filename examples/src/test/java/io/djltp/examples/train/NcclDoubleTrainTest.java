@@ -25,7 +25,6 @@ public class NcclDoubleTrainTest {
             {"--mode mixed --tp 4"},
             {"--mode tensor --tp 4"},
             {"--mode data --tp 2"},
-            {"--mesh 2x2"},
             {"--mesh 2x3"},
         };
     }
