@@ -55,7 +55,7 @@ public final class DataRows {
         long[] rows = new long[group.getSize()];
         if (!pass.hasSpareRanks()) {
             long times = own.getShape().get(0) / pass.getRows(); // such as the words of a text
-            Cut cut = Cut.balanced(pass.getGlobalRows(), rows.length);
+            Cut cut = pass.getBatchCut();
             Arrays.setAll(rows, rank -> times * cut.getRange(rank).length());
             return rows;
         }

@@ -168,7 +168,7 @@ public final class SavingProcess {
 
     private Model model(DeviceMesh mesh) {
         Model model = Model.newInstance("net", Device.cpu(), "PyTorch");
-        model.setBlock(network());
+        model.setBlock(network(mesh.getSize(DeviceMesh.TENSOR)));
         model.setProperty("Epoch", "0"); // else DJL numbers the files by what is there
         boolean replicas = job != null && mesh.getFirstReplica(first()) != first();
         Engine.getInstance().setRandomSeed(replicas ? 4 : 3); // they get what the first ones have
@@ -179,26 +179,29 @@ public final class SavingProcess {
         return job.getFirstRank();
     }
 
-    /** Features of a rank's own, and one that a rank of each process has. */
-    private static Cut cut() {
+    /** Features of a rank's own, and one that every second rank has. */
+    private static Cut cut(int ranks) {
+        Cut own = Cut.balanced(2 * RANKS, ranks);
         return Cut.of(
-                2 * RANKS + RANKS / 2,
-                RANKS,
-                rank ->
-                        List.of(
-                                new ShardRange(2L * RANKS + rank % (RANKS / 2), 1),
-                                new ShardRange(2L * rank, 2)));
+                2 * RANKS + 2,
+                ranks,
+                rank -> List.of(new ShardRange(2L * RANKS + rank % 2, 1), own.getRange(rank)));
     }
 
     static Block network() {
+        return network(RANKS);
+    }
+
+    private static Block network(int ranks) {
+        Cut cut = cut(Math.max(2, ranks));
         return new SequentialBlock()
                 .add(Linear.builder().setUnits(6).build())
                 .add(BatchNorm.builder().build())
                 .add(Activation::relu)
                 .add(
                         ColumnParallelLinear.builder()
-                                .setUnits(cut().getLength())
-                                .optShardingStrategy(ShardingStrategy.rowwise(cut()))
+                                .setUnits(cut.getLength())
+                                .optShardingStrategy(ShardingStrategy.rowwise(cut))
                                 .optGatherOutput(true)
                                 .optBatchShardedInput(true)
                                 .build())

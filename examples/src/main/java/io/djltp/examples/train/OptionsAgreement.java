@@ -55,22 +55,27 @@ final class OptionsAgreement {
         values.put(
                 "--languages",
                 options.languages.stream().map(Language::code).collect(Collectors.joining(",")));
-        values.put("--mode", lowerCase(options.mode));
+        values.put("--mode", orNotSet(options.ranks.modeName()));
+        values.put("--mesh", orNotSet(options.ranks.meshName()));
         values.put("--dim", "" + options.dim);
         values.put("--batch", "" + options.batch);
         values.put("--epochs", "" + options.epochs());
         values.put("--steps", options.steps == null ? "not set" : "" + options.steps);
         values.put("--minutes", options.minutes == null ? "not set" : "" + options.minutes);
-        values.put("--backend", options.backend.getName());
-        values.put("--device", lowerCase(options.device));
-        values.put("--timeout", "" + options.timeoutSeconds);
-        values.put("--drift-check", "" + options.driftCheckSteps);
+        values.put("--backend", options.ranks.backend.getName());
+        values.put("--device", lowerCase(options.ranks.device));
+        values.put("--timeout", "" + options.ranks.timeoutSeconds);
+        values.put("--drift-check", "" + options.ranks.driftCheckSteps);
         values.put("--head", lowerCase(options.head));
         values.put("--sample-share", String.valueOf(options.sampleShare));
         values.put("--optimizer", lowerCase(options.optimizer));
         values.put("--lr", "" + options.learningRate());
         values.put("--seed", "" + options.seed);
         return values;
+    }
+
+    private static String orNotSet(String value) {
+        return value == null ? "not set" : value;
     }
 
     private static String lowerCase(Enum<?> value) {

@@ -5,7 +5,6 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.SystemMemory;
-import io.djltp.layout.ParallelMode;
 import io.djltp.nn.MemoryEstimate;
 import io.djltp.optimizer.OptimizerSettings;
 
@@ -34,14 +33,15 @@ final class RunMemory {
      */
     RunMemory(TrainOptions options, long classes, long tableRows, long pairs) {
         OptimizerSettings optimizer = OptimizerSettings.of(options.optimizer.create(1f));
-        int cuts = options.mode == ParallelMode.DATA ? 1 : options.ranks;
+        int ranks = options.ranks.count();
+        int cuts = ranks / options.ranks.replicas();
         long[] sums = new long[4];
-        for (int rank = 0; rank < options.ranks; rank++) {
+        for (int rank = 0; rank < ranks; rank++) {
             MemoryEstimate own = new MemoryEstimate(optimizer, rank % cuts, cuts);
             own.addTable(new Shape(tableRows, options.dim));
             Shape head = new Shape(classes, options.dim + 1); // with its bias
             if (options.head == HeadKind.FULL) {
-                own.addWholeLogits(head, options.batch * (long) cuts / options.ranks);
+                own.addWholeLogits(head, options.batch * (long) cuts / ranks);
             } else {
                 own.addHead(head, options.batch);
             }

@@ -66,7 +66,7 @@ public final class TrainCommand implements Callable<Integer> {
     @Override
     public Integer call() throws IOException, TranslateException {
         options.check();
-        try (Job job = options.join()) {
+        try (Job job = options.ranks.join()) {
             first = job == null || job.getProcess() == 0;
             if (!first) {
                 out = new PrintStream(OutputStream.nullOutputStream());
@@ -74,7 +74,7 @@ public final class TrainCommand implements Callable<Integer> {
             if (job != null) {
                 OptionsAgreement.check(options, job);
             }
-            options.checkDevices(job);
+            options.ranks.checkDevices(job);
             StopNotice notice = new StopNotice(first, report.loss::size);
             try {
                 run(job);
@@ -127,10 +127,10 @@ public final class TrainCommand implements Callable<Integer> {
     }
 
     private void checkSizes(LemmaCorpus corpus, CharNGrams nGrams) {
-        if (options.ranks > corpus.classes()) {
+        if (options.ranks.count() > corpus.classes()) {
             throw new BadInputException(
                     "--tp "
-                            + options.ranks
+                            + options.ranks.count()
                             + " leaves ranks without a class: there are "
                             + corpus.classes());
         }
@@ -154,13 +154,13 @@ public final class TrainCommand implements Callable<Integer> {
             throws IOException, TranslateException {
         out.printf(
                 Locale.ROOT,
-                "Training %,d x %d on %d rank%s%s, mode %s, head %s, %s%n",
+                "Training %,d x %d on %d rank%s%s, %s, head %s, %s%n",
                 split.corpus().classes(),
                 options.dim,
-                options.ranks,
-                options.ranks == 1 ? "" : "s",
+                options.ranks.count(),
+                options.ranks.count() == 1 ? "" : "s",
                 job == null ? "" : " of " + job.getProcesses() + " processes",
-                options.mode.name().toLowerCase(Locale.ROOT),
+                options.ranks.describe(),
                 describeHead(split.corpus().classes()),
                 options.optimizer.name().toLowerCase(Locale.ROOT));
         if (options.optimizer == OptimizerName.ADAGRAD) {
@@ -183,24 +183,13 @@ public final class TrainCommand implements Callable<Integer> {
                         .build();
         long batches = (long) training.batchesPerPass() * options.epochs();
         progress[0] = new TrainingProgress(options, batches, heldOut, report.loss, first);
-        ParallelConfig.Builder ranks =
-                ParallelConfig.builder()
-                        .setMode(options.mode)
-                        .setRanks(options.ranks)
-                        .optJob(job)
-                        .optDevices(options.devices(job))
-                        .optBackend(options.backend)
-                        .optTimeout(options.timeout());
-        if (options.driftCheckSteps != null) {
-            ranks.optDriftCheck(options.driftCheckSteps);
-        }
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                         .optOptimizer(options.optimizer.create(LearningRates.of(options, head)))
                         .addTrainingListeners(progress[0]);
         Engine.getInstance().setRandomSeed(options.seed);
         try (TrainingProgress shown = progress[0];
-                Trainer trainer = trainer(model, config, ranks.build())) {
+                Trainer trainer = trainer(model, config, options.ranks.config(job))) {
             trainer.initialize(new Shape(options.batch, nGrams.limit()));
             shown.begin();
             EasyTrain.fit(trainer, options.epochs(), training, null);
@@ -236,8 +225,9 @@ public final class TrainCommand implements Callable<Integer> {
         report.classes = corpus.classes();
         report.languages =
                 options.languages.stream().map(Language::code).collect(Collectors.joining(","));
-        report.ranks = options.ranks;
-        report.mode = options.mode.name().toLowerCase(Locale.ROOT);
+        report.ranks = options.ranks.count();
+        report.mode = options.ranks.modeName();
+        report.mesh = options.ranks.meshName();
         report.head = options.head.name().toLowerCase(Locale.ROOT);
         report.optimizer = options.optimizer.name().toLowerCase(Locale.ROOT);
         report.dim = options.dim;

@@ -11,7 +11,8 @@ final class TrainReport {
     int classes;
     String languages;
     int ranks;
-    String mode;
+    String mode; // null on a mesh
+    String mesh; // null in a mode
     String head;
     String optimizer;
     int dim;

@@ -47,7 +47,7 @@ public class ManyProcessesTest {
 
     @DataProvider
     public Object[][] modes() {
-        return new Object[][] {{"tensor"}, {"mixed"}, {"data"}};
+        return new Object[][] {{"tensor"}, {"mixed"}, {"data"}, {"2x2"}};
     }
 
     @DataProvider
@@ -112,7 +112,7 @@ public class ManyProcessesTest {
     private List<String> arguments(String mode, int ranks, String name) {
         return List.of(
                 "train",
-                "--mode",
+                Character.isDigit(mode.charAt(0)) ? "--mesh" : "--mode",
                 mode,
                 "--tp",
                 "" + ranks,
@@ -146,7 +146,7 @@ public class ManyProcessesTest {
     private void assertSame(String mode, int ranks, String name) throws IOException {
         JsonObject one = expected(mode, ranks);
         JsonObject many = TpRun.json(json(name, mode));
-        for (String figure : List.of("classes", "ranks", "mode", "steps", "top1", "top5")) {
+        for (String figure : List.of("classes", "ranks", "mode", "mesh", "steps", "top1", "top5")) {
             Assert.assertEquals(many.get(figure), one.get(figure), figure);
         }
         List<JsonElement> losses = one.get("loss").getAsJsonArray().asList();

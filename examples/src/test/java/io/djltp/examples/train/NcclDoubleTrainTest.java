@@ -17,16 +17,20 @@ import java.nio.file.Path;
 /** The lemmatiser learns the same through NCCL, here on its double, as in shared memory. */
 public class NcclDoubleTrainTest {
 
-    /** Returns the modes, with 2 and 4 ranks. */
+    /** Returns how the ranks share the work. */
     @DataProvider
     public static Object[][] runs() {
         return new Object[][] {
-            {"mixed", 2}, {"mixed", 4}, {"tensor", 4}, {"data", 2},
+            {"--mode mixed --tp 2"},
+            {"--mode mixed --tp 4"},
+            {"--mode tensor --tp 4"},
+            {"--mode data --tp 2"},
+            {"--mesh 2x3"},
         };
     }
 
     @Test(dataProvider = "runs", timeOut = 120_000)
-    public void theLossesAreTheSame(String mode, int ranks) throws Exception {
+    public void theLossesAreTheSame(String way) throws Exception {
         try {
             // part of the tests of the bridge, which only this run has on its class path
             Class.forName("io.djltp.collective.nccl.NcclDouble").getMethod("load").invoke(null);
@@ -36,8 +40,8 @@ public class NcclDoubleTrainTest {
             }
             throw e;
         }
-        JsonArray local = losses("local", mode, ranks);
-        JsonArray nccl = losses("nccl", mode, ranks);
+        JsonArray local = losses("local", way);
+        JsonArray nccl = losses("nccl", way);
         Assert.assertEquals(nccl.size(), 5);
         for (int i = 0; i < 5; i++) {
             double expected = local.get(i).getAsDouble();
@@ -46,13 +50,13 @@ public class NcclDoubleTrainTest {
         }
     }
 
-    private static JsonArray losses(String backend, String mode, int ranks) throws IOException {
+    private static JsonArray losses(String backend, String way) throws IOException {
         Path folder = Files.createDirectories(Path.of("target", "nccl-train"));
         Path json = folder.resolve("report.json");
         String command =
-                "train --steps 5 --dim 8 --batch 32 --seed 7 --tp %d --mode %s --backend %s"
+                "train --steps 5 --dim 8 --batch 32 --seed 7 %s --backend %s"
                         + " --out %s --json %s";
-        TpRun run = TpRun.of(command.formatted(ranks, mode, backend, folder, json).split(" "));
+        TpRun run = TpRun.of(command.formatted(way, backend, folder, json).split(" "));
         Assert.assertEquals(run.status(), 0, run.output());
         return TpRun.json(json).get("loss").getAsJsonArray();
     }

@@ -34,7 +34,8 @@ import java.util.List;
 
 /**
  * {@code tp train --steps 30 --seed 7} has the losses of the same network made of plain DJL blocks
- * under DJL's own trainer, on 1 to 4 ranks in tensor-parallel mode: 120,658 real classes.
+ * under DJL's own trainer, on 1 to 4 ranks in tensor-parallel mode and on meshes: 120,658 real
+ * classes.
  */
 public class TrainEqualsPlainDjlTest {
 
@@ -52,23 +53,43 @@ public class TrainEqualsPlainDjlTest {
         Tracker adam = Tracker.fixed(0.01f);
         return new Object[][] {
             // fp32 sums in another order; Adam divides by the root of tiny squares
-            {"sgd", Optimizer.sgd().setLearningRateTracker(sgd).build(), "1", 1e-5},
+            {
+                "sgd",
+                Optimizer.sgd().setLearningRateTracker(sgd).build(),
+                "1",
+                1e-5,
+                List.of("--mesh 2x3 --backend tcp")
+            },
             {
                 "momentum",
                 Optimizer.sgd().setLearningRateTracker(momentum).optMomentum(0.9f).build(),
                 "0.1",
-                1e-5
+                1e-5,
+                List.of()
             },
-            {"adam", Optimizer.adam().optLearningRateTracker(adam).build(), "0.01", 1e-4},
+            {
+                "adam",
+                Optimizer.adam().optLearningRateTracker(adam).build(),
+                "0.01",
+                1e-4,
+                List.of("--mesh 2x2")
+            },
         };
     }
 
     @Test(dataProvider = "optimizers", timeOut = 300_000)
     public void testSameLossSequence(
-            String name, Optimizer optimizer, String rate, double tolerance) throws IOException {
+            String name, Optimizer optimizer, String rate, double tolerance, List<String> meshes)
+            throws IOException {
         List<Float> expected = trainPlainDjl(optimizer);
+        List<String> ways = new ArrayList<>();
         for (int ranks = 1; ranks <= 4; ranks++) {
-            JsonArray losses = trainParallel(name, rate, ranks);
+            String head = ranks % 2 == 0 ? "fused" : "full";
+            ways.add("--mode tensor --tp " + ranks + " --head " + head);
+        }
+        ways.addAll(meshes);
+        for (String way : ways) {
+            JsonArray losses = trainParallel(name, rate, way);
             Assert.assertEquals(losses.size(), STEPS);
             for (int step = 0; step < STEPS; step++) {
                 double plain = expected.get(step);
@@ -76,29 +97,24 @@ public class TrainEqualsPlainDjlTest {
                         losses.get(step).getAsDouble(),
                         plain,
                         plain * tolerance,
-                        name + ", " + ranks + " ranks, step " + step);
+                        name + ", " + way + ", step " + step);
             }
         }
     }
 
-    private static JsonArray trainParallel(String optimizer, String rate, int ranks)
+    private static JsonArray trainParallel(String optimizer, String rate, String way)
             throws IOException {
         Path out = Files.createTempDirectory("tp-train");
         Path file = Files.createTempFile("tp-train", ".json");
         try {
-            TpRun run =
-                    TpRun.of(
-                            "train",
+            List<String> arguments = new ArrayList<>(List.of("train"));
+            arguments.addAll(List.of(way.split(" ")));
+            arguments.addAll(
+                    List.of(
                             "--steps",
                             "" + STEPS,
                             "--seed",
                             "" + SEED,
-                            "--mode",
-                            "tensor",
-                            "--tp",
-                            "" + ranks,
-                            "--head",
-                            ranks % 2 == 0 ? "fused" : "full",
                             "--optimizer",
                             optimizer,
                             "--lr",
@@ -110,7 +126,8 @@ public class TrainEqualsPlainDjlTest {
                             "--out",
                             out.toString(),
                             "--json",
-                            file.toString());
+                            file.toString()));
+            TpRun run = TpRun.of(arguments.toArray(String[]::new));
             Assert.assertEquals(run.status(), 0, run.output());
             return TpRun.json(file).get("loss").getAsJsonArray();
         } finally {
