@@ -93,6 +93,7 @@ public final class ParallelParameters {
         replicas = ReplicaGroups.of(ranks, this);
         shards.blocks().forEach(b -> b.setWeightSource(gathering));
         names.keySet().forEach(p -> HeldParameters.hold(p, shards.contains(p)));
+        checkBatchGather();
     }
 
     /**
@@ -107,13 +108,14 @@ public final class ParallelParameters {
         }
     }
 
-    /**
-     * Returns whether a layer gathers the batch, as MIXED mode needs it.
-     *
-     * @return whether a layer gathers the batch, as MIXED mode needs it
-     */
-    public boolean hasBatchGather() {
-        return shards.blocks().stream().anyMatch(ShardedBlock::isBatchShardedInput);
+    private void checkBatchGather() {
+        boolean overlaid = contexts.get(0).getMesh().isOverlaid() && ranks.getWorldSize() > 1;
+        if (overlaid && shards.blocks().stream().noneMatch(ShardedBlock::isBatchShardedInput)) {
+            throw new IllegalArgumentException(
+                    "MIXED mode needs a layer where the data-parallel body ends and the"
+                            + " tensor-parallel head begins: build it with"
+                            + " optBatchShardedInput(true)");
+        }
     }
 
     private void handOut(String name, Parameter parameter) {

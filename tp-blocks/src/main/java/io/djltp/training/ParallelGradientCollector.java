@@ -8,11 +8,11 @@ import io.djltp.torch.Autograd;
 /** Runs the backward passes of all ranks. */
 final class ParallelGradientCollector implements GradientCollector {
 
-    private final ParallelTrainer trainer;
+    private final TrainingSteps steps;
     private final Autograd.GradMode mode = Autograd.gradMode(true);
 
-    ParallelGradientCollector(ParallelTrainer trainer) {
-        this.trainer = trainer;
+    ParallelGradientCollector(TrainingSteps steps) {
+        this.steps = steps;
     }
 
     /**
@@ -31,13 +31,13 @@ final class ParallelGradientCollector implements GradientCollector {
                             + " trainer returns are no part of a graph",
                     e);
         }
-        trainer.backwardOnRanks();
+        steps.backward();
     }
 
     /** {@inheritDoc} */
     @Override
     public void zeroGradients() {
-        trainer.zeroGradients();
+        steps.zeroGradients();
     }
 
     /** {@inheritDoc} */

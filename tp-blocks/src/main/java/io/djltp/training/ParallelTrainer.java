@@ -1,21 +1,15 @@
 package io.djltp.training;
 
 import ai.djl.Model;
-import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Parameter;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.TrainingConfig;
-import ai.djl.training.initializer.Initializer;
-import ai.djl.util.Pair;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.gradient.GradientFlow;
-import io.djltp.gradient.GradientGroups;
-import io.djltp.gradient.RankUpdate;
 import io.djltp.optimizer.LearningRates;
 import io.djltp.optimizer.OptimizerSettings;
 import io.djltp.optimizer.OptimizerState;
@@ -24,20 +18,12 @@ import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankPool;
-import io.djltp.rank.StepParticipant;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.RandomDraws;
-import io.djltp.torch.TensorView;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.nio.file.Path;
-import java.util.ArrayList;
-import java.util.List;
-import java.util.Map;
-import java.util.function.Predicate;
 
 /**
  * A {@link Trainer} whose step is computed by several ranks. It drops into {@code EasyTrain.fit}
@@ -74,18 +60,13 @@ public class ParallelTrainer extends Trainer {
     private static final Logger logger = LoggerFactory.getLogger(ParallelTrainer.class);
 
     private final ParallelConfig parallelConfig;
-    private final LearningRates learningRates;
-    private final RankUpdate updates;
+    private final TrainingSteps steps;
     private final ParallelForward forwardPass;
-    private final GradientGroups gradientGroups;
     private final RankPool ranks;
     private final ParallelParameters parameters;
     private final RandomnessCheck randomness;
     private final DriftCheck driftCheck;
     private final TrainedModel trained;
-    private final List<ParallelOutput> pending = new ArrayList<>();
-    private long steps;
-    private boolean hasGradients;
 
     /**
      * Creates a trainer and starts its ranks.
@@ -107,7 +88,9 @@ public class ParallelTrainer extends Trainer {
     @SuppressWarnings("this-escape") // of a subclass, only getManager() is called: that is DJL's
     private ParallelTrainer(
             ParallelConfig parallelConfig, Model model, TrainingConfig trainingConfig) {
-        super(checked(model, trainingConfig), wrap(trainingConfig, parallelConfig));
+        super(
+                ParallelTrainingConfig.check(model, trainingConfig),
+                new ParallelTrainingConfig(trainingConfig, parallelConfig.getDevices().get(0)));
         this.parallelConfig = parallelConfig;
         OptimizerSettings optimizer = OptimizerSettings.of(trainingConfig.getOptimizer());
         ranks = new RankPool(parallelConfig);
@@ -115,7 +98,7 @@ public class ParallelTrainer extends Trainer {
             parameters =
                     new ParallelParameters(
                             model.getBlock(), model.getNDManager(), getManager(), ranks);
-            learningRates = new LearningRates(optimizer, name -> parameters.byName(name) != null);
+            steps = new TrainingSteps(ranks, parameters, optimizer);
             driftCheck = new DriftCheck(ranks, parameters);
             trained =
                     new TrainedModel(
@@ -125,10 +108,8 @@ public class ParallelTrainer extends Trainer {
                             ranks,
                             parameters,
                             driftCheck,
-                            this::isInStep,
-                            () -> steps);
-            gradientGroups = new GradientGroups(parameters);
-            updates = new RankUpdate(parameters, gradientGroups, optimizer, ranks);
+                            steps::isOpen,
+                            steps::count);
             for (int i = 0; i < ranks.size(); i++) {
                 ranks.getContext(i).setRowSparse(optimizer.isRowSparse());
             }
@@ -149,30 +130,6 @@ public class ParallelTrainer extends Trainer {
         }
     }
 
-    private static Model checked(Model model, TrainingConfig config) {
-        if (model.getBlock() == null) {
-            throw new IllegalStateException(
-                    "You must set a block for the model before creating a new trainer");
-        }
-        if (config.getLossFunction() == null) {
-            throw new IllegalArgumentException(
-                    "The training configuration has no loss, and the ranks compute it: give"
-                            + " DefaultTrainingConfig one, such as Loss.softmaxCrossEntropyLoss()");
-        }
-        OptimizerSettings.of(config.getOptimizer()); // refused before anything is begun
-        ParallelParameters.checkFree(model.getBlock());
-        for (Pair<Initializer, Predicate<Parameter>> pair : config.getInitializers()) {
-            if (pair.getKey() != null && pair.getValue() != null) {
-                model.getBlock().setInitializer(pair.getKey(), pair.getValue());
-            }
-        }
-        return model;
-    }
-
-    private static TrainingConfig wrap(TrainingConfig config, ParallelConfig parallelConfig) {
-        return new ParallelTrainingConfig(config, parallelConfig.getDevices().get(0));
-    }
-
     /**
      * {@inheritDoc}
      *
@@ -187,28 +144,15 @@ public class ParallelTrainer extends Trainer {
     @Override
     public void initialize(Shape... shapes) {
         randomness.check();
-        // 53 bits, which a double carries; before the values of parameters are drawn
-        double seed = fromRankZero(RandomDraws.fingerprint() >>> 11);
-        for (int i = 0; i < ranks.size(); i++) {
-            ranks.getContext(i).setRandomSeed((long) seed);
-            ranks.getContext(i).setRandomCheck(parallelConfig.isRandomCheck());
-        }
+        RankZero.seed(ranks, getManager(), parallelConfig.isRandomCheck());
         parameters.initialize(getModel().getDataType(), shapes);
-        if (parallelConfig.getMesh().isOverlaid()
-                && ranks.getWorldSize() > 1
-                && !parameters.hasBatchGather()) {
-            throw new IllegalArgumentException(
-                    "MIXED mode needs a layer where the data-parallel body ends and the"
-                            + " tensor-parallel head begins: build it with"
-                            + " optBatchShardedInput(true)");
-        }
         trained.begin();
     }
 
     /** {@inheritDoc} */
     @Override
     public GradientCollector newGradientCollector() {
-        return new ParallelGradientCollector(this);
+        return new ParallelGradientCollector(steps);
     }
 
     /** {@inheritDoc} */
@@ -239,54 +183,17 @@ public class ParallelTrainer extends Trainer {
             initialize(data.getShapes());
         }
         BatchPart.check(parallelConfig, data);
-        if (training && parallelConfig.isDriftCheckDue(steps + 1)) {
-            driftCheck.runOnBatch(steps + 1, data, labels);
+        if (training && parallelConfig.isDriftCheckDue(steps.count() + 1)) {
+            driftCheck.runOnBatch(steps.count() + 1, data, labels);
         }
         trained.beginForward(training);
         NDManager manager = data.head().getManager().newSubManager();
-        pending.removeIf(output -> !output.isPending());
         ParallelOutput output = forwardPass.run(manager, data, labels, training);
         if (training) {
-            pending.add(output);
+            steps.add(output);
             addMetric("forward", begin);
         }
         return output;
-    }
-
-    /** Runs the backward passes of all outputs that the coordinator's backward pass has reached. */
-    void backwardOnRanks() {
-        if (parameters.getTrained().isEmpty()) {
-            throw new IllegalStateException(
-                    "All parameters are frozen: there is nothing to differentiate."
-                            + " block.freezeParameters(false) thaws them");
-        }
-        boolean reached = false;
-        for (ParallelOutput output : pending) {
-            if (output.isReached()) {
-                output.backward(gradientGroups);
-                reached = true;
-            }
-        }
-        pending.removeIf(output -> !output.isPending());
-        if (!reached) {
-            throw new IllegalArgumentException(
-                    "backward() needs a loss that trainer.getLoss().evaluate(labels, predictions)"
-                            + " has computed from predictions of trainer.forward(...), and that was"
-                            + " not differentiated before");
-        }
-        hasGradients = true;
-    }
-
-    void zeroGradients() {
-        ranks.run(
-                context -> {
-                    RankParameterStore store = parameters.getStore(context);
-                    for (Parameter parameter : parameters.getTrained()) {
-                        Autograd.dropGradient(store.getValue(parameter, null, true));
-                    }
-                    context.getParticipants().forEach(StepParticipant::zeroGradient);
-                    return null;
-                });
     }
 
     /**
@@ -297,28 +204,11 @@ public class ParallelTrainer extends Trainer {
      */
     @Override
     public void step() {
-        if (!hasGradients) {
-            throw new IllegalStateException(
-                    "There are no gradients: call backward(loss) of trainer.newGradientCollector()"
-                            + " before step()");
-        }
         long begin = System.nanoTime();
-        Map<Parameter, LearningRates.Update> rates =
-                learningRates.next(parameters.getTrained(), parameters::nameOf);
-        trained.beginStep();
-        ranks.run(
-                context -> {
-                    updates.run(context, rates);
-                    context.getGradientKeeper().close(); // of losses that were never used
-                    return null;
-                });
-        pending.clear();
-        gradientGroups.clear();
-        hasGradients = false;
-        steps++;
-        trained.endStep(steps);
-        if (parallelConfig.isDriftCheckDue(steps)) {
-            driftCheck.run(steps);
+        steps.update(trained::beginStep);
+        trained.endStep(steps.count());
+        if (parallelConfig.isDriftCheckDue(steps.count())) {
+            driftCheck.run(steps.count());
         }
         addMetric("step", begin);
     }
@@ -352,10 +242,6 @@ public class ParallelTrainer extends Trainer {
         trained.save(folder, name);
     }
 
-    private boolean isInStep() {
-        return hasGradients || pending.stream().anyMatch(ParallelOutput::isPending);
-    }
-
     /**
      * Returns the ranks, to run something on all of them.
      *
@@ -373,19 +259,7 @@ public class ParallelTrainer extends Trainer {
      * @return that of the process of rank 0
      */
     public double fromRankZero(double value) {
-        if (!ranks.isDistributed()) {
-            return value;
-        }
-        return ranks.run(
-                        context -> {
-                            try (NDManager scope = getManager().newSubManager(context.getDevice());
-                                    NDArray agreed = scope.create(value)) {
-                                context.getWorld().setIssuer("ParallelTrainer.fromRankZero");
-                                context.getWorld().broadcast(TensorView.of(agreed), 0).await();
-                                return agreed.getDouble();
-                            }
-                        })
-                .get(0);
+        return RankZero.valueOf(ranks, getManager(), value);
     }
 
     /**
@@ -407,7 +281,7 @@ public class ParallelTrainer extends Trainer {
      * @return the rank's state
      */
     public OptimizerState getOptimizerState(int rank) {
-        return updates.getState(rank);
+        return steps.getOptimizerState(rank);
     }
 
     /**
@@ -417,7 +291,7 @@ public class ParallelTrainer extends Trainer {
      * @return the learning rates
      */
     public LearningRates getLearningRates() {
-        return learningRates;
+        return steps.getLearningRates();
     }
 
     /**
@@ -444,7 +318,7 @@ public class ParallelTrainer extends Trainer {
             trained.close(); // before the listeners: one of them may save the model
         } finally {
             if (ranks.isStopped()) { // else a rank still computes with what would be freed
-                updates.close();
+                steps.close();
                 super.close();
                 logger.debug("The parallel trainer of {} is closed", getModel().getName());
             }

@@ -1,6 +1,7 @@
 package io.djltp.training;
 
 import ai.djl.Device;
+import ai.djl.Model;
 import ai.djl.nn.Parameter;
 import ai.djl.training.TrainingConfig;
 import ai.djl.training.evaluator.Evaluator;
@@ -8,7 +9,11 @@ import ai.djl.training.initializer.Initializer;
 import ai.djl.training.listener.TrainingListener;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
+import ai.djl.util.Pair;
 import ai.djl.util.PairList;
+
+import io.djltp.optimizer.OptimizerSettings;
+import io.djltp.parameters.ParallelParameters;
 
 import java.util.List;
 import java.util.concurrent.ExecutorService;
@@ -28,6 +33,27 @@ final class ParallelTrainingConfig implements TrainingConfig {
         this.config = config;
         this.device = device;
         loss = new RankLoss(config.getLossFunction());
+    }
+
+    /** Refuses what cannot be trained, before anything is begun, and sets the initializers. */
+    static Model check(Model model, TrainingConfig config) {
+        if (model.getBlock() == null) {
+            throw new IllegalStateException(
+                    "You must set a block for the model before creating a new trainer");
+        }
+        if (config.getLossFunction() == null) {
+            throw new IllegalArgumentException(
+                    "The training configuration has no loss, and the ranks compute it: give"
+                            + " DefaultTrainingConfig one, such as Loss.softmaxCrossEntropyLoss()");
+        }
+        OptimizerSettings.of(config.getOptimizer());
+        ParallelParameters.checkFree(model.getBlock());
+        for (Pair<Initializer, Predicate<Parameter>> pair : config.getInitializers()) {
+            if (pair.getKey() != null && pair.getValue() != null) {
+                model.getBlock().setInitializer(pair.getKey(), pair.getValue());
+            }
+        }
+        return model;
     }
 
     /** {@inheritDoc} */

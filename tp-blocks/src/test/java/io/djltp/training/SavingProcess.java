@@ -168,7 +168,8 @@ public final class SavingProcess {
 
     private Model model(DeviceMesh mesh) {
         Model model = Model.newInstance("net", Device.cpu(), "PyTorch");
-        model.setBlock(network(mesh.getSize(DeviceMesh.TENSOR)));
+        model.setBlock(
+                network(mesh.isCut(DeviceMesh.TENSOR) ? mesh.getSize(DeviceMesh.TENSOR) : 1));
         model.setProperty("Epoch", "0"); // else DJL numbers the files by what is there
         boolean replicas = job != null && mesh.getFirstReplica(first()) != first();
         Engine.getInstance().setRandomSeed(replicas ? 4 : 3); // they get what the first ones have

@@ -1,0 +1,133 @@
+package io.djltp.training;
+
+import ai.djl.nn.Parameter;
+
+import io.djltp.gradient.GradientGroups;
+import io.djltp.gradient.RankUpdate;
+import io.djltp.optimizer.LearningRates;
+import io.djltp.optimizer.OptimizerSettings;
+import io.djltp.optimizer.OptimizerState;
+import io.djltp.parameters.ParallelParameters;
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.rank.RankPool;
+import io.djltp.rank.StepParticipant;
+import io.djltp.torch.Autograd;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+
+/** The steps of a training: the forward passes of one, their backward passes, and the update. */
+final class TrainingSteps implements AutoCloseable {
+
+    private final RankPool ranks;
+    private final ParallelParameters parameters;
+    private final LearningRates learningRates;
+    private final GradientGroups gradientGroups;
+    private final RankUpdate updates;
+    private final List<ParallelOutput> pending = new ArrayList<>(); // without a backward pass
+    private long count;
+    private boolean hasGradients;
+
+    TrainingSteps(RankPool ranks, ParallelParameters parameters, OptimizerSettings optimizer) {
+        this.ranks = ranks;
+        this.parameters = parameters;
+        learningRates = new LearningRates(optimizer, name -> parameters.byName(name) != null);
+        gradientGroups = new GradientGroups(parameters);
+        updates = new RankUpdate(parameters, gradientGroups, optimizer, ranks);
+    }
+
+    /** Adds a forward pass that may be differentiated. */
+    void add(ParallelOutput output) {
+        pending.removeIf(before -> !before.isPending());
+        pending.add(output);
+    }
+
+    /** Runs the backward passes of all outputs that the coordinator's backward pass has reached. */
+    void backward() {
+        if (parameters.getTrained().isEmpty()) {
+            throw new IllegalStateException(
+                    "All parameters are frozen: there is nothing to differentiate."
+                            + " block.freezeParameters(false) thaws them");
+        }
+        boolean reached = false;
+        for (ParallelOutput output : pending) {
+            if (output.isReached()) {
+                output.backward(gradientGroups);
+                reached = true;
+            }
+        }
+        pending.removeIf(output -> !output.isPending());
+        if (!reached) {
+            throw new IllegalArgumentException(
+                    "backward() needs a loss that trainer.getLoss().evaluate(labels, predictions)"
+                            + " has computed from predictions of trainer.forward(...), and that was"
+                            + " not differentiated before");
+        }
+        hasGradients = true;
+    }
+
+    /** Forgets the gradients that are there. */
+    void zeroGradients() {
+        ranks.run(
+                context -> {
+                    RankParameterStore store = parameters.getStore(context);
+                    for (Parameter parameter : parameters.getTrained()) {
+                        Autograd.dropGradient(store.getValue(parameter, null, true));
+                    }
+                    context.getParticipants().forEach(StepParticipant::zeroGradient);
+                    return null;
+                });
+    }
+
+    /**
+     * Updates all parameters on all ranks.
+     *
+     * @param beforeChange is done when nothing can be refused any more
+     * @throws IllegalStateException if no gradients were computed since the last step
+     */
+    void update(Runnable beforeChange) {
+        if (!hasGradients) {
+            throw new IllegalStateException(
+                    "There are no gradients: call backward(loss) of trainer.newGradientCollector()"
+                            + " before step()");
+        }
+        Map<Parameter, LearningRates.Update> rates =
+                learningRates.next(parameters.getTrained(), parameters::nameOf);
+        beforeChange.run();
+        ranks.run(
+                context -> {
+                    updates.run(context, rates);
+                    context.getGradientKeeper().close(); // of losses that were never used
+                    return null;
+                });
+        pending.clear();
+        gradientGroups.clear();
+        hasGradients = false;
+        count++;
+    }
+
+    /** Returns the number of steps done. */
+    long count() {
+        return count;
+    }
+
+    /** Returns whether a forward pass has come whose step has not. */
+    boolean isOpen() {
+        return hasGradients || pending.stream().anyMatch(ParallelOutput::isPending);
+    }
+
+    LearningRates getLearningRates() {
+        return learningRates;
+    }
+
+    OptimizerState getOptimizerState(int rank) {
+        return updates.getState(rank);
+    }
+
+    /** Frees the state of the optimizer. */
+    @Override
+    public void close() {
+        updates.close();
+    }
+}
