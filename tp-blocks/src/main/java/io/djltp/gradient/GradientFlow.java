@@ -7,7 +7,6 @@ import ai.djl.nn.Parameter;
 import io.djltp.layout.PassTrace;
 import io.djltp.layout.Region;
 import io.djltp.parameters.ParallelParameters;
-import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.torch.AutogradGraph;
@@ -36,6 +35,7 @@ import java.util.Set;
 public final class GradientFlow {
 
     private final ParallelParameters parameters;
+    private final ForeignArrays foreign;
     private final boolean overlaid;
     private final List<Map<Long, Map<Parameter, PartialAxes>>> known = new ArrayList<>(); // by rank
     private final Set<Integer> watched = new HashSet<>(); // the kinds of passes
@@ -48,6 +48,7 @@ public final class GradientFlow {
      */
     public GradientFlow(ParallelParameters parameters, RankPool ranks) {
         this.parameters = parameters;
+        foreign = new ForeignArrays(parameters);
         overlaid = ranks.getContext(0).getMesh().isOverlaid();
         for (int i = 0; i < ranks.size(); i++) {
             known.add(new HashMap<>());
@@ -116,8 +117,8 @@ public final class GradientFlow {
         PassTrace trace = context.getPass().getTrace();
         Map<Long, Set<Region>> regions = check(trace, new NDList(loss), List.of(root));
         Map<Parameter, PartialAxes> partial = new HashMap<>();
-        checkForeignLeaves(context, regions.keySet());
-        addUses(leaves(context), regions, partial);
+        foreign.check(context, regions.keySet());
+        addUses(foreign.leavesOf(parameters.getStore(context)), regions, partial);
         checkOneUse(context, partial.keySet());
         addUses(trace.getLeaves(), regions, partial);
         return partial;
@@ -134,7 +135,7 @@ public final class GradientFlow {
         Set<Long> reached = new HashSet<>();
         AutogradGraph.of(List.of(loss)).nodes().forEach(node -> reached.add(node.address()));
         if (!reached.isEmpty()) {
-            checkForeignLeaves(context, reached);
+            foreign.check(context, reached);
         }
     }
 
@@ -283,49 +284,5 @@ public final class GradientFlow {
                                 + " parameter of its own");
             }
         }
-    }
-
-    private Map<Long, Parameter> leaves(ParallelContext context) {
-        return leaves(parameters.getStore(context));
-    }
-
-    private Map<Long, Parameter> leaves(RankParameterStore store) {
-        Map<Long, Parameter> leaves = new HashMap<>();
-        for (Parameter parameter : parameters.getTrained()) {
-            leaves.put(AutogradGraph.nodeOfLeaf(store.getValue(parameter, null, true)), parameter);
-        }
-        return leaves;
-    }
-
-    /**
-     * A block that does not ask its parameter store works on the values of rank 0, and of a
-     * parameter that is cut on a stand-in.
-     */
-    private void checkForeignLeaves(ParallelContext context, Set<Long> reached) {
-        Map<Long, Parameter> foreign = new HashMap<>();
-        if (context.getLocalIndex() > 0) {
-            foreign.putAll(leaves(parameters.getStores().get(0)));
-        }
-        for (Parameter parameter : parameters.getTrained()) {
-            if (parameters.getStrategy(parameter) != null
-                    && TensorView.of(parameter.getArray()).requiresGradient()) {
-                foreign.put(AutogradGraph.nodeOfLeaf(parameter.getArray()), parameter);
-            }
-        }
-        foreign.forEach(
-                (address, parameter) -> {
-                    if (reached.contains(address)) {
-                        throw new IllegalArgumentException(
-                                "A block or a loss uses the array of parameter "
-                                        + parameters.nameOf(parameter)
-                                        + " "
-                                        + parameter.getShape()
-                                        + " itself, which is not that of each rank: ask the"
-                                        + " parameter store,"
-                                        + " parameterStore.getValue(parameter, device,"
-                                        + " training). A penalty on weights is the optimizer's:"
-                                        + " optWeightDecays(...)");
-                    }
-                });
     }
 }

@@ -11,15 +11,12 @@ import io.djltp.layout.RegionScopes.Place;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.RandomDraws;
 
-import java.util.Set;
-
 /**
  * What a rank knows of the forward pass that it computes: how the arrays lie over the ranks, and
  * where one region of the network ends and another begins.
  *
- * <p>A region has a manager of its own: whatever is computed of an array stays in its region, in
- * branches too, until a layer of ours takes it to another one. How the region was left is noted
- * with the node of the autograd graph, in which the analysis of the pass finds it again.
+ * <p>What is computed of an array stays in its region, in branches too, until a layer takes it to
+ * another one, which is noted with the node of the autograd graph for the analysis of the pass.
  */
 public final class ForwardPass {
 
@@ -30,6 +27,7 @@ public final class ForwardPass {
     private final boolean guarded;
     private final Region start;
     private final RegionScopes scopes;
+    private final ArrayRegions regions;
     private final ShapeErrors errors = new ShapeErrors();
     private final PassTrace trace = new PassTrace();
     private boolean training = true; // unless a trainer says that it evaluates
@@ -41,12 +39,10 @@ public final class ForwardPass {
      * @param globalRows the number of rows of the batch over all ranks
      * @param rows the number of rows that count on this rank
      * @param sharing the number of ranks that share the rows; 1 if this rank has all of them
-     * @param overlaid whether features are cut over the same ranks as rows, so that the rows have
-     *     to be gathered before
-     * @param manager the manager of what is made on the way, or {@code null} to have regions known
-     *     by the rows of arrays only
-     * @param guarded whether random numbers must not be drawn where several ranks compute alike,
-     *     see {@link RandomDraws}
+     * @param overlaid whether features are cut over the same ranks as rows
+     * @param manager the manager of what is made on the way, or {@code null} to know regions by
+     *     rows
+     * @param guarded whether random numbers must not be drawn where several ranks compute alike
      */
     public ForwardPass(
             long globalRows,
@@ -62,6 +58,7 @@ public final class ForwardPass {
         this.guarded = guarded;
         start = new Region(sharing > 1 ? Rows.CUT : Rows.WHOLE, Features.REPLICATED);
         scopes = new RegionScopes(manager, start);
+        regions = new ArrayRegions(scopes, trace, start, overlaid, new long[] {rows, globalRows});
         guard(start);
     }
 
@@ -84,8 +81,8 @@ public final class ForwardPass {
     }
 
     /**
-     * Returns the number of rows of the batch that count on this rank. It is 0 on a rank that a
-     * small batch has left without one: that computes a row of another rank, which then is dropped.
+     * Returns the number of rows of the batch that count on this rank. A rank that a small batch
+     * has left without one computes a row of another rank, which is dropped.
      *
      * @return the number of rows
      */
@@ -103,8 +100,7 @@ public final class ForwardPass {
     }
 
     /**
-     * Returns whether the rows of the batch have to be gathered before the features can be cut:
-     * both lie over the same ranks.
+     * Returns whether rows have to be gathered before features can be cut: over the same ranks.
      *
      * @return whether the axes are overlaid
      */
@@ -116,8 +112,8 @@ public final class ForwardPass {
      * Sets what the pass is for.
      *
      * @param train whether a backward pass may follow
-     * @param watch whether the pass has to be in the graph completely, for its analysis: what
-     *     depends on nothing that is trained, and what is evaluated, is not otherwise
+     * @param watch whether the pass has to be in the graph completely, for its analysis, also what
+     *     depends on nothing that is trained
      */
     public void setPurpose(boolean train, boolean watch) {
         training = train;
@@ -159,47 +155,7 @@ public final class ForwardPass {
      * @throws IllegalStateException if it cannot be known
      */
     public Region regionOf(NDArray array) {
-        Place place = scopes.placeOf(array);
-        if (place != null) {
-            return place.region();
-        }
-        Set<Region> above = trace.regionsOf(array);
-        for (Region region : above) {
-            if (region.isShard()) {
-                return region;
-            }
-        }
-        return overlaid && start.isRowsCut() && scopes.has(Region.WHOLE)
-                ? regionByRows(array, above)
-                : start;
-    }
-
-    /** Of an array whose operation had a parameter as its first operand. */
-    private Region regionByRows(NDArray array, Set<Region> above) {
-        long first = array.getShape().dimension() == 0 ? -1 : array.getShape().get(0);
-        Region region = first == Math.max(1, rows) ? start : Region.WHOLE;
-        boolean fits = region == start || first == globalRows;
-        if (fits && (above.isEmpty() || above.equals(Set.of(region)))) {
-            return region;
-        }
-        throw new IllegalStateException(
-                "It cannot be known whether "
-                        + array.getShape()
-                        + " is of the whole batch of "
-                        + globalRows
-                        + " rows or of this rank's "
-                        + rows
-                        + " in MIXED mode: an operation on the way had a parameter as its first"
-                        + " operand. Let the activation be the first: x.mul(w), not w.mul(x)");
-    }
-
-    /** Returns the rows of an array in a layer that is cut over the ranks. */
-    private Rows rowsOf(NDArray array) {
-        Place place = overlaid ? null : scopes.placeOf(array);
-        if (place != null) {
-            return place.region().rows();
-        }
-        return overlaid ? Rows.WHOLE : start.rows();
+        return regions.of(array);
     }
 
     /**
@@ -228,41 +184,37 @@ public final class ForwardPass {
      * @return the array
      */
     public NDArray enter(NDArray array, Features features, Features below) {
-        Region region = new Region(rowsOf(array), features);
-        return enter(array, region, region.with(below));
+        Region region = new Region(regions.rowsOf(array), features);
+        return enter(array, region, region, region.with(below));
     }
 
-    private NDArray enter(NDArray array, Region region, Region below) {
-        trace.boundary(array, region, below);
+    private NDArray enter(NDArray array, Region region, Region above, Region below) {
+        trace.boundary(array, above, below);
         guard(region);
         scopes.attach(array, region);
         return array;
     }
 
     /**
-     * Takes the rows of all ranks that a layer has gathered for itself to where rows are whole.
+     * Takes the rows of all ranks that a layer has gathered to where rows are whole.
      *
      * @param array the rows
      * @param partial whether the layer's gradient of them is a summand on each rank
      * @return the array
      */
     public NDArray enterGathered(NDArray array, boolean partial) {
-        Region above = partial ? Region.WHOLE.with(Features.SHARD) : Region.WHOLE;
-        trace.boundary(array, above, start);
-        guard(Region.WHOLE);
-        scopes.attach(array, Region.WHOLE);
-        return array;
+        Features above = partial ? Features.SHARD : Features.REPLICATED;
+        return enter(array, Region.WHOLE, Region.WHOLE.with(above), start);
     }
 
     /**
-     * Takes the rows that a layer has left on this rank of a sum over the ranks to where rows are
-     * cut.
+     * Takes this rank's rows of a sum over the ranks to where rows are cut.
      *
      * @param array this rank's rows
      * @return the array
      */
     public NDArray enterScattered(NDArray array) {
-        return enter(array, start, Region.WHOLE.with(Features.PARTIAL));
+        return enter(array, start, start, Region.WHOLE.with(Features.PARTIAL));
     }
 
     /**
@@ -273,14 +225,14 @@ public final class ForwardPass {
      * @param below how those lie that it was computed from
      */
     public void leave(NDArray array, Features features, Features below) {
-        Region region = new Region(rowsOf(array), features);
+        Region region = new Region(regions.rowsOf(array), features);
         trace.boundary(array, region, region.with(below));
     }
 
     /**
      * Notes that the rows of all ranks of an output were put together for the loss.
      *
-     * @param array the rows
+     * @param array the rows of all ranks
      * @param region the region of this rank's rows
      * @param layout how the features are cut, or {@code null}
      * @param name what it is, for errors
@@ -304,7 +256,7 @@ public final class ForwardPass {
      */
     public NDArray enterSlice(NDArray array, ShardedLayout layout, Features below, String layer) {
         NDArray slice = watched ? Autograd.tracked(array) : array;
-        Region region = new Region(rowsOf(array), Features.SHARD);
+        Region region = new Region(regions.rowsOf(array), Features.SHARD);
         Place place = new Place(region, layout);
         trace.boundary(slice, region, region.with(below));
         trace.slice(slice, layout.head(), "The output of " + layer);
@@ -315,12 +267,11 @@ public final class ForwardPass {
             scopes.attachSlice(slice, place);
         }
         scopes.note(slice, place);
-        errors.addLayer(
-                layer + " (here " + slice.getShape() + " of " + layout.cut().getLength() + ")");
+        errors.addLayer(layer, slice.getShape(), layout.cut().getLength());
         return slice;
     }
 
-    /** Where rows and features lie over the same ranks, none computes what another does. */
+    /** Where rows and features lie over the same ranks, no two compute alike before the gather. */
     private void guard(Region region) {
         if (guarded) {
             RandomDraws.setRefused(!overlaid || !region.isRowsCut());
@@ -328,27 +279,23 @@ public final class ForwardPass {
     }
 
     /**
-     * Adds to an exception of a block or a loss that has not expected a slice where the slices come
-     * from: DJL and libtorch know of shapes only.
+     * Adds to an exception of a block or a loss where the slices come from that it got.
      *
      * @param e the exception
-     * @return an exception with the cause and the remedy, or the same if it is not about slices
+     * @return an exception with the remedy, or the same if it is not about slices
      */
     public RuntimeException explain(RuntimeException e) {
-        boolean gathered = start.isRowsCut() && scopes.has(Region.WHOLE);
-        return errors.explain(e, gathered ? new long[] {rows, globalRows} : null);
+        return errors.explain(e, regions.isGathered() ? new long[] {rows, globalRows} : null);
     }
 
     /**
-     * Returns how the whole is cut that an array is a slice of. What was computed of a slice, and
-     * has a last axis of the same length, is cut as it is.
+     * Returns how the whole is cut that an array is a slice of.
      *
-     * @param array the array
+     * @param array the array, or what was computed of it
      * @return the layout, or {@code null} if the array is not known to be a slice
      */
     public ShardedLayout layoutOf(NDArray array) {
-        Place place = scopes.placeOf(array);
-        return place == null ? null : place.layout();
+        return regions.layoutOf(array);
     }
 
     /**
@@ -358,6 +305,6 @@ public final class ForwardPass {
      * @param layout how the whole is cut
      */
     public void setLayout(NDArray array, ShardedLayout layout) {
-        scopes.note(array, new Place(new Region(rowsOf(array), Features.SHARD), layout));
+        scopes.note(array, new Place(new Region(regions.rowsOf(array), Features.SHARD), layout));
     }
 }

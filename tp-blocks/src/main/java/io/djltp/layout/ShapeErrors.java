@@ -1,5 +1,7 @@
 package io.djltp.layout;
 
+import ai.djl.ndarray.types.Shape;
+
 import java.util.ArrayList;
 import java.util.List;
 import java.util.regex.Pattern;
@@ -17,9 +19,9 @@ final class ShapeErrors {
 
     private final List<String> cutLayers = new ArrayList<>();
 
-    /** Notes a layer whose output is cut over the ranks. */
-    void addLayer(String layer) {
-        cutLayers.add(layer);
+    /** Notes a layer whose output is cut over the ranks, here a slice of a longer axis. */
+    void addLayer(String layer, Shape slice, long length) {
+        cutLayers.add(layer + " (here " + slice + " of " + length + ")");
     }
 
     /**

@@ -48,7 +48,6 @@ public final class RankPool implements AutoCloseable {
         job = config.getJob();
         contexts = ParallelContext.connect(config);
         threads = new RankThreads(contexts);
-        boolean started = false;
         try {
             run(
                     context -> {
@@ -56,11 +55,9 @@ public final class RankPool implements AutoCloseable {
                         context.begin();
                         return null;
                     });
-            started = true;
-        } finally {
-            if (!started) {
-                close(); // nobody else has the pool
-            }
+        } catch (RuntimeException | Error e) {
+            close(); // nobody else has the pool
+            throw e;
         }
     }
 
