@@ -31,7 +31,7 @@ final class HeadFeatures {
         NDArray input = inputs.singletonOrThrow();
         if (context.getMesh().isOverlaid()
                 || context.getDataGroup().getSize() == 1
-                || !context.regionOf(input).isRowsCut()) {
+                || !context.getPass().regionOf(input).isRowsCut()) {
             return inputs;
         }
         NDArray rows = DataRows.gather(context, input, what);

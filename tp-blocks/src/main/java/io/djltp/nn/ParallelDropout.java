@@ -109,7 +109,7 @@ public final class ParallelDropout extends AbstractBlock {
             return new NDList(input);
         }
         long key = streamOf(context).nextKey();
-        Region region = context.regionOf(input);
+        Region region = context.getPass().regionOf(input);
         DropoutMask.Part part = partOf(context, region, input, layout);
         if (part == null) { // another mask on each rank, but where several compute alike
             boolean alike = region.features() == Region.Features.REPLICATED;
@@ -170,7 +170,7 @@ public final class ParallelDropout extends AbstractBlock {
                         rank ->
                                 new Stream(
                                         start == null
-                                                ? new State(rank.nextRandomSeed(), 0)
+                                                ? new State(rank.getRandom().next(), 0)
                                                 : start));
         if (context.getLocalIndex() == 0) {
             first = stream;

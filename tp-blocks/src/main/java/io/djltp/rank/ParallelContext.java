@@ -1,23 +1,18 @@
 package io.djltp.rank;
 
 import ai.djl.Device;
-import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.Communicator;
 import io.djltp.layout.ForwardPass;
-import io.djltp.layout.Region;
 import io.djltp.region.RegionMappings;
-import io.djltp.torch.DropoutMask;
 import io.djltp.torch.GradientKeeper;
 import io.djltp.torch.RandomDraws;
 
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
 
 /**
  * What a rank knows about itself: its number, its device, the groups that it computes in, and how
@@ -35,15 +30,13 @@ public final class ParallelContext implements AutoCloseable {
     private final MeshGroups groups;
     private final List<Communicator> tensorParts = new ArrayList<>();
     private final Device device;
-    private final Map<String, RegionMappings> mappings = new HashMap<>(); // by who uses them
+    private final RankMappings mappings = new RankMappings();
     private final GradientKeeper gradientKeeper = new GradientKeeper();
 
     private final StepParticipants participants = new StepParticipants();
     private boolean rowSparse;
     private ForwardPass pass;
-    private boolean randomCheck;
-    private long randomSeed;
-    private long randomSeeds;
+    private final RandomSeeds random = new RandomSeeds();
 
     ParallelContext(DeviceMesh mesh, int localIndex, MeshGroups groups, Device device) {
         this.mesh = mesh;
@@ -182,9 +175,7 @@ public final class ParallelContext implements AutoCloseable {
      * @return the mappings
      */
     public RegionMappings getMappings(Block user) {
-        return mappings.computeIfAbsent(
-                user.getClass().getSimpleName(),
-                name -> new RegionMappings(getTensorGroup(), name));
+        return mappings.get(user.getClass().getSimpleName(), getTensorGroup());
     }
 
     /**
@@ -193,7 +184,7 @@ public final class ParallelContext implements AutoCloseable {
      * @return the mappings
      */
     public RegionMappings getMappings() {
-        return mappings.computeIfAbsent("", name -> new RegionMappings(getTensorGroup()));
+        return mappings.get("", getTensorGroup());
     }
 
     /**
@@ -202,18 +193,12 @@ public final class ParallelContext implements AutoCloseable {
      * @return the mappings, of the data-parallel group
      */
     public RegionMappings getBatchMappings() {
-        return mappings.computeIfAbsent(
-                "the rows of the batch", name -> new RegionMappings(getDataGroup(), name));
+        return mappings.get("the rows of the batch", getDataGroup());
     }
 
     /** Returns the first exception in a backward pass, and forgets it. */
     Throwable takeFailure() {
-        Throwable first = null;
-        for (RegionMappings users : mappings.values()) {
-            Throwable failure = users.takeFailure();
-            first = first == null ? failure : first;
-        }
-        return first;
+        return mappings.takeFailure();
     }
 
     /**
@@ -271,14 +256,14 @@ public final class ParallelContext implements AutoCloseable {
      * @param manager the manager of what is made on the way, or {@code null}
      */
     public void beginForward(long batch, long rows, boolean cut, NDManager manager) {
-        boolean guarded = randomCheck && mesh.isCut(DeviceMesh.TENSOR);
+        boolean guarded = random.isChecked() && mesh.isCut(DeviceMesh.TENSOR);
         int sharing = cut ? getDataGroup().getSize() : 1;
         pass = new ForwardPass(batch, rows, sharing, mesh.isOverlaid(), manager, guarded);
     }
 
     /** Ends a forward pass. To be called by the thread that began it. */
     public void endForward() {
-        if (randomCheck) {
+        if (random.isChecked()) {
             RandomDraws.setRefused(false);
         }
     }
@@ -302,43 +287,12 @@ public final class ParallelContext implements AutoCloseable {
     }
 
     /**
-     * Returns how an array lies over the ranks.
+     * Returns what the random numbers of this rank's blocks follow from.
      *
-     * @param array an array of the present forward pass
-     * @return the region that it is in
+     * @return the seeds
      */
-    public Region regionOf(NDArray array) {
-        return pass.regionOf(array);
-    }
-
-    /**
-     * Sets whether this rank must not draw from libtorch's generators while all ranks of its tensor
-     * group compute the same.
-     *
-     * @param check whether a draw throws
-     */
-    public void setRandomCheck(boolean check) {
-        randomCheck = check;
-    }
-
-    /**
-     * Sets what the random numbers of this rank's blocks follow from.
-     *
-     * @param seed the same number on all ranks
-     */
-    public void setRandomSeed(long seed) {
-        randomSeed = seed;
-        randomSeeds = 0;
-    }
-
-    /**
-     * Returns a seed for a block that has none of its own. The ranks run the same blocks in the
-     * same order: a block that asks in its first pass gets the same seed on all of them.
-     *
-     * @return the seed, another at every call
-     */
-    public long nextRandomSeed() {
-        return DropoutMask.key(randomSeed, randomSeeds++);
+    public RandomSeeds getRandom() {
+        return random;
     }
 
     /** Ends the groups of this rank. */
@@ -351,7 +305,7 @@ public final class ParallelContext implements AutoCloseable {
     public void close() {
         participants.close();
         gradientKeeper.close();
-        mappings.values().forEach(RegionMappings::close);
+        mappings.close();
         tensorParts.forEach(Communicator::close);
         groups.close();
     }

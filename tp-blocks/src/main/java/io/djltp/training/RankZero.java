@@ -34,8 +34,7 @@ final class RankZero {
         // 53 bits, which a double carries; before the values of parameters are drawn
         double seed = valueOf(ranks, manager, RandomDraws.fingerprint() >>> 11);
         for (int i = 0; i < ranks.size(); i++) {
-            ranks.getContext(i).setRandomSeed((long) seed);
-            ranks.getContext(i).setRandomCheck(randomCheck);
+            ranks.getContext(i).getRandom().begin((long) seed, randomCheck);
         }
     }
 }

@@ -199,8 +199,8 @@ public class ParallelDropoutTest {
                 }
                 trainer.initialize(new Shape(2, 3));
                 List<Long> seeds = new ArrayList<>();
-                seeds.add(trainer.getRanks().getContext(0).nextRandomSeed());
-                seeds.add(trainer.getRanks().getContext(0).nextRandomSeed());
+                seeds.add(trainer.getRanks().getContext(0).getRandom().next());
+                seeds.add(trainer.getRanks().getContext(0).getRandom().next());
                 return seeds;
             }
         } catch (InterruptedException e) {
