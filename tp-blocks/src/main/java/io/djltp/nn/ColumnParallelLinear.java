@@ -163,11 +163,12 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
         boolean replicated = mesh.isCut(DeviceMesh.DATA) && !mesh.isOverlaid();
         if (replicated && (head.isSampled() || head.margin() != null)) {
             throw new IllegalStateException(
-                    "ColumnParallelLinear with optSampleShare or optMargin cannot be trained where"
-                            + " the batch is cut over "
-                            + mesh.getSize(DeviceMesh.DATA)
-                            + " ranks, in DATA mode or on a mesh, which sums the gradients of whole"
-                            + " layers: use TENSOR or MIXED mode");
+                    "ColumnParallelLinear with optSampleShare or optMargin cannot be trained "
+                            + (mesh.isCut(DeviceMesh.TENSOR)
+                                    ? "on the mesh " + mesh
+                                    : "in DATA mode with " + context.getSize() + " ranks")
+                            + ", which sums the gradients of whole layers: use TENSOR or MIXED"
+                            + " mode");
         }
         return fusedLoss && !replicated;
     }
@@ -272,7 +273,8 @@ public class ColumnParallelLinear extends AbstractParallelLinear {
          * and {@link io.djltp.loss.VocabParallelTopK} know what to do with, and no other loss. The
          * predictions of {@code trainer.evaluate} are computed as a whole if anything else reads
          * them. The weight has no gradient, and gradients cannot be accumulated over several
-         * batches. In DATA mode with several ranks this has no effect. Default: false.
+         * batches. In DATA mode and on a mesh, with several ranks along the axis data, this has no
+         * effect. Default: false.
          *
          * @param fused whether layer, loss and update are one
          * @return this builder
