@@ -161,7 +161,7 @@ public class CutClassesTest {
     @Test(
             expectedExceptions = IllegalArgumentException.class,
             expectedExceptionsMessageRegExp =
-                    "The classes are cut 10 as .*, with some of them on"
+                    "The classes are cut .* of 10, with some of them on"
                             + " several ranks: a softmax would count these several times.*")
     public void replicasAreRefused() {
         new ClassShard(Cut.replicated(CLASSES, 2), 0, 2);
