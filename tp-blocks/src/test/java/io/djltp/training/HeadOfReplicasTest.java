@@ -120,8 +120,29 @@ public class HeadOfReplicasTest {
 
     @Test(dataProvider = "cases", timeOut = 60_000)
     public void trainAsOnOneRank(String head, String optimizer, int ranks) {
+        assertAsOnOneRank(new TrainerKind(ParallelMode.DATA, ranks), head, optimizer);
+    }
+
+    @DataProvider
+    public Object[][] meshes() {
+        return new Object[][] {
+            {"fused", "sgd", 2, 2},
+            {"fused", "adam", 2, 3},
+            {"sampled", "adagrad", 2, 2},
+            {"sampled", "sgd", 3, 2},
+            {"margin", "adam", 2, 2},
+            {"both", "adagrad", 2, 3}
+        };
+    }
+
+    @Test(dataProvider = "meshes", timeOut = 60_000)
+    public void trainOnAMeshAsOnOneRank(String head, String optimizer, int data, int tensor) {
+        assertAsOnOneRank(TrainerKind.mesh(data, tensor), head, optimizer);
+    }
+
+    private static void assertAsOnOneRank(TrainerKind kind, String head, String optimizer) {
         List<float[]> expected = train(ONE, head, optimizer);
-        List<float[]> actual = train(new TrainerKind(ParallelMode.DATA, ranks), head, optimizer);
+        List<float[]> actual = train(kind, head, optimizer);
         Assert.assertEquals(actual.size(), expected.size());
         for (int i = 0; i < expected.size(); i++) {
             ArrayAssert.assertClose(actual.get(i), expected.get(i), 1e-5, "result " + i);

@@ -29,7 +29,6 @@ public class TrainBadInputTest {
             {"--mesh 2x2 and --mode tensor both say", "--mesh", "2x2", "--mode", "tensor"},
             {"--mesh: A mesh is written as the sizes of its axes", "--mesh", "2x"},
             {"--mesh: The axis 'tensor' of a mesh needs 1 rank", "--mesh", "2x0"},
-            {"--head sampled needs a head that is cut", "--mesh", "2x2", "--head", "sampled"},
             {"--dim must be greater than 0, not 0", "--dim", "0"},
             {"--batch must be greater than 0, not -5", "--batch", "-5"},
             {"--epochs must be greater than 0, not 0", "--epochs", "0"},
