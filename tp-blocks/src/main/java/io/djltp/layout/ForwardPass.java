@@ -77,7 +77,17 @@ public final class ForwardPass {
      * @return the cut of axis 0 of the batch
      */
     public Cut getBatchCut() {
-        return Cut.balanced(globalRows, sharing);
+        return getBatchCut(sharing);
+    }
+
+    /**
+     * Returns which rows of the batch each rank has where a layer cuts it again.
+     *
+     * @param ranks the number of ranks over which it is cut
+     * @return the cut of axis 0 of the batch
+     */
+    public Cut getBatchCut(int ranks) {
+        return Cut.balanced(globalRows, ranks);
     }
 
     /**

@@ -117,7 +117,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
         pass.leave(y, Features.PARTIAL, Features.SHARD); // here the slice is taken
         pass.getTrace().cut(y, featureCut(context));
         if (batchShardedOutput && pass.isOverlaid()) {
-            y = mappings.reduceScatterToSequenceRegion(y, rowCut(pass, y));
+            y = mappings.reduceScatterToSequenceRegion(y, rowCut(context, y));
             pass.enterScattered(y);
         } else {
             y = mappings.reduceFromRegion(y, true);
@@ -127,8 +127,8 @@ public class RowParallelLinear extends AbstractParallelLinear {
     }
 
     /** Returns which rows of the output each rank gets: those of its rows of the batch. */
-    private static Cut rowCut(ForwardPass pass, NDArray y) {
-        Cut batch = pass.getBatchCut();
+    private static Cut rowCut(ParallelContext context, NDArray y) {
+        Cut batch = context.getPass().getBatchCut(context.getDataGroup().getSize());
         long rows = y.getShape().get(0);
         if (batch.getLength() == 0 || rows % batch.getLength() != 0) {
             return batch; // which is refused

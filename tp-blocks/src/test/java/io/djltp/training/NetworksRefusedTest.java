@@ -341,7 +341,7 @@ public class NetworksRefusedTest {
             String remedy = fused ? "optFusedLoss" : GATHER;
             net.assertRefused(TENSOR, remedy);
             net.assertRefused(MIXED, remedy);
-            net.assertRefused(MESH, GATHER); // where the batch is cut, a head is never fused
+            net.assertRefused(MESH, remedy);
         }
     }
 
