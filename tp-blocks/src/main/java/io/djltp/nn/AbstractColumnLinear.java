@@ -1,6 +1,7 @@
 package io.djltp.nn;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
 import io.djltp.cut.Cut;
@@ -83,7 +84,11 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
 
     /** Returns which output features each rank has. */
     Cut outputCut(ParallelContext context) {
-        return shardingStrategy.cut(weight().getShape(), context.getTensorGroup().getSize());
+        int ranks = context.getTensorGroup().getSize();
+        Shape whole = weight().getShape();
+        return ranks == 1 // a chosen cut is one for more
+                ? Cut.replicated(whole.get(0), 1)
+                : shardingStrategy.cut(whole, ranks);
     }
 
     /** Returns what errors call the layer. */

@@ -7,6 +7,7 @@ import io.djltp.update.WeightUpdate;
 
 import java.util.Collections;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.TreeMap;
 
@@ -84,8 +85,10 @@ public final class OptimizerState implements AutoCloseable {
      * @return views of the state, [rows, elements of a row] or [rows], by what they are: {@code
      *     momentum} of SGD, {@code mean} and {@code variance} of Adam, {@code sums} of both kinds
      *     of Adagrad; none if there is no state
+     * @throws IllegalArgumentException if there is no parameter of the name
      */
     public Map<String, NDArray> get(String name, NDManager manager) {
+        checkKnown(name, weights.get(name) != null);
         WeightUpdate update = updates.get(name);
         return update == null ? Map.of() : update.getState(manager);
     }
@@ -103,6 +106,10 @@ public final class OptimizerState implements AutoCloseable {
     public void set(String name, Map<String, NDArray> state) {
         NDArray weight = weights.get(name);
         checkKnown(name, weight != null);
+        if (state.values().stream().anyMatch(Objects::isNull)) {
+            throw new IllegalArgumentException(
+                    "The state of " + name + " has no array for some of " + state.keySet());
+        }
         WeightUpdate update = create(name);
         try {
             update.setState(name, state, weight);
@@ -128,8 +135,10 @@ public final class OptimizerState implements AutoCloseable {
      * Frees the state of a parameter: the next update begins with none.
      *
      * @param name the name of the parameter
+     * @throws IllegalArgumentException if there is no parameter of the name
      */
     public void free(String name) {
+        checkKnown(name, weights.get(name) != null);
         WeightUpdate update = updates.remove(name);
         if (update != null) {
             update.close();

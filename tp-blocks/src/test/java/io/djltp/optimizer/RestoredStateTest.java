@@ -230,10 +230,12 @@ public class RestoredStateTest {
                             + " is in float64 and the parameter in float32");
             Assert.assertEquals(state(trainer, manager).get("mean").toFloatArray(), before);
             OptimizerState optimizer = trainer.getOptimizerState(0);
-            Assert.assertEquals(
-                    refusal(() -> optimizer.set("weight", state)),
+            String unknown =
                     "The ranks have no parameter weight: the names are those of"
-                            + " block.getParameters(), after trainer.initialize(...)");
+                            + " block.getParameters(), after trainer.initialize(...)";
+            Assert.assertEquals(refusal(() -> optimizer.set("weight", state)), unknown);
+            Assert.assertEquals(refusal(() -> optimizer.get("weight", manager)), unknown);
+            Assert.assertEquals(refusal(() -> optimizer.free("weight")), unknown);
             LearningRates rates = trainer.getLearningRates();
             Map<String, Integer> counts = rates.getCounts();
             Assert.assertTrue(

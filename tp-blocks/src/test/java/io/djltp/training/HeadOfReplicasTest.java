@@ -8,12 +8,14 @@ import ai.djl.training.evaluator.Evaluator;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
+import io.djltp.cut.Cut;
 import io.djltp.head.LossOptions;
 import io.djltp.head.Margin;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.optimizer.RowwiseAdagrad;
+import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -40,6 +42,11 @@ public class HeadOfReplicasTest {
     private static final Map<String, Consumer<ClassificationHead.Builder>> HEADS =
             Map.of(
                     "fused", head -> {},
+                    "cut",
+                            head ->
+                                    head.optShardingStrategy(
+                                            ShardingStrategy.rowwise(
+                                                    Cut.ofLengths(FusedTraining.CLASSES - 2, 2))),
                     "sampled", head -> head.optSampleShare(0.5f).optSampleSeed(5),
                     "margin", head -> head.optMargin(Margin.arcFace(8, 0.3f)).optBias(false),
                     "both",
@@ -66,6 +73,7 @@ public class HeadOfReplicasTest {
     public Object[][] cases() {
         return new Object[][] {
             {"fused", "sgd", 2},
+            {"cut", "adam", 2},
             {"fused", "adam", 3},
             {"fused", "adagrad", 3},
             {"sampled", "sgd", 3},
@@ -127,6 +135,7 @@ public class HeadOfReplicasTest {
     public Object[][] meshes() {
         return new Object[][] {
             {"fused", "sgd", 2, 2},
+            {"cut", "adagrad", 2, 2},
             {"fused", "adam", 2, 3},
             {"sampled", "adagrad", 2, 2},
             {"sampled", "sgd", 3, 2},

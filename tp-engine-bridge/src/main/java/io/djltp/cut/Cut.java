@@ -63,8 +63,12 @@ public final class Cut {
      *
      * @param lengths the length of each rank's range
      * @return the cut
+     * @throws IllegalArgumentException if there is no rank, or a length is negative
      */
     public static Cut ofLengths(long... lengths) {
+        if (lengths.length == 0) {
+            throw new IllegalArgumentException("A cut needs the length of one rank or more");
+        }
         List<List<ShardRange>> ranges = new ArrayList<>(lengths.length);
         long start = 0;
         for (long each : lengths) {

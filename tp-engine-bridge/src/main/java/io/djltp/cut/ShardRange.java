@@ -8,6 +8,20 @@ package io.djltp.cut;
  */
 public record ShardRange(long start, long length) {
 
+    /**
+     * Creates a range.
+     *
+     * @param start the first index
+     * @param length the number of indices
+     * @throws IllegalArgumentException if one of the numbers is negative
+     */
+    public ShardRange {
+        if (start < 0 || length < 0) {
+            throw new IllegalArgumentException(
+                    "A range cannot start at " + start + " with a length of " + length);
+        }
+    }
+
     /** Returns a rank's range of a balanced cut. */
     static ShardRange balanced(long total, int rank, int size) {
         long base = total / size;

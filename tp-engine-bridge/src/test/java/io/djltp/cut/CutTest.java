@@ -75,6 +75,12 @@ public class CutTest {
                 () -> Cut.of(6, 1, rank -> List.of(new ShardRange(3, 3), new ShardRange(0, 4))));
     }
 
+    @Test
+    public void negativeLengthsAreRefused() {
+        assertRefused("A range cannot start at 9 with a length of -1", () -> Cut.ofLengths(9, -1));
+        assertRefused("A cut needs the length of one rank or more", () -> Cut.ofLengths());
+    }
+
     private static void assertRefused(String message, Assert.ThrowingRunnable cut) {
         Assert.assertEquals(
                 Assert.expectThrows(IllegalArgumentException.class, cut).getMessage(), message);

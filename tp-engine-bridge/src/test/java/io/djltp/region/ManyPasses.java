@@ -54,7 +54,7 @@ final class ManyPasses {
                                 report(communicator, "early");
                             }
                             try (NDManager step = manager.newSubManager()) {
-                                pass(mappings, keeper, weight, step);
+                                pass(mappings, keeper, weight, step, i % 3);
                             }
                             keeper.clearTaken();
                         }
@@ -64,19 +64,21 @@ final class ManyPasses {
     }
 
     private static void pass(
-            RegionMappings mappings, GradientKeeper keeper, NDArray weight, NDManager step) {
+            RegionMappings mappings,
+            GradientKeeper keeper,
+            NDArray weight,
+            NDManager step,
+            int kind) {
         NDArray input = TestArrays.leaf(step.ones(INPUT));
         NDArray array = mappings.copyToRegion(input, true).matMul(weight);
         array = mappings.reduceFromRegion(array, true);
-        for (Cut columns : COLUMNS) {
-            array = mappings.gatherFromRegion(mappings.scatterToRegion(array, columns), columns);
-        }
-        for (Cut rows : ROWS) {
-            array = mappings.scatterToSequenceRegion(array, rows);
-            array = mappings.gatherFromSequenceRegion(array, rows, true);
-            array = mappings.reduceScatterToSequenceRegion(array, rows);
-            array = mappings.gatherFromSequenceRegion(array, rows, false);
-        }
+        Cut columns = COLUMNS.get(kind);
+        array = mappings.gatherFromRegion(mappings.scatterToRegion(array, columns), columns);
+        Cut rows = ROWS.get(kind);
+        array = mappings.scatterToSequenceRegion(array, rows);
+        array = mappings.gatherFromSequenceRegion(array, rows, true);
+        array = mappings.reduceScatterToSequenceRegion(array, rows);
+        array = mappings.gatherFromSequenceRegion(array, rows, false);
         NDArray loss = keeper.scalar(array, step.create(1f), step.ones(INPUT));
         Autograd.backward(loss, step.create(1f));
         Autograd.zeroGradient(weight);
