@@ -58,7 +58,7 @@ public class TrainEqualsPlainDjlTest {
                 Optimizer.sgd().setLearningRateTracker(sgd).build(),
                 "1",
                 1e-5,
-                List.of("--mesh 2x3 --backend tcp")
+                List.of("--mesh 2x3 --backend tcp --head full")
             },
             {
                 "momentum",
@@ -72,7 +72,7 @@ public class TrainEqualsPlainDjlTest {
                 Optimizer.adam().optLearningRateTracker(adam).build(),
                 "0.01",
                 1e-4,
-                List.of("--mesh 2x2")
+                List.of("--mesh 2x2 --head full")
             },
         };
     }
