@@ -11,9 +11,13 @@ import org.bytedeco.javacpp.Loader;
 import org.testng.SkipException;
 
 import java.io.IOException;
+import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.nio.file.attribute.FileTime;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -72,6 +76,21 @@ public final class NcclDouble {
             throw new IOException("it needs Linux");
         }
         Path absolute = Files.createDirectories(target).toAbsolutePath();
+        try (FileChannel lock =
+                FileChannel.open(
+                        absolute.resolve("lock"),
+                        StandardOpenOption.CREATE,
+                        StandardOpenOption.WRITE)) {
+            lock.lock(); // tests run in two processes, which need it at the same time
+            if (!isBuilt(sources, absolute)) {
+                compileAll(sources, absolute);
+            }
+        }
+        return absolute;
+    }
+
+    private static void compileAll(Path sources, Path absolute)
+            throws IOException, InterruptedException {
         compile(absolute, CUDA, sources.resolve("libcuda_double.c"));
         compile(absolute, CUDART, sources.resolve("libcudart_double.c"), absolute.resolve(CUDA));
         compile(
@@ -82,7 +101,23 @@ public final class NcclDouble {
                 sources.resolve("nccl_double_init.c"),
                 sources.resolve("nccl_double_ops.c"),
                 absolute.resolve(CUDART));
-        return absolute;
+    }
+
+    /** Returns whether the library that is made last is newer than every file it is made of. */
+    private static boolean isBuilt(Path sources, Path folder) throws IOException {
+        Path library = folder.resolve(NCCL);
+        if (!Files.exists(library)) {
+            return false;
+        }
+        FileTime built = Files.getLastModifiedTime(library);
+        try (DirectoryStream<Path> files = Files.newDirectoryStream(sources)) {
+            for (Path file : files) {
+                if (Files.getLastModifiedTime(file).compareTo(built) >= 0) {
+                    return false;
+                }
+            }
+        }
+        return true;
     }
 
     private static void compile(Path folder, String name, Path... sources)
