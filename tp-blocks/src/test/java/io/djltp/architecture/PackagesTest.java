@@ -49,6 +49,9 @@ public class PackagesTest {
                     "optimizer",
                     "loss",
                     "nn",
+                    "nn.norm",
+                    "nn.attention",
+                    "nn.transformer",
                     "search",
                     "gradient",
                     "training");
