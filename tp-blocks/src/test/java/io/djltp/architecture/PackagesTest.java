@@ -49,6 +49,7 @@ public class PackagesTest {
                     "optimizer",
                     "loss",
                     "nn",
+                    "nn.mlp",
                     "search",
                     "gradient",
                     "training");
