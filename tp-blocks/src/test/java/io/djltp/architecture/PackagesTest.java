@@ -49,6 +49,7 @@ public class PackagesTest {
                     "optimizer",
                     "loss",
                     "nn",
+                    "nn.mlp",
                     "nn.norm",
                     "nn.attention",
                     "nn.transformer",
