@@ -56,20 +56,34 @@ public record BlockTraining(Supplier<Block> block, Network.Batches batches, Stri
      * @param kinds the trainers
      */
     public void assertEqual(TrainerKind... kinds) {
+        assertEqualTo(TrainerKind.PLAIN, kinds);
+    }
+
+    /**
+     * Asserts that trainers compute what another one computes.
+     *
+     * @param reference the other one
+     * @param kinds the trainers
+     */
+    public void assertEqualTo(TrainerKind reference, TrainerKind... kinds) {
         Tracker rate = Tracker.fixed(0.1f);
         Supplier<Optimizer> gradient =
                 () -> Optimizer.sgd().setLearningRateTracker(Tracker.fixed(LONG_STEP)).build();
         Supplier<Optimizer> sgd = () -> Optimizer.sgd().setLearningRateTracker(rate).build();
         Supplier<Optimizer> adam =
                 () -> Optimizer.adam().optLearningRateTracker(Tracker.fixed(0.01f)).build();
-        compare(gradient, 1, TOLERANCE, kinds);
-        compare(sgd, 3, TOLERANCE, kinds);
-        compare(adam, 3, ADAM_TOLERANCE, kinds);
+        compare(gradient, 1, TOLERANCE, reference, kinds);
+        compare(sgd, 3, TOLERANCE, reference, kinds);
+        compare(adam, 3, ADAM_TOLERANCE, reference, kinds);
     }
 
     private void compare(
-            Supplier<Optimizer> optimizer, int steps, double tolerance, TrainerKind... kinds) {
-        Result expected = run(TrainerKind.PLAIN, optimizer.get(), steps);
+            Supplier<Optimizer> optimizer,
+            int steps,
+            double tolerance,
+            TrainerKind reference,
+            TrainerKind... kinds) {
+        Result expected = run(reference, optimizer.get(), steps);
         for (TrainerKind kind : kinds) {
             Result actual = run(kind, optimizer.get(), steps);
             String what = kind + ", " + steps + " steps of " + optimizer.get().getClass() + ": ";

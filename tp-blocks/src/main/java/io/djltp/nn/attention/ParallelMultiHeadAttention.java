@@ -56,6 +56,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock {
 
     private final AttentionShape shape;
     private final boolean crossed;
+    private final boolean causal;
     private final RotaryEmbedding rotary;
     private final HeadProjections projections;
     private final RmsNorm queryNorm; // of the features of a head, or null
@@ -73,6 +74,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock {
         super(VERSION);
         shape = builder.shape();
         crossed = builder.crossAttention;
+        causal = builder.causal;
         rotary = builder.rotary;
         projections = new HeadProjections(shape, builder.bias, builder.fusedQkv, crossed);
         projections.getLayers().forEach(this::addChildBlock);
@@ -82,7 +84,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock {
             addChildBlock("queryNorm", queryNorm);
             addChildBlock("keyNorm", keyNorm);
         }
-        attention = new WeightedValues(shape, builder.causal, builder.dropout());
+        attention = new WeightedValues(shape, causal, builder.dropout());
         attention.getDropout().ifPresent(block -> addChildBlock("dropout", block));
         output =
                 addChildBlock(
@@ -129,6 +131,24 @@ public class ParallelMultiHeadAttention extends AbstractBlock {
             x = norm.forward(store, new NDList(x), training).singletonOrThrow();
         }
         return rotary == null ? x : rotary.apply(x);
+    }
+
+    /**
+     * Returns whether a position sees those up to its own only.
+     *
+     * @return whether {@code optCausal} was set
+     */
+    public boolean isCausal() {
+        return causal;
+    }
+
+    /**
+     * Returns whether keys and values are made of a second input.
+     *
+     * @return whether {@code optCrossAttention} was set
+     */
+    public boolean isCrossAttention() {
+        return crossed;
     }
 
     /** Returns the place of the input that keys and values are made of. */

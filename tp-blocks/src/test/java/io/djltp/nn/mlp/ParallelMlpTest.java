@@ -82,7 +82,8 @@ public class ParallelMlpTest {
                         NDArray labels = TrainingRun.random(manager, 9 + i, ROWS, FEATURES);
                         numbers.add(TrainingRun.backward(trainer, data, labels));
                         trainer.step();
-                        for (float value : trainer.evaluate(new NDList(data)).head().toFloatArray()) {
+                        for (float value :
+                                trainer.evaluate(new NDList(data)).head().toFloatArray()) {
                             numbers.add(value);
                         }
                     }
