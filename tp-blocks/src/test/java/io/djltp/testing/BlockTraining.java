@@ -21,6 +21,7 @@ import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
 
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.function.Supplier;
@@ -73,7 +74,9 @@ public record BlockTraining(Supplier<Block> block, Network.Batches batches, Stri
         Supplier<Optimizer> adam =
                 () -> Optimizer.adam().optLearningRateTracker(Tracker.fixed(0.01f)).build();
         compare(gradient, 1, TOLERANCE, reference, kinds);
-        compare(sgd, 3, TOLERANCE, reference, kinds);
+        // of a rule without state, what the gradients do not tell, the last two trainers tell
+        TrainerKind[] last = Arrays.copyOfRange(kinds, Math.max(0, kinds.length - 2), kinds.length);
+        compare(sgd, 3, TOLERANCE, reference, last);
         compare(adam, 3, ADAM_TOLERANCE, reference, kinds);
     }
 

@@ -93,7 +93,6 @@ public class AttentionEqualsDjlTest {
                         new TrainerKind(ParallelMode.TENSOR, 2),
                         new TrainerKind(ParallelMode.TENSOR, 3),
                         new TrainerKind(ParallelMode.TENSOR, 4),
-                        new TrainerKind(ParallelMode.DATA, 2),
                         TrainerKind.mesh(2, 2));
     }
 
