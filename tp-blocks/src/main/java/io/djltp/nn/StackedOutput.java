@@ -15,9 +15,9 @@ import io.djltp.sharding.ShardingStrategy;
 import java.util.List;
 
 /**
- * The output of a {@link ColumnParallelLinear} whose weight stacks several projections of one input,
- * such as [q; k; v] or [gate; up]: one product, and one all-reduce of the input's gradient, instead
- * of one for each.
+ * The output of a {@link ColumnParallelLinear} whose weight stacks several projections of one
+ * input, such as [q; k; v] or [gate; up]: one product, and one all-reduce of the input's gradient,
+ * instead of one for each.
  *
  * <p>A rank's slice is its share of each part, one after another. It is divided where the rank's
  * share of each ends; the parts are slices again, each with the cut of its own.

@@ -57,7 +57,8 @@ public class ParallelMlpTest {
                                 return new NDList(call.call("down", Activation.gelu(y)));
                             }
                             NDList halves = y.split(2, 1);
-                            y = Activation.swish(halves.get(0), 1f).mul(halves.get(1));
+                            NDArray gate = halves.get(0);
+                            y = Activation.sigmoid(gate).mul(gate).mul(halves.get(1));
                             return new NDList(call.call("down", y));
                         });
         long rows = gated ? 2 * HIDDEN : HIDDEN;
@@ -82,7 +83,8 @@ public class ParallelMlpTest {
                         NDArray labels = TrainingRun.random(manager, 9 + i, ROWS, FEATURES);
                         numbers.add(TrainingRun.backward(trainer, data, labels));
                         trainer.step();
-                        for (float value : trainer.evaluate(new NDList(data)).head().toFloatArray()) {
+                        for (float value :
+                                trainer.evaluate(new NDList(data)).head().toFloatArray()) {
                             numbers.add(value);
                         }
                     }
