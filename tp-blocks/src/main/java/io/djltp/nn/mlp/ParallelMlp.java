@@ -170,7 +170,7 @@ public final class ParallelMlp extends AbstractBlock {
 
         /**
          * Sets the activation, which has to be elementwise: each rank computes it of its slice.
-         * Default: GELU, and SiLU of a gate.
+         * Default: GELU, and of a gate SiLU, {@code x sigmoid(x)}.
          *
          * @param function the activation, such as {@code Activation::relu}
          * @return this builder
@@ -278,7 +278,11 @@ public final class ParallelMlp extends AbstractBlock {
             if (activation != null) {
                 return activation;
             }
-            return gated ? Activation.swishBlock(1f) : Activation.geluBlock();
+            // not DJL's swish: it frees the memory of the number that it multiplies with
+            // before the backward pass reads it
+            return gated
+                    ? LambdaBlock.singleton(x -> Activation.sigmoid(x).mul(x))
+                    : Activation.geluBlock();
         }
     }
 }

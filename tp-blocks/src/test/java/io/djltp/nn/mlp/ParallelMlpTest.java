@@ -57,7 +57,8 @@ public class ParallelMlpTest {
                                 return new NDList(call.call("down", Activation.gelu(y)));
                             }
                             NDList halves = y.split(2, 1);
-                            y = Activation.swish(halves.get(0), 1f).mul(halves.get(1));
+                            NDArray gate = halves.get(0);
+                            y = Activation.sigmoid(gate).mul(gate).mul(halves.get(1));
                             return new NDList(call.call("down", y));
                         });
         long rows = gated ? 2 * HIDDEN : HIDDEN;
