@@ -1,0 +1,116 @@
+package io.djltp.nn.attention;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.Trainer;
+
+import io.djltp.layout.ParallelMode;
+import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.TrainerKind;
+import io.djltp.training.ParallelTrainer;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+/** What does not fit is refused, with what it was, the limit and the remedy. */
+public class AttentionBadInputTest {
+
+    private static ParallelMultiHeadAttention.Builder heads(int heads) {
+        return ParallelMultiHeadAttention.builder().setEmbeddingSize(12).setHeads(heads);
+    }
+
+    private static RotaryEmbedding rotary(int dim) {
+        return RotaryEmbedding.builder().optDim(dim).build();
+    }
+
+    @DataProvider
+    public Object[][] builders() {
+        return new Object[][] {
+            {heads(5), "5 heads do not divide an embedding of 12 features", "optHeadDim"},
+            {heads(6).optKeyValueHeads(4), "6 query heads cannot share 4", "divisor"},
+            {heads(0), "1 head or more", "setHeads"},
+            {heads(4).optRotary(RotaryEmbedding.builder().build()), "a head has 3", "optDim"},
+            {heads(6).optRotary(rotary(4)), "4 features do not fit heads of 2", "optDim"},
+            {heads(4).optCausal(true).optCrossAttention(true), "cannot be causal", "order"},
+            {heads(4).optFusedQkv(true).optCrossAttention(true), "another input", "optFusedQkv"},
+        };
+    }
+
+    @Test(dataProvider = "builders", timeOut = 60_000)
+    public void isNotBuilt(ParallelMultiHeadAttention.Builder builder, String what, String remedy) {
+        String message =
+                Assert.expectThrows(IllegalArgumentException.class, builder::build).getMessage();
+        Assert.assertTrue(message.contains(what) && message.contains(remedy), message);
+    }
+
+    @DataProvider
+    public Object[][] stacked() {
+        return new Object[][] {{false}, {true}};
+    }
+
+    @Test(dataProvider = "stacked", timeOut = 60_000)
+    public void moreRanksThanHeads(boolean stacked) {
+        try (Model model = Model.newInstance("net", Device.cpu())) {
+            model.setBlock(heads(2).optFusedQkv(stacked).build());
+            try (Trainer trainer = open(new TrainerKind(ParallelMode.TENSOR, 3), model)) {
+                String message =
+                        Assert.expectThrows(
+                                        IllegalArgumentException.class,
+                                        () -> trainer.initialize(new Shape(2, 4, 12)))
+                                .getMessage();
+                for (String part :
+                        new String[] {"3 ranks", "2 heads", "at most 2 tensor-parallel ranks"}) {
+                    Assert.assertTrue(message.contains(part), message);
+                }
+            }
+        }
+    }
+
+    @DataProvider
+    public Object[][] kinds() {
+        return new Object[][] {
+            {TrainerKind.PLAIN}, {new TrainerKind(ParallelMode.TENSOR, 2)}, {TrainerKind.mesh(2, 2)}
+        };
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void aMaskOfAnotherShape(TrainerKind kind) {
+        for (Shape shape : new Shape[] {new Shape(4, 3), new Shape(4, 1, 3, 5)}) {
+            String message = refusal(kind, new Shape(4, 5, 12), shape);
+            for (String part : new String[] {"An attention mask must be of shape", "5)"}) {
+                Assert.assertTrue(message.contains(part), message);
+            }
+        }
+    }
+
+    private static String refusal(TrainerKind kind, Shape input, Shape mask) {
+        try (Model model = Model.newInstance("net", Device.cpu())) {
+            model.setBlock(heads(4).build());
+            try (Trainer trainer = open(kind, model)) {
+                trainer.initialize(input);
+                NDArray x = trainer.getManager().ones(input);
+                NDList data = new NDList(x, trainer.getManager().ones(mask));
+                Throwable e =
+                        Assert.expectThrows(
+                                RuntimeException.class,
+                                () -> {
+                                    if (trainer instanceof ParallelTrainer) {
+                                        trainer.forward(data, new NDList(x));
+                                    } else {
+                                        trainer.forward(data);
+                                    }
+                                });
+                return String.valueOf(e.getMessage());
+            }
+        }
+    }
+
+    private static Trainer open(TrainerKind kind, Model model) {
+        return kind.open(model, new DefaultTrainingConfig(new HalfSquareLoss()));
+    }
+}
