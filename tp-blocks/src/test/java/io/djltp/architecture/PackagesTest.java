@@ -53,6 +53,7 @@ public class PackagesTest {
                     "nn.norm",
                     "nn.attention",
                     "nn.transformer",
+                    "nn.moe",
                     "search",
                     "gradient",
                     "training");
