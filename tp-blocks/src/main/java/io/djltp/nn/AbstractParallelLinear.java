@@ -1,5 +1,6 @@
 package io.djltp.nn;
 
+import ai.djl.MalformedModelException;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
@@ -17,6 +18,7 @@ import io.djltp.parameters.WeightSource;
 import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.ShardingStrategy;
 
+import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
 
@@ -27,11 +29,13 @@ import java.io.IOException;
 abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
 
     private final boolean batchShardedInput;
+    private final boolean skipBiasAdd;
     private WeightSource weightSource;
 
     AbstractParallelLinear(Builder<?> builder) {
         super(builder);
         batchShardedInput = builder.batchShardedInput;
+        skipBiasAdd = builder.skipBiasAdd;
     }
 
     /**
@@ -81,28 +85,41 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
             boolean training,
             PairList<String, Object> params) {
         NDArray input = inputs.singletonOrThrow();
-        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        NDArray bias = parameterStore.getValue(bias(), input.getDevice(), training);
+        if (skipBiasAdd) {
+            return new NDList(compute(parameterStore, input, null, training), bias);
+        }
+        return new NDList(compute(parameterStore, input, bias, training));
+    }
+
+    private NDArray compute(ParameterStore store, NDArray input, NDArray bias, boolean training) {
+        ParallelContext context = RankParameterStore.contextOf(store);
         if (context == null) {
             HeldParameters.checkWhole(weight(), getClass().getSimpleName());
         }
-        NDArray weight = parameterStore.getValue(weight(), input.getDevice(), training);
-        NDArray bias = parameterStore.getValue(bias(), input.getDevice(), training);
+        NDArray weight = store.getValue(weight(), input.getDevice(), training);
         LayerInput layerInput = new LayerInput(this);
         boolean alone = context == null || context.getTensorGroup().getSize() == 1;
         boolean fused = context != null && isFused(context);
         if (alone && !fused) {
             layerInput.checkLength(input, weight().getShape().get(1));
-            return new NDList(forwardWhole(input, weight, bias));
+            return forwardWhole(input, weight, bias);
         }
         boolean gather = !alone && layerInput.checkRegion(context.getPass(), input);
         layerInput.checkCut(context, input, alone ? null : inputCut(context));
         if (gather) {
             input = layerInput.gatherBatch(context, input, weight, fused);
         }
-        return new NDList(
-                fused
-                        ? forwardFused(context, input, gather, weight, bias, training)
-                        : forwardRank(context, input, gather, weight, bias));
+        return fused
+                ? forwardFused(context, input, gather, weight, bias, training)
+                : forwardRank(context, input, gather, weight, bias);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Shape[] getOutputShapes(Shape[] inputs) {
+        Shape[] shapes = super.getOutputShapes(inputs);
+        return skipBiasAdd ? new Shape[] {shapes[0], bias().getShape()} : shapes;
     }
 
     /**
@@ -170,6 +187,14 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
         weightSource = source;
     }
 
+    /** {@inheritDoc} */
+    @Override
+    public void loadMetadata(byte loadVersion, DataInputStream is)
+            throws IOException, MalformedModelException {
+        SavedMargin.refuse(loadVersion, getClass().getSimpleName());
+        super.loadMetadata(loadVersion, is);
+    }
+
     /**
      * {@inheritDoc}
      *
@@ -197,6 +222,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
 
         private boolean batchShardedInput;
         private boolean withBias = true; // DJL's field is private
+        private boolean skipBiasAdd;
         private ShardingStrategy shardingStrategy; // or null: balanced
 
         /** Creates a builder. */
@@ -261,18 +287,14 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
             if (shardingStrategy == null) {
                 return ShardingStrategy.axiswise(axis);
             }
-            Shape weight = new Shape(units, 1);
-            Preconditions.checkArgument(
-                    !shardingStrategy.isReplicated() && shardingStrategy.axis(weight) == axis,
-                    layer
-                            + " cuts axis "
-                            + axis
-                            + " of its weight, the "
-                            + (axis == 0 ? "output" : "input")
-                            + " features, and cannot take the strategy "
-                            + shardingStrategy
-                            + ": give optShardingStrategy one that cuts that axis");
+            LayerInput.checkStrategy(shardingStrategy, new Shape(units, 1), axis, layer);
             return shardingStrategy;
+        }
+
+        /** Leaves the bias to who takes the output. */
+        T skipBiasAdd(boolean skip) {
+            skipBiasAdd = skip;
+            return self();
         }
 
         /** Returns whether a strategy was set. */
@@ -294,6 +316,10 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
         void checkUnits() {
             Preconditions.checkArgument(
                     units > 0, "The units of a layer must be 1 or more, not " + units);
+            Preconditions.checkArgument(
+                    withBias || !skipBiasAdd,
+                    "A layer without a bias has none to leave to the next block: set optBias(true),"
+                            + " or optSkipBiasAdd(false)");
         }
     }
 }

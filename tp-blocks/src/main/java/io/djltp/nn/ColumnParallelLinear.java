@@ -87,6 +87,17 @@ public class ColumnParallelLinear extends AbstractColumnLinear {
         }
 
         /**
+         * Sets whether the bias is left to who takes the output, as in Megatron-LM: the output is
+         * without it, and the bias, [units/p] like the slice, is a second one. Default: false.
+         *
+         * @param skipBiasAdd whether the bias is returned, and not added
+         * @return this builder
+         */
+        public Builder optSkipBiasAdd(boolean skipBiasAdd) {
+            return skipBiasAdd(skipBiasAdd);
+        }
+
+        /**
          * Builds the layer.
          *
          * @return the layer

@@ -3,6 +3,7 @@ package io.djltp.nn;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
 import io.djltp.layout.ForwardPass;
@@ -10,6 +11,7 @@ import io.djltp.layout.Region;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.rank.ParallelContext;
 import io.djltp.region.RegionMappings;
+import io.djltp.sharding.ShardingStrategy;
 
 /**
  * What a column- or row-parallel layer can take as its input on a rank, and how it becomes whole
@@ -25,6 +27,20 @@ final class LayerInput {
 
     private String describe() {
         return layer.getClass().getSimpleName() + " with a weight of " + layer.weight().getShape();
+    }
+
+    /** Checks that a strategy cuts the axis that a layer does. */
+    static void checkStrategy(ShardingStrategy strategy, Shape weight, int axis, String layer) {
+        Preconditions.checkArgument(
+                !strategy.isReplicated() && strategy.axis(weight) == axis,
+                layer
+                        + " cuts axis "
+                        + axis
+                        + " of its weight, the "
+                        + (axis == 0 ? "output" : "input")
+                        + " features, and cannot take the strategy "
+                        + strategy
+                        + ": give optShardingStrategy one that cuts that axis");
     }
 
     /** Checks the length of the last axis. */

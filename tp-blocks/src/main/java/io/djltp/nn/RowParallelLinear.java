@@ -186,6 +186,18 @@ public class RowParallelLinear extends AbstractParallelLinear {
         }
 
         /**
+         * Sets whether the bias is left to who takes the output, as in Megatron-LM: the output is
+         * without it, and the bias, [units], to be added once, to the sum, is a second one.
+         * Default: false.
+         *
+         * @param skipBiasAdd whether the bias is returned, and not added
+         * @return this builder
+         */
+        public Builder optSkipBiasAdd(boolean skipBiasAdd) {
+            return skipBiasAdd(skipBiasAdd);
+        }
+
+        /**
          * Builds the layer.
          *
          * @return the layer

@@ -53,6 +53,18 @@ final class SavedMargin {
         }
     }
 
+    /** Refuses what a head with a margin has saved, in a layer that has none. */
+    static void refuse(byte version, String layer) throws MalformedModelException {
+        if (version == VERSION) {
+            throw new MalformedModelException(
+                    "What was saved is a ClassificationHead with a margin, whose logits are scaled"
+                            + " cosines, and a "
+                            + layer
+                            + " computes others: load it into a ClassificationHead, built with"
+                            + " optBias(false)");
+        }
+    }
+
     /** Checks that a head can take a margin that was saved. */
     static void check(Margin saved, Margin built, boolean withBias, boolean fusedLoss)
             throws MalformedModelException {

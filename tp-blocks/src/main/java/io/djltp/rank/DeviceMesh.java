@@ -97,7 +97,7 @@ public final class DeviceMesh {
      * @throws IllegalArgumentException if it is not written so
      */
     public static DeviceMesh parse(String text) {
-        Matcher matcher = TWO_SIZES.matcher(text);
+        Matcher matcher = TWO_SIZES.matcher(String.valueOf(text));
         if (!matcher.matches()) {
             throw new IllegalArgumentException(
                     "A mesh is written as the sizes of its axes data and tensor, such as 2x3, not '"

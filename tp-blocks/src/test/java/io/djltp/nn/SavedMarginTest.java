@@ -172,4 +172,26 @@ public class SavedMarginTest {
             ArrayAssert.assertClose(output(read), expected, 1e-5, "logits");
         }
     }
+
+    /** Another layer says what the file is, and what reads it. */
+    @Test
+    public void anotherLayerNamesTheHead() throws Exception {
+        byte[] bytes = saved(initialized(head().optMargin(ARC).build()));
+        for (Block other :
+                new Block[] {
+                    ColumnParallelLinear.builder().setUnits(CLASSES).build(),
+                    RowParallelLinear.builder().setUnits(CLASSES).build()
+                }) {
+            MalformedModelException e =
+                    Assert.expectThrows(MalformedModelException.class, () -> loaded(other, bytes));
+            for (String part :
+                    new String[] {
+                        "a ClassificationHead with a margin",
+                        other.getClass().getSimpleName(),
+                        "optBias(false)"
+                    }) {
+                Assert.assertTrue(e.getMessage().contains(part), e.getMessage());
+            }
+        }
+    }
 }

@@ -65,6 +65,7 @@ public class DeviceMeshTest {
         for (String text : new String[] {"", "2", "2x", "2x3x4", "ax2", "-1x2", "2*3"}) {
             assertRefused(() -> DeviceMesh.parse(text), "such as 2x3", "'" + text + "'");
         }
+        assertRefused(() -> DeviceMesh.parse(null), "such as 2x3", "'null'");
         assertRefused(() -> DeviceMesh.parse("0x2"), "'data'", "1 rank or more, not 0");
         assertRefused(() -> DeviceMesh.parse("99999999999x2"), "too many ranks");
         assertRefused(() -> DeviceMesh.parse("99999x99999"), "more than 2147483647 ranks");

@@ -12,6 +12,9 @@ import ai.djl.nn.Parameter;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.rank.ParallelContext;
+
 import java.util.LinkedHashMap;
 import java.util.Map;
 
@@ -71,7 +74,18 @@ public final class GraphBlock extends AbstractBlock {
          * @return its output
          */
         public NDArray call(String child, NDArray input) {
-            return blocks.get(child).forward(store, new NDList(input), training).head();
+            return list(child, input).head();
+        }
+
+        /**
+         * Calls a child.
+         *
+         * @param child its name
+         * @param input its input
+         * @return its outputs
+         */
+        public NDList list(String child, NDArray input) {
+            return blocks.get(child).forward(store, new NDList(input), training);
         }
 
         /**
@@ -92,6 +106,11 @@ public final class GraphBlock extends AbstractBlock {
          */
         public NDArray array(String name) {
             return own.get(name).getArray();
+        }
+
+        /** Returns the rank, or {@code null} under an ordinary parameter store. */
+        public ParallelContext context() {
+            return RankParameterStore.contextOf(store);
         }
 
         /** Returns whether the block is trained. */

@@ -1,0 +1,119 @@
+package io.djltp.conformance;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDArrays;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+
+import io.djltp.cut.Cut;
+import io.djltp.cut.ShardRange;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.RowParallelLinear;
+import io.djltp.nn.StackedOutput;
+import io.djltp.rank.ParallelContext;
+import io.djltp.sharding.AxisPart;
+import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.GraphBlock;
+
+import java.util.SplittableRandom;
+
+/**
+ * Stacked queries, keys and values, of which query heads share keys and values, and an output
+ * projection that is cut by heads: without a softmax, {@code q * tanh(k) + v} of each head.
+ */
+record SweptHeads(
+        long inputs, int heads, int keyHeads, int dim, long outputs, boolean bias, Cut chosen)
+        implements SweptNetwork {
+
+    static SweptHeads draw(SplittableRandom random, int ranks) {
+        int keys = SweptNetwork.draw(random, 1, 4);
+        int heads = keys * SweptNetwork.draw(random, (ranks + keys - 1) / keys, ranks / keys + 2);
+        return new SweptHeads(
+                SweptNetwork.draw(random, 2, 6),
+                heads,
+                keys,
+                SweptNetwork.draw(random, 1, 4),
+                SweptNetwork.draw(random, 1, 6),
+                random.nextBoolean(),
+                random.nextBoolean() && ranks > 1
+                        ? SweptNetwork.drawCut(random, heads, ranks)
+                        : null);
+    }
+
+    private AxisPart queries() {
+        return chosen == null ? AxisPart.heads(heads, dim) : AxisPart.heads(chosen, dim);
+    }
+
+    private AxisPart keys() {
+        return chosen == null
+                ? AxisPart.keyValueHeads(heads, keyHeads, dim)
+                : AxisPart.keyValueHeads(chosen, keyHeads, dim);
+    }
+
+    @Override
+    public Block create(boolean cut) {
+        StackedOutput stacked = new StackedOutput(queries(), keys(), keys());
+        long units = stacked.getUnits();
+        GraphBlock mixed =
+                new GraphBlock(
+                        new Shape((long) heads * dim),
+                        (call, input) -> {
+                            NDArray y = call.call("qkv", input.head());
+                            return new NDList(mix(cut ? call.context() : null, stacked, y));
+                        });
+        mixed.add(
+                "qkv",
+                cut
+                        ? ColumnParallelLinear.builder()
+                                .setUnits(units)
+                                .optBias(bias)
+                                .optShardingStrategy(stacked.getShardingStrategy())
+                                .build()
+                        : Linear.builder().setUnits(units).optBias(bias).build(),
+                inputs);
+        Block output =
+                cut
+                        ? RowParallelLinear.builder()
+                                .setUnits(outputs)
+                                .optBias(bias)
+                                .optShardingStrategy(ShardingStrategy.segmented(1, queries()))
+                                .build()
+                        : Linear.builder().setUnits(outputs).optBias(bias).build();
+        return new SequentialBlock()
+                .add(Linear.builder().setUnits(inputs).build())
+                .add(mixed)
+                .add(output);
+    }
+
+    private NDArray mix(ParallelContext context, StackedOutput stacked, NDArray y) {
+        NDList parts = stacked.divide(context, y, "SweptHeads");
+        NDArray q = parts.get(0);
+        NDArray k = parts.get(1);
+        NDArray v = parts.get(2);
+        ShardRange own = new ShardRange(0, (long) heads * dim);
+        long firstKey = 0;
+        if (context != null && context.getTensorGroup().getSize() > 1) {
+            int rank = context.getTensorGroup().getRank();
+            int ranks = context.getTensorGroup().getSize();
+            Cut keyCut = keys().cut(ranks);
+            k = context.getPass().takeSlice(k, keyCut, rank, "SweptHeads");
+            v = context.getPass().takeSlice(v, keyCut, rank, "SweptHeads");
+            own = queries().cut(ranks).getRange(rank);
+            firstKey = keyCut.getRange(rank).start() / dim;
+        }
+        return q.mul(ofQueries(k, own, firstKey).tanh()).add(ofQueries(v, own, firstKey));
+    }
+
+    /** Repeats keys or values for the query heads that use them. */
+    private NDArray ofQueries(NDArray keys, ShardRange own, long firstKey) {
+        NDList repeated = new NDList();
+        for (long head = own.start() / dim; head < own.end() / dim; head++) {
+            long at = (head / (heads / keyHeads) - firstKey) * dim;
+            repeated.add(keys.get(":, " + at + ":" + (at + dim)));
+        }
+        return repeated.size() == 1 ? repeated.head() : NDArrays.concat(repeated, 1);
+    }
+}
