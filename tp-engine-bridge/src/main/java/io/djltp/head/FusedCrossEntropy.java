@@ -116,6 +116,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
     public Result evaluate(
             NDArray features, NDArray weight, NDArray bias, NDArray labels, LossOptions options) {
         pass = null;
+        options.checkFused(shard.total());
         ShardLabels rows = ShardLabels.of(features, labels, shard, options.ignoreIndex());
         long classes = shard.total();
         if (sampler != null) {
@@ -125,7 +126,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
             rows = rows.in(sampler.draw(steps, rows.columns));
         }
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            Tensor x = rows(features);
+            Tensor x = HeadLayer.rows(features);
             long zeroRow = options.labelSmoothing() > 0 ? 1 : 0; // see FusedPass
             memory.prepare(x, x.size(0) + zeroRow, this::mostClasses);
             memory.setClasses(rows.sample == null ? shard.length() : rows.sample.length);
@@ -280,13 +281,6 @@ public final class FusedCrossEntropy implements AutoCloseable {
      */
     public ChunkedEvaluation evaluation() {
         return evaluation;
-    }
-
-    static Tensor rows(NDArray features) {
-        Tensor tensor = TensorView.of(features).tensor().detach();
-        int last = features.getShape().dimension() - 1;
-        // not -1: of features of length 0, any number of rows would do
-        return tensor.reshape(features.getShape().slice(0, last).size(), tensor.size(-1));
     }
 
     /** Returns the memory that steps share. */

@@ -4,6 +4,8 @@ import ai.djl.ndarray.NDArray;
 
 import io.djltp.torch.TensorView;
 
+import org.bytedeco.pytorch.Tensor;
+
 /** The layer of a {@link FusedCrossEntropy} as its passes see it, with its margin. */
 final class HeadLayer {
 
@@ -33,5 +35,13 @@ final class HeadLayer {
         MarginLabels labels = new MarginLabels(margin, memory.shared(), rows);
         linear.setMargin(labels);
         return labels;
+    }
+
+    /** Returns features, or logits, as rows, [x1 * ... * xn, columns], no part of a graph. */
+    static Tensor rows(NDArray features) {
+        Tensor tensor = TensorView.of(features).tensor().detach();
+        int last = features.getShape().dimension() - 1;
+        // not -1: of features of length 0, any number of rows would do
+        return tensor.reshape(features.getShape().slice(0, last).size(), tensor.size(-1));
     }
 }
