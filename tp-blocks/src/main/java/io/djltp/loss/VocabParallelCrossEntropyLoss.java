@@ -149,7 +149,10 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
     /** {@inheritDoc} */
     @Override
     public boolean isMean() {
-        return options.reduction() == Reduction.MEAN;
+        // smoothed labels count where the label's own weight is 0, and a part's sum of weights with
+        // it
+        boolean whole = options.classWeights() != null && options.labelSmoothing() > 0;
+        return options.reduction() == Reduction.MEAN && !whole;
     }
 
     /** {@inheritDoc} */

@@ -48,9 +48,36 @@ public final class IdTraining {
      * @param vocabulary the number of ids
      * @param labels makes labels of a seed
      * @param type the type of the ids
+     * @param ids makes ids of a seed, 10 for each step
      */
     public record Task(
-            Supplier<Block> block, Loss loss, int vocabulary, Labels labels, DataType type) {}
+            Supplier<Block> block,
+            Loss loss,
+            int vocabulary,
+            Labels labels,
+            DataType type,
+            Labels ids) {
+
+        /**
+         * Creates a task with some ids.
+         *
+         * @param block the network
+         * @param loss the loss
+         * @param vocabulary the number of ids
+         * @param labels makes labels of a seed
+         * @param type the type of the ids
+         */
+        public Task(
+                Supplier<Block> block, Loss loss, int vocabulary, Labels labels, DataType type) {
+            this(
+                    block,
+                    loss,
+                    vocabulary,
+                    labels,
+                    type,
+                    (m, seed) -> IdTraining.ids(m, seed, vocabulary));
+        }
+    }
 
     /** Makes labels. */
     @FunctionalInterface
@@ -115,7 +142,7 @@ public final class IdTraining {
 
     private void backward(Trainer trainer, NDManager manager, Task task, int seed) {
         CollectiveCounts before = counts(trainer);
-        NDArray ids = ids(manager, seed, task.vocabulary).toType(task.type, false);
+        NDArray ids = task.ids.make(manager, seed).toType(task.type, false);
         NDList labels = new NDList(task.labels.make(manager, seed));
         try (GradientCollector collector = trainer.newGradientCollector()) {
             NDArray loss =

@@ -12,6 +12,7 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.training.ParameterStore;
 import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
 import ai.djl.util.PairList;
 
 import io.djltp.collective.Collective;
@@ -39,6 +40,7 @@ import java.io.IOException;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.IntBinaryOperator;
 
 /** One parameter that an embedding looks up in and a head multiplies with. */
 public class TiedWeightTest {
@@ -105,16 +107,17 @@ public class TiedWeightTest {
                 .optTiedWeight(embedding);
     }
 
+    private static Block logits(VocabParallelEmbedding embedding) {
+        return ColumnParallelLinear.builder()
+                .setUnits(VOCABULARY)
+                .optBias(false)
+                .optBatchShardedInput(true)
+                .optTiedWeight(embedding)
+                .build();
+    }
+
     private static Block tied(boolean fused, VocabParallelEmbedding embedding) {
-        Block head =
-                fused
-                        ? head(embedding).build()
-                        : ColumnParallelLinear.builder()
-                                .setUnits(VOCABULARY)
-                                .optBias(false)
-                                .optBatchShardedInput(true)
-                                .optTiedWeight(embedding)
-                                .build();
+        Block head = fused ? head(embedding).build() : logits(embedding);
         return Blocks.sequence(embedding, Blocks.linear(FEATURES), Blocks.tanh(), head);
     }
 
@@ -148,6 +151,70 @@ public class TiedWeightTest {
                 actual.assertSame(plain, i == 2 ? 1e-4 : 1e-5, what);
             }
         }
+    }
+
+    /**
+     * PyTorch 1.13 in float64, with SGD of rate 0.5 and momentum 0.9:
+     *
+     * <pre>
+     * number = lambda i: ((i * 7 + 3) % 23) / 23 - 0.5   # W[r, c] = number(6 r + c)
+     * ids = [[(5*i + 3*j + s) % 13 for j in range(3)] for i in range(5)]
+     * labels = [[(i*j + 2*s + 1) % 13 for j in range(3)] for i in range(5)]
+     * F.cross_entropy(F.linear(torch.tanh(F.embedding(ids, W)), W).reshape(-1, 13), labels)
+     * </pre>
+     */
+    @Test(timeOut = 60_000)
+    public void equalsPyTorch() {
+        double[] losses = {2.660844366874136, 2.6003119594570827, 2.643863834321906};
+        for (boolean fused : new boolean[] {false, true}) {
+            VocabParallelEmbedding embedding = embedding().build();
+            Block head = fused ? head(embedding).build() : logits(embedding);
+            Block block = Blocks.sequence(embedding, Blocks.tanh(), head);
+            block.setInitializer((m, s, t) -> m.create(numbers(), s), Parameter.Type.WEIGHT);
+            IdTraining.Task task =
+                    new IdTraining.Task(
+                            () -> block,
+                            new VocabParallelCrossEntropyLoss(),
+                            VOCABULARY,
+                            (manager, seed) -> formula(manager, (i, j) -> i * j + seed / 5 + 1),
+                            DataType.INT64,
+                            (manager, seed) ->
+                                    formula(manager, (i, j) -> 5 * i + 3 * j + seed / 10));
+            Optimizer rule =
+                    Optimizer.sgd()
+                            .setLearningRateTracker(Tracker.fixed(0.5f))
+                            .optMomentum(0.9f)
+                            .build();
+            IdTraining run = IdTraining.run(TrainerKind.mesh(1, 3), task, rule, 1);
+            double sum = 0;
+            double squares = 0;
+            for (float value : run.getWeights().get(0)) {
+                sum += value;
+                squares += (double) value * value;
+            }
+            for (int i = 0; i < 3; i++) {
+                Assert.assertEquals(run.getLosses().get(i), losses[i], 1e-5 * losses[i]);
+            }
+            Assert.assertEquals(sum, -1.2443358309572452, 1e-5);
+            Assert.assertEquals(squares, 5.534963996960874, 5e-5);
+        }
+    }
+
+    private static float[] numbers() {
+        float[] numbers = new float[VOCABULARY * FEATURES];
+        for (int i = 0; i < numbers.length; i++) {
+            numbers[i] = (float) ((i * 7 + 3) % 23 / 23.0 - 0.5);
+        }
+        return numbers;
+    }
+
+    private static NDArray formula(NDManager manager, IntBinaryOperator number) {
+        long[] numbers = new long[IdTraining.ROWS * IdTraining.PLACES];
+        for (int i = 0; i < numbers.length; i++) {
+            int row = i / IdTraining.PLACES;
+            numbers[i] = number.applyAsInt(row, i % IdTraining.PLACES) % VOCABULARY;
+        }
+        return manager.create(numbers, new Shape(IdTraining.ROWS, IdTraining.PLACES));
     }
 
     /** The embedding's all-reduce is all that tying costs, but for rows that are cut. */
