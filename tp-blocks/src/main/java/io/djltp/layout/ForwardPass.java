@@ -28,6 +28,7 @@ public final class ForwardPass {
     private final Region start;
     private final RegionScopes scopes;
     private final ArrayRegions regions;
+    private final SliceRegions slices;
     private final ShapeErrors errors = new ShapeErrors();
     private final PassTrace trace = new PassTrace();
     private boolean training = true; // unless a trainer says that it evaluates
@@ -59,6 +60,7 @@ public final class ForwardPass {
         start = new Region(sharing > 1 ? Rows.CUT : Rows.WHOLE, Features.REPLICATED);
         scopes = new RegionScopes(manager, start);
         regions = new ArrayRegions(scopes, trace, start, overlaid, new long[] {rows, globalRows});
+        slices = new SliceRegions(scopes, regions, trace, errors);
         guard(start);
     }
 
@@ -265,20 +267,24 @@ public final class ForwardPass {
      * @return the array
      */
     public NDArray enterSlice(NDArray array, ShardedLayout layout, Features below, String layer) {
-        NDArray slice = watched ? Autograd.tracked(array) : array;
-        Region region = new Region(regions.rowsOf(array), Features.SHARD);
-        Place place = new Place(region, layout);
-        trace.boundary(slice, region, region.with(below));
-        trace.slice(slice, layout.head(), "The output of " + layer);
-        trace.cut(slice, layout.cut());
-        if (layout.head() != null) {
-            trace.addHead(layout.head());
-        } else {
-            scopes.attachSlice(slice, place);
-        }
-        scopes.note(slice, place);
-        errors.addLayer(layer, slice.getShape(), layout.cut().getLength());
-        return slice;
+        return slices.enter(array, layout, below, layer, watched);
+    }
+
+    /**
+     * Takes a slice into a block that knows how it is cut, and so may do with it what the analysis
+     * refuses to a network: divide it into the parts of a stacked projection, or into heads. What
+     * is computed of the result has no layout, and is not looked at, until the block enters it as a
+     * slice with a cut of its own ({@link #enterSlice}, from below {@link Features#SHARD}).
+     *
+     * @param slice this rank's slice of the last axis, that a layer has entered
+     * @param cut how the block needs it cut
+     * @param rank this rank in the group that the features are cut over
+     * @param block the block, for errors
+     * @return a view of the slice
+     * @throws IllegalArgumentException if the array is no slice, or cut otherwise
+     */
+    public NDArray takeSlice(NDArray slice, Cut cut, int rank, String block) {
+        return slices.take(slice, cut, rank, block);
     }
 
     /** Where rows and features lie over the same ranks, no two compute alike before the gather. */

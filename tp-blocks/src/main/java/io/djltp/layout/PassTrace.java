@@ -10,6 +10,7 @@ import io.djltp.torch.TensorView;
 
 import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.Deque;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -31,6 +32,7 @@ public final class PassTrace {
     private final Map<NDArray, Parameter> leaves = new IdentityHashMap<>();
     private final List<DeferredHead> heads = new ArrayList<>();
     private final Map<NDArray, Region> taken = new IdentityHashMap<>();
+    private final Set<NDArray> shared = Collections.newSetFromMap(new IdentityHashMap<>());
     private Region lossRegion = Region.WHOLE;
     private long structure = 17;
     private long last; // the number of the last node that was noted
@@ -97,6 +99,25 @@ public final class PassTrace {
         if (node != 0) {
             cuts.put(node, cut);
         }
+    }
+
+    /**
+     * Notes that an array has entered a region of slices for several layers.
+     *
+     * @param array the array
+     */
+    public void share(NDArray array) {
+        shared.add(array);
+    }
+
+    /**
+     * Returns whether an array has entered a region of slices before a layer got it.
+     *
+     * @param array the input of a layer
+     * @return whether the layer must not enter the region itself
+     */
+    public boolean isShared(NDArray array) {
+        return shared.contains(array);
     }
 
     /** Notes a head that has left its output to the loss. */

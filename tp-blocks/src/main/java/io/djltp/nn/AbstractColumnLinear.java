@@ -3,12 +3,14 @@ package io.djltp.nn;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
+import ai.djl.training.ParameterStore;
 import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region.Features;
 import io.djltp.layout.ShardedLayout;
+import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
 import io.djltp.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
@@ -77,14 +79,16 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
             NDArray weight,
             NDArray bias) {
         RegionMappings mappings = context.getMappings(this);
-        boolean overlaps = mappings.canOverlap(input, weight);
+        boolean shared = context.getPass().getTrace().isShared(input);
+        boolean overlaps = !shared && mappings.canOverlap(input, weight);
         NDArray y; // [.., in] @ [in, units/p]
         if (overlaps) {
             y =
                     mappings.columnLinear(
                             input, weight, bias, gathered ? context.getPass().getBatchCut() : null);
         } else {
-            y = linear(enterRegion(context, input, gathered), weight, bias).singletonOrThrow();
+            NDArray x = gathered || shared ? input : enterRegion(context, input);
+            y = linear(x, weight, bias).singletonOrThrow();
         }
         // a product that overlaps is known to autograd by the whole input that it is made of
         Features below = overlaps ? Features.REPLICATED : Features.SHARD;
@@ -98,14 +102,44 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
         return pass.enterSlice(y, new ShardedLayout(cut), below, describe());
     }
 
-    /** The gradient of a gathered input is reduced where it is scattered. */
-    private NDArray enterRegion(ParallelContext context, NDArray input, boolean gathered) {
-        if (gathered) {
-            return input;
-        }
+    /** The gradient of a gathered input is reduced where it is scattered, not here. */
+    private NDArray enterRegion(ParallelContext context, NDArray input) {
         NDArray x = context.getMappings(this).copyToRegion(input, true);
         context.getPass().leave(x, Features.SHARD, Features.REPLICATED);
         return x;
+    }
+
+    /**
+     * Takes an input into the region of the layer before several layers get it, this one among
+     * them: its gradient is then one all-reduce, of the sum over the layers, and not one for each.
+     *
+     * @param parameterStore the parameters, which know the rank
+     * @param input the input, the same on all ranks
+     * @return what to give to the layers
+     */
+    public NDArray shareInput(ParameterStore parameterStore, NDArray input) {
+        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        if (context == null || context.getTensorGroup().getSize() == 1) {
+            return input;
+        }
+        LayerInput layerInput = new LayerInput(this);
+        if (layerInput.checkRegion(context.getPass(), input)) {
+            return input; // of the rows of a rank: each layer gathers them
+        }
+        layerInput.checkCut(context, input, null);
+        NDArray x = enterRegion(context, input);
+        context.getPass().getTrace().share(x);
+        return x;
+    }
+
+    /**
+     * Returns which output features each rank has.
+     *
+     * @param context the rank
+     * @return the cut of axis 0 of the weight
+     */
+    public Cut getOutputCut(ParallelContext context) {
+        return outputCut(context);
     }
 
     /** Returns which output features each rank has. */

@@ -49,6 +49,10 @@ public class PackagesTest {
                     "optimizer",
                     "loss",
                     "nn",
+                    "nn.mlp",
+                    "nn.norm",
+                    "nn.attention",
+                    "nn.transformer",
                     "search",
                     "gradient",
                     "training");

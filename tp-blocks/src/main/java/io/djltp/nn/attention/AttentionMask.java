@@ -1,0 +1,112 @@
+package io.djltp.nn.attention;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+
+/**
+ * Which keys each query sees.
+ *
+ * <p>What is not seen gets a score so low that its weight is exactly 0, but a finite one: a query
+ * that sees no key at all has no softmax, and its result is set to 0 afterwards. So neither it nor
+ * its gradients are ever NaN.
+ */
+final class AttentionMask {
+
+    private static final float LOWEST = -1e9f;
+    private static final float LOWEST_HALF = -3e4f; // of float16, whose smallest number is -65504
+
+    private final boolean causal;
+    private final NDArray bias; // [1 or B, 1, 1 or T, S], or null: all keys, or the causal ones
+    private final NDArray seeing; // 1 where a query sees a key, [B, 1, 1 or T, 1], or null: all do
+
+    private AttentionMask(boolean causal, NDArray bias, NDArray seeing) {
+        this.causal = causal;
+        this.bias = bias;
+        this.seeing = seeing;
+    }
+
+    /**
+     * Makes the mask of a pass.
+     *
+     * @param mask what the user gave, [B, S] or [B, T, S], not 0 where a key is seen; or {@code
+     *     null}
+     * @param causal whether position t sees the positions 0 to t only
+     * @param query the queries, [B, heads, T, d]
+     * @param keys the number S of keys
+     * @throws IllegalArgumentException if the mask has another shape
+     */
+    static AttentionMask of(NDArray mask, boolean causal, NDArray query, long keys) {
+        if (mask == null) {
+            return new AttentionMask(causal, null, null);
+        }
+        long batch = query.getShape().get(0);
+        long positions = query.getShape().get(2);
+        Shape shape = mask.getShape();
+        boolean padding = shape.equals(new Shape(batch, keys));
+        if (!padding && !shape.equals(new Shape(batch, positions, keys))) {
+            throw new IllegalArgumentException(
+                    "An attention mask must be of shape "
+                            + new Shape(batch, keys)
+                            + ", a number for each key, or "
+                            + new Shape(batch, positions, keys)
+                            + ", one for each query and key (1: it is seen, 0: it is not), but is "
+                            + shape);
+        }
+        // numbers, not a part of the graph: a mask has no gradient
+        NDArray seen = mask.getDataType() == DataType.BOOLEAN ? mask : mask.neq(0);
+        seen = seen.reshape(batch, 1, padding ? 1 : positions, keys);
+        if (causal) {
+            seen = seen.logicalAnd(past(mask.getManager(), positions, keys));
+        }
+        DataType type = query.getDataType();
+        NDArray number = seen.toType(type, false);
+        float lowest = type == DataType.FLOAT16 ? LOWEST_HALF : LOWEST;
+        NDArray bias = seen.logicalNot().toType(type, false).mul(lowest);
+        return new AttentionMask(causal, bias, number.max(new int[] {3}, true));
+    }
+
+    /** Returns which keys are not after a query, [T, S]. */
+    private static NDArray past(NDManager manager, long positions, long keys) {
+        NDArray rows = manager.arange(0, positions, 1, DataType.INT64).reshape(positions, 1);
+        return rows.gte(manager.arange(0, keys, 1, DataType.INT64).reshape(1, keys));
+    }
+
+    /** Returns whether a query sees the keys up to its own position, and {@link #bias} is null. */
+    boolean isCausalOnly() {
+        return causal && bias == null;
+    }
+
+    /** Returns what is added to the scores, or {@code null}. */
+    NDArray bias() {
+        return bias;
+    }
+
+    /**
+     * Returns what is added to the scores, also where {@link #isCausalOnly()}.
+     *
+     * @param scores the scores, [B, H, T, S]
+     */
+    NDArray addTo(NDArray scores) {
+        if (bias != null) {
+            return scores.add(bias);
+        }
+        if (!causal) {
+            return scores;
+        }
+        Shape shape = scores.getShape();
+        NDArray later = past(scores.getManager(), shape.get(2), shape.get(3)).logicalNot();
+        float lowest = scores.getDataType() == DataType.FLOAT16 ? LOWEST_HALF : LOWEST;
+        return scores.add(later.toType(scores.getDataType(), false).mul(lowest));
+    }
+
+    /**
+     * Sets the result of queries to 0 that see no key.
+     *
+     * @param values the weighted values, [B, H, T, d]
+     */
+    NDArray clear(NDArray values) {
+        return seeing == null ? values : values.mul(seeing);
+    }
+}

@@ -1,0 +1,132 @@
+package io.djltp.nn.attention;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.training.ParameterStore;
+
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.rank.ParallelContext;
+import io.djltp.sharding.ShardingStrategy;
+
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/**
+ * The projections to queries, keys and values. Those of one input enter its region together, so
+ * that its gradient is one all-reduce: the sum over the ranks of the sum over the projections.
+ */
+final class HeadProjections {
+
+    private final AttentionShape shape;
+    private final boolean crossed;
+    private final Map<String, ColumnParallelLinear> layers = new LinkedHashMap<>();
+
+    /**
+     * Queries, keys and values of a rank's heads.
+     *
+     * @param query [B, T, heads, d]
+     * @param key [B, S, key/value heads, d]
+     * @param value [B, S, key/value heads, d]
+     */
+    record Heads(NDArray query, NDArray key, NDArray value) {}
+
+    HeadProjections(AttentionShape shape, boolean bias, boolean stacked, boolean crossed) {
+        this.shape = shape;
+        this.crossed = crossed;
+        int heads = shape.heads();
+        int groups = shape.keyValueHeads();
+        long dim = shape.headDim();
+        if (stacked) {
+            add("queryKeyValue", heads + 2 * groups, bias, strategy(heads, groups, dim));
+            return;
+        }
+        add("query", heads, bias, ShardingStrategy.headAwareRowwise(heads, dim));
+        ShardingStrategy used = ShardingStrategy.keyValueRowwise(heads, groups, dim);
+        add("key", groups, bias, used);
+        add("value", groups, bias, used);
+    }
+
+    private static ShardingStrategy strategy(int heads, int groups, long dim) {
+        return ShardingStrategy.stackedQkv(heads, groups, dim);
+    }
+
+    private void add(String name, int heads, boolean bias, ShardingStrategy strategy) {
+        layers.put(
+                name,
+                ColumnParallelLinear.builder()
+                        .setUnits(heads * shape.headDim())
+                        .optBias(bias)
+                        .optShardingStrategy(strategy)
+                        .build());
+    }
+
+    /** Returns the layers by name. */
+    Map<String, ColumnParallelLinear> getLayers() {
+        return layers;
+    }
+
+    /** Initializes the layers, for queries of one shape and keys of another. */
+    void initialize(NDManager manager, DataType type, Shape queries, Shape keys) {
+        layers.forEach(
+                (name, layer) ->
+                        layer.initialize(manager, type, name.startsWith("query") ? queries : keys));
+    }
+
+    /**
+     * Computes the rank's heads.
+     *
+     * @param store the rank's parameters, or all
+     * @param inputs x, and with cross-attention the memory
+     * @param training whether it is trained
+     * @param block the block, for errors
+     */
+    Heads compute(ParameterStore store, NDList inputs, boolean training, String block) {
+        ParallelContext context = RankParameterStore.contextOf(store);
+        ColumnParallelLinear stacked = layers.get("queryKeyValue");
+        if (stacked != null) {
+            return split(context, forward(context, store, stacked, inputs.head(), training, block));
+        }
+        NDArray x = layers.get("query").shareInput(store, inputs.head());
+        NDArray memory = crossed ? layers.get("key").shareInput(store, inputs.get(1)) : x;
+        return new Heads(
+                forward(context, store, layers.get("query"), x, training, block),
+                forward(context, store, layers.get("key"), memory, training, block),
+                forward(context, store, layers.get("value"), memory, training, block));
+    }
+
+    /** Computes a projection, and takes the rank's slice of it as heads. */
+    private NDArray forward(
+            ParallelContext context,
+            ParameterStore store,
+            ColumnParallelLinear layer,
+            NDArray input,
+            boolean training,
+            String block) {
+        NDArray y = layer.forward(store, new NDList(input), training).singletonOrThrow();
+        if (AttentionShape.ranks(context) > 1) {
+            int rank = context.getTensorGroup().getRank();
+            y = context.getPass().takeSlice(y, layer.getOutputCut(context), rank, block);
+        }
+        Shape all = y.getShape();
+        long dim = shape.headDim();
+        return y.reshape(all.get(0), all.get(1), all.get(2) / dim, dim);
+    }
+
+    private Heads split(ParallelContext context, NDArray stacked) {
+        LocalHeads local = shape.localHeads(context);
+        int keys = local.queries() + local.keyValues();
+        return new Heads(
+                heads(stacked, 0, local.queries()),
+                heads(stacked, local.queries(), keys),
+                heads(stacked, keys, keys + local.keyValues()));
+    }
+
+    private static NDArray heads(NDArray stacked, long from, long to) {
+        return stacked.get(new NDIndex().addAllDim(2).addSliceDim(from, to));
+    }
+}

@@ -1,0 +1,236 @@
+package io.djltp.nn.attention;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.AbstractBlock;
+import ai.djl.training.ParameterStore;
+import ai.djl.util.PairList;
+
+import io.djltp.cut.Cut;
+import io.djltp.layout.Region.Features;
+import io.djltp.layout.ShardedLayout;
+import io.djltp.nn.RowParallelLinear;
+import io.djltp.nn.norm.RmsNorm;
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.rank.ParallelContext;
+
+import java.util.Arrays;
+
+/**
+ * Attention whose heads are cut over the ranks. Head h of H, with the key/value head that it uses:
+ * {@code softmax(q_h k_h^T / sqrt(d)) v_h}; all heads together are multiplied by the output weight.
+ *
+ * <pre>
+ *        query, key, value: columns                  output: rows
+ *   x  --->  heads 0, 1, 2  --->  attention of these --->  W_0 \
+ *   x  --->  heads 3, 4     --->  attention of these --->  W_1 / all-reduce --> y
+ * </pre>
+ *
+ * <ul>
+ *   <li>inputs: x [B, T, D], and optionally a mask [B, T] or [B, T, T]; with {@code
+ *       optCrossAttention} x [B, T, D], memory [B, S, M], and optionally a mask [B, S] or [B, T,
+ *       S]. A mask is not 0 where a key is seen; a query that sees no key has the result 0 (before
+ *       the output projection). All are the same on all ranks of the tensor-parallel group
+ *   <li>weights, over all ranks: query [H d, D], key and value [Hkv d, D or M], or all three
+ *       stacked in queryKeyValue [(H + 2 Hkv) d, D]; output [embedding, H d]
+ *   <li>output: [B, T, embedding], the same on all ranks
+ * </ul>
+ *
+ * <p>Rank r has the query heads balanced(H, r), any number of one or more, and the key/value heads
+ * that they use: query head h uses key/value head floor(h Hkv / H). One that query heads of several
+ * ranks use is on each of these, and its gradient is summed over them. Collectives: one all-reduce
+ * forward, and one backward of the gradient of x (with cross-attention one more, of the memory's).
+ *
+ * <p>Under an ordinary parameter store it is the unsharded block, and is saved as such.
+ *
+ * <p>Vaswani et al., 2017, <a href="https://arxiv.org/abs/1706.03762">arXiv:1706.03762</a>; grouped
+ * queries: Ainslie et al., 2023, <a href="https://arxiv.org/abs/2305.13245">arXiv:2305.13245</a>;
+ * cut by heads as in Megatron-LM, <a href="https://arxiv.org/abs/1909.08053">arXiv:1909.08053</a>.
+ */
+public class ParallelMultiHeadAttention extends AbstractBlock {
+
+    private static final byte VERSION = 1;
+
+    private final AttentionShape shape;
+    private final boolean crossed;
+    private final boolean causal;
+    private final RotaryEmbedding rotary;
+    private final HeadProjections projections;
+    private final RmsNorm queryNorm; // of the features of a head, or null
+    private final RmsNorm keyNorm;
+    private final WeightedValues attention;
+    private final RowParallelLinear output;
+
+    /**
+     * Creates a block.
+     *
+     * @param builder the builder
+     */
+    @SuppressWarnings("this-escape") // as in all of DJL's blocks: the children are complete
+    protected ParallelMultiHeadAttention(Builder builder) {
+        super(VERSION);
+        shape = builder.shape();
+        crossed = builder.crossAttention;
+        causal = builder.causal;
+        rotary = builder.rotary;
+        projections = new HeadProjections(shape, builder.bias, builder.fusedQkv, crossed);
+        projections.getLayers().forEach(this::addChildBlock);
+        queryNorm = builder.norm();
+        keyNorm = builder.norm();
+        if (queryNorm != null) {
+            addChildBlock("queryNorm", queryNorm);
+            addChildBlock("keyNorm", keyNorm);
+        }
+        attention = new WeightedValues(shape, causal, builder.dropout());
+        attention.getDropout().ifPresent(block -> addChildBlock("dropout", block));
+        output =
+                addChildBlock(
+                        "output",
+                        RowParallelLinear.builder()
+                                .setUnits(shape.embedding())
+                                .optBias(builder.outputBias)
+                                .optShardingStrategy(shape.outputStrategy())
+                                .build());
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected NDList forwardInternal(
+            ParameterStore parameterStore,
+            NDList inputs,
+            boolean training,
+            PairList<String, Object> params) {
+        NDArray mask = inputs.size() > keys() + 1 ? inputs.get(keys() + 1) : null;
+        checkInputs(inputs.getShapes());
+        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        HeadProjections.Heads heads =
+                projections.compute(parameterStore, inputs, training, describe());
+        NDArray query = positioned(parameterStore, queryNorm, heads.query(), training);
+        NDArray key = positioned(parameterStore, keyNorm, heads.key(), training);
+        NDArray values =
+                attention.compute(
+                        parameterStore,
+                        new HeadProjections.Heads(query, key, heads.value()),
+                        mask,
+                        training);
+        if (AttentionShape.ranks(context) > 1) {
+            Cut cut = shape.featureCut(AttentionShape.ranks(context));
+            ShardedLayout layout = new ShardedLayout(cut);
+            values = context.getPass().enterSlice(values, layout, Features.SHARD, describe());
+        }
+        return output.forward(parameterStore, new NDList(values), training);
+    }
+
+    private NDArray positioned(
+            ParameterStore store, RmsNorm norm, NDArray heads, boolean training) {
+        NDArray x = heads;
+        if (norm != null) {
+            x = norm.forward(store, new NDList(x), training).singletonOrThrow();
+        }
+        return rotary == null ? x : rotary.apply(x);
+    }
+
+    /**
+     * Returns whether a position sees those up to its own only.
+     *
+     * @return whether {@code optCausal} was set
+     */
+    public boolean isCausal() {
+        return causal;
+    }
+
+    /**
+     * Returns whether keys and values are made of a second input.
+     *
+     * @return whether {@code optCrossAttention} was set
+     */
+    public boolean isCrossAttention() {
+        return crossed;
+    }
+
+    /** Returns the place of the input that keys and values are made of. */
+    private int keys() {
+        return crossed ? 1 : 0;
+    }
+
+    private String describe() {
+        return "ParallelMultiHeadAttention of " + shape.heads() + " heads";
+    }
+
+    private void checkInputs(Shape... inputs) {
+        int least = keys() + 1;
+        boolean fits = inputs.length == least || inputs.length == least + 1;
+        for (int i = 0; fits && i < least; i++) {
+            fits = inputs[i].dimension() == 3 && inputs[i].get(0) == inputs[0].get(0);
+        }
+        if (!fits) {
+            throw new IllegalArgumentException(
+                    describe()
+                            + " takes x [B, T, D]"
+                            + (crossed ? ", memory [B, S, M]" : "")
+                            + " and optionally a mask, but gets "
+                            + Arrays.toString(inputs));
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Shape[] getOutputShapes(Shape[] inputShapes) {
+        return new Shape[] {
+            new Shape(inputShapes[0].get(0), inputShapes[0].get(1), shape.embedding())
+        };
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected void initializeChildBlocks(
+            NDManager manager, DataType dataType, Shape... inputShapes) {
+        checkInputs(inputShapes);
+        Shape x = inputShapes[0];
+        projections.initialize(manager, dataType, x, inputShapes[keys()]);
+        Shape head = new Shape(x.get(0), x.get(1), shape.heads(), shape.headDim());
+        if (queryNorm != null) {
+            queryNorm.initialize(manager, dataType, head);
+            keyNorm.initialize(manager, dataType, head);
+        }
+        attention.getDropout().ifPresent(block -> block.initialize(manager, dataType, head));
+        Shape heads = new Shape(x.get(0), x.get(1), shape.heads() * shape.headDim());
+        output.initialize(manager, dataType, heads);
+    }
+
+    /**
+     * Creates a builder to build a {@code ParallelMultiHeadAttention}.
+     *
+     * @return a new builder
+     */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /** The builder to construct a {@link ParallelMultiHeadAttention}. */
+    public static class Builder extends AttentionBuilder<Builder> {
+
+        /** Creates a builder. */
+        protected Builder() {}
+
+        /** {@inheritDoc} */
+        @Override
+        protected Builder self() {
+            return this;
+        }
+
+        /**
+         * Builds the block.
+         *
+         * @return the block
+         * @throws IllegalArgumentException if the numbers of heads and features do not fit
+         */
+        public ParallelMultiHeadAttention build() {
+            check();
+            return new ParallelMultiHeadAttention(this);
+        }
+    }
+}

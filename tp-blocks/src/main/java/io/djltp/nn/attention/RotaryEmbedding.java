@@ -1,0 +1,198 @@
+package io.djltp.nn.attention;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDArrays;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.util.Preconditions;
+
+import java.util.Arrays;
+
+/**
+ * Rotary positions: pair i of the features of a query or key at position t is rotated by the angle
+ * t base^(-2i/r), where r features of a head are rotated and the others stay. The product of a
+ * query and a key then depends on the distance of their positions only.
+ *
+ * <p>Which two features are a pair is a convention of the weights: i and i + r/2 (Llama, GPT-NeoX,
+ * the default), or 2i and 2i + 1 (GPT-J, and the paper).
+ *
+ * <p>Su et al., 2021, <a href="https://arxiv.org/abs/2104.09864">arXiv:2104.09864</a>.
+ */
+public final class RotaryEmbedding {
+
+    private final double base;
+    private final int dim; // or 0: all features of a head
+    private final boolean interleaved;
+    private volatile Angles known; // of the longest input so far, of any rank
+
+    /** Cosines and sines, one row for each position. */
+    private record Angles(int positions, int pairs, float[] cosines, float[] sines) {}
+
+    private RotaryEmbedding(Builder builder) {
+        base = builder.base;
+        dim = builder.dim;
+        interleaved = builder.interleaved;
+    }
+
+    /**
+     * Checks that the features of a head can be rotated.
+     *
+     * @param headDim the features of a head
+     * @throws IllegalArgumentException if they are fewer than are to be rotated, or odd
+     */
+    public void check(long headDim) {
+        Preconditions.checkArgument(
+                dim <= headDim,
+                "Rotary positions of "
+                        + dim
+                        + " features do not fit heads of "
+                        + headDim
+                        + ": give optDim at most that");
+        Preconditions.checkArgument(
+                dim > 0 || headDim % 2 == 0,
+                "Rotary positions turn pairs of features, and a head has "
+                        + headDim
+                        + ": give it an even number, or turn fewer by optDim");
+    }
+
+    /**
+     * Rotates queries or keys.
+     *
+     * @param heads the queries or keys, [B, T, H, d]
+     * @return the same, rotated by their positions 0 to T - 1
+     */
+    public NDArray apply(NDArray heads) {
+        Shape shape = heads.getShape();
+        int positions = Math.toIntExact(shape.get(1));
+        long features = shape.get(3);
+        int rotated = dim == 0 ? Math.toIntExact(features) : dim;
+        int pairs = rotated / 2;
+        Angles angles = angles(positions, pairs);
+        NDManager manager = heads.getManager();
+        NDArray cosines = array(manager, angles.cosines(), positions, pairs, heads);
+        NDArray sines = array(manager, angles.sines(), positions, pairs, heads);
+        NDArray first;
+        NDArray second;
+        if (interleaved) {
+            NDArray whole = rotated == features ? heads : slice(heads, 0, rotated);
+            NDArray paired = whole.reshape(shape.get(0), positions, shape.get(2), pairs, 2);
+            first = paired.get("..., 0");
+            second = paired.get("..., 1");
+        } else {
+            first = slice(heads, 0, pairs);
+            second = slice(heads, pairs, rotated);
+        }
+        NDArray x = first.mul(cosines).sub(second.mul(sines));
+        NDArray y = second.mul(cosines).add(first.mul(sines));
+        NDArray turned =
+                interleaved
+                        ? NDArrays.stack(new NDList(x, y), 4)
+                                .reshape(shape.get(0), positions, shape.get(2), rotated)
+                        : NDArrays.concat(new NDList(x, y), 3);
+        return rotated == features
+                ? turned
+                : NDArrays.concat(new NDList(turned, slice(heads, rotated, features)), 3);
+    }
+
+    private static NDArray slice(NDArray heads, long from, long to) {
+        return heads.get(new NDIndex("...").addSliceDim(from, to));
+    }
+
+    private static NDArray array(
+            NDManager manager, float[] values, int positions, int pairs, NDArray like) {
+        float[] used = Arrays.copyOf(values, positions * pairs);
+        NDArray array = manager.create(used, new Shape(positions, 1, pairs));
+        return array.toDevice(like.getDevice(), false).toType(like.getDataType(), false);
+    }
+
+    private Angles angles(int positions, int pairs) {
+        Angles angles = known;
+        if (angles == null || angles.positions() < positions || angles.pairs() != pairs) {
+            angles = compute(positions, pairs);
+            known = angles;
+        }
+        return angles;
+    }
+
+    private Angles compute(int positions, int pairs) {
+        float[] cosines = new float[positions * pairs];
+        float[] sines = new float[positions * pairs];
+        for (int i = 0; i < pairs; i++) {
+            double frequency = Math.pow(base, -(double) i / pairs);
+            for (int t = 0; t < positions; t++) {
+                cosines[t * pairs + i] = (float) Math.cos(t * frequency);
+                sines[t * pairs + i] = (float) Math.sin(t * frequency);
+            }
+        }
+        return new Angles(positions, pairs, cosines, sines);
+    }
+
+    /**
+     * Creates a builder to build a {@code RotaryEmbedding}.
+     *
+     * @return a new builder
+     */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /** The builder to construct a {@link RotaryEmbedding}. */
+    public static final class Builder {
+
+        private double base = 10_000;
+        private int dim;
+        private boolean interleaved;
+
+        private Builder() {}
+
+        /**
+         * Sets the base of the angles. Default: 10,000.
+         *
+         * @param base a number above 1
+         * @return this builder
+         */
+        public Builder optBase(double base) {
+            Preconditions.checkArgument(
+                    base > 1, "The base of rotary positions must be above 1, not " + base);
+            this.base = base;
+            return this;
+        }
+
+        /**
+         * Sets how many features of a head are rotated, the first ones. Default: all.
+         *
+         * @param dim an even number
+         * @return this builder
+         */
+        public Builder optDim(int dim) {
+            Preconditions.checkArgument(
+                    dim > 0 && dim % 2 == 0,
+                    "The number of rotated features must be even and above 0, not " + dim);
+            this.dim = dim;
+            return this;
+        }
+
+        /**
+         * Sets whether features 2i and 2i + 1 are a pair, as in GPT-J. Default: false, i and i +
+         * r/2 are, as in Llama.
+         *
+         * @param interleaved whether pairs are neighbours
+         * @return this builder
+         */
+        public Builder optInterleaved(boolean interleaved) {
+            this.interleaved = interleaved;
+            return this;
+        }
+
+        /**
+         * Builds the positions.
+         *
+         * @return the positions
+         */
+        public RotaryEmbedding build() {
+            return new RotaryEmbedding(this);
+        }
+    }
+}

@@ -1,0 +1,65 @@
+package io.djltp.nn.mlp;
+
+import ai.djl.nn.Block;
+import ai.djl.nn.core.Linear;
+
+import io.djltp.cut.Cut;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.RowParallelLinear;
+import io.djltp.nn.StackedOutput;
+import io.djltp.sharding.AxisPart;
+import io.djltp.sharding.ShardingStrategy;
+
+/**
+ * Makes the two layers of an MLP, and resolves how each is cut.
+ *
+ * @param hidden the number of hidden features
+ * @param cut whether they are cut over the ranks
+ * @param chosen which of them each rank has, or {@code null}: balanced ranges
+ * @param bias whether the layers have a bias
+ * @param batchSharded whether what comes before and after has a part of the batch
+ */
+record MlpLayers(long hidden, boolean cut, Cut chosen, boolean bias, boolean batchSharded) {
+
+    /** Returns the two projections that a gated MLP stacks. */
+    StackedOutput gateUp() {
+        AxisPart half = chosen == null ? AxisPart.even(hidden) : AxisPart.chosen(chosen);
+        return new StackedOutput(half, half);
+    }
+
+    /** Returns the first layer, of a gated MLP with both projections. */
+    Block first(StackedOutput stacked) {
+        long rows = stacked == null ? hidden : stacked.getUnits();
+        if (!cut) {
+            return Linear.builder().setUnits(rows).optBias(bias).build();
+        }
+        ShardingStrategy one =
+                chosen == null ? ShardingStrategy.rowwise() : ShardingStrategy.rowwise(chosen);
+        ShardingStrategy both =
+                chosen == null || stacked == null
+                        ? ShardingStrategy.gateUp()
+                        : stacked.getShardingStrategy();
+        return ColumnParallelLinear.builder()
+                .setUnits(rows)
+                .optBias(bias)
+                .optBatchShardedInput(batchSharded)
+                .optShardingStrategy(stacked == null ? one : both)
+                .build();
+    }
+
+    /** Returns the second layer. */
+    Block second(long units) {
+        if (!cut) {
+            return Linear.builder().setUnits(units).optBias(bias).build();
+        }
+        return RowParallelLinear.builder()
+                .setUnits(units)
+                .optBias(bias)
+                .optBatchShardedOutput(batchSharded)
+                .optShardingStrategy(
+                        chosen == null
+                                ? ShardingStrategy.columnwise()
+                                : ShardingStrategy.columnwise(chosen))
+                .build();
+    }
+}

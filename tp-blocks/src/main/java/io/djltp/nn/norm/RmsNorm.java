@@ -1,0 +1,148 @@
+package io.djltp.nn.norm;
+
+import ai.djl.MalformedModelException;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.AbstractBlock;
+import ai.djl.nn.Parameter;
+import ai.djl.training.ParameterStore;
+import ai.djl.util.PairList;
+import ai.djl.util.Preconditions;
+
+import io.djltp.torch.RootMeanSquare;
+
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
+
+/**
+ * Normalization of rows by their root mean square, without a mean or a bias: {@code y = w x /
+ * sqrt(mean(x^2) + eps)}, the mean over the last axis.
+ *
+ * <ul>
+ *   <li>input: [x1, ..., xn, D]
+ *   <li>weight: [D], the same on all ranks, at first 1
+ *   <li>output: [x1, ..., xn, D]
+ * </ul>
+ *
+ * <p>It belongs where the features are whole, or to an axis that is not cut, such as the features
+ * of a head; there each rank has a summand of the weight's gradient, which the trainer sums.
+ * Collectives: none.
+ *
+ * <p>Zhang and Sennrich, 2019, <a href="https://arxiv.org/abs/1910.07467">arXiv:1910.07467</a>.
+ */
+public class RmsNorm extends AbstractBlock {
+
+    private static final byte VERSION = 1;
+
+    private final float epsilon;
+    private final Parameter weight;
+
+    /**
+     * Creates a block.
+     *
+     * @param builder the builder
+     */
+    @SuppressWarnings("this-escape") // as in all of DJL's blocks: the parameter is complete
+    protected RmsNorm(Builder builder) {
+        super(VERSION);
+        epsilon = builder.epsilon;
+        weight =
+                addParameter(
+                        Parameter.builder()
+                                .setName("weight")
+                                .setType(Parameter.Type.GAMMA)
+                                .build());
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected NDList forwardInternal(
+            ParameterStore parameterStore,
+            NDList inputs,
+            boolean training,
+            PairList<String, Object> params) {
+        NDArray input = inputs.singletonOrThrow();
+        NDArray own = parameterStore.getValue(weight, input.getDevice(), training);
+        return new NDList(RootMeanSquare.normalize(input, own, epsilon));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Shape[] getOutputShapes(Shape[] inputShapes) {
+        return new Shape[] {inputShapes[0]};
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected void beforeInitialize(Shape... inputShapes) {
+        super.beforeInitialize(inputShapes);
+        Preconditions.checkArgument(
+                inputShapes.length == 1 && inputShapes[0].dimension() > 0,
+                "RmsNorm needs one input with an axis of features");
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected void prepare(Shape[] inputShapes) {
+        Shape input = inputShapes[0];
+        weight.setShape(new Shape(input.get(input.dimension() - 1)));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected void saveMetadata(DataOutputStream os) throws IOException {
+        saveInputShapes(os);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void loadMetadata(byte loadVersion, DataInputStream is)
+            throws IOException, MalformedModelException {
+        if (loadVersion != VERSION) {
+            throw new MalformedModelException("Unsupported encoding version: " + loadVersion);
+        }
+        readInputShapes(is);
+    }
+
+    /**
+     * Creates a builder to build an {@code RmsNorm}.
+     *
+     * @return a new builder
+     */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /** The builder to construct an {@link RmsNorm}. */
+    public static class Builder {
+
+        private float epsilon = 1e-6f;
+
+        /** Creates a builder. */
+        protected Builder() {}
+
+        /**
+         * Sets what is added to the mean of the squares. Default: 1e-6.
+         *
+         * @param epsilon a number above 0
+         * @return this builder
+         */
+        public Builder optEpsilon(float epsilon) {
+            Preconditions.checkArgument(
+                    epsilon > 0, "The epsilon of RmsNorm must be above 0, not " + epsilon);
+            this.epsilon = epsilon;
+            return this;
+        }
+
+        /**
+         * Builds the block.
+         *
+         * @return the block
+         */
+        public RmsNorm build() {
+            return new RmsNorm(this);
+        }
+    }
+}

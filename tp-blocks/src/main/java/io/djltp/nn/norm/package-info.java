@@ -1,0 +1,2 @@
+/** Normalizations that DJL does not have. */
+package io.djltp.nn.norm;

@@ -1,0 +1,49 @@
+package io.djltp.nn.transformer;
+
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.AbstractBlock;
+
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/** What layers of transformers have in common: parts one after another, each with its residual. */
+abstract class AbstractTransformerLayer extends AbstractBlock {
+
+    private static final byte VERSION = 1;
+
+    private final Map<String, Residual> parts = new LinkedHashMap<>();
+
+    AbstractTransformerLayer() {
+        super(VERSION);
+    }
+
+    /** Adds a part of the layer. */
+    final Residual add(String name, Residual part) {
+        addChildBlock(name, part.part());
+        addChildBlock(name + "Norm", part.norm());
+        if (part.dropout() != null) {
+            addChildBlock(name + "Dropout", part.dropout());
+        }
+        parts.put(name, part);
+        return part;
+    }
+
+    /** Returns the shapes of the inputs of a part, from those of the layer. */
+    abstract Shape[] inputsOf(String part, Shape... inputShapes);
+
+    /** {@inheritDoc} */
+    @Override
+    protected void initializeChildBlocks(
+            NDManager manager, DataType dataType, Shape... inputShapes) {
+        parts.forEach(
+                (name, part) -> part.initialize(manager, dataType, inputsOf(name, inputShapes)));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Shape[] getOutputShapes(Shape[] inputShapes) {
+        return new Shape[] {inputShapes[0]};
+    }
+}

@@ -1,0 +1,168 @@
+package io.djltp.nn.transformer;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.training.ParameterStore;
+import ai.djl.util.PairList;
+import ai.djl.util.Preconditions;
+
+import io.djltp.nn.attention.ParallelMultiHeadAttention;
+import io.djltp.nn.attention.RotaryEmbedding;
+import io.djltp.nn.mlp.ParallelMlp;
+import io.djltp.nn.norm.RmsNorm;
+
+/**
+ * A layer of a transformer's decoder over ranks: causal self-attention, optionally attention to the
+ * output of an encoder, and MLP, each with a residual connection and a norm.
+ *
+ * <ul>
+ *   <li>inputs: x [B, T, D], the same on all ranks of the tensor-parallel group, and optionally a
+ *       mask [B, T] or [B, T, T]; with cross-attention x, memory [B, S, M], and optionally a mask
+ *       of the memory, [B, S] or [B, T, S], and after it one of x
+ *   <li>output: [B, T, D], the same on all ranks
+ * </ul>
+ *
+ * <p>Collectives: two all-reduces forward, two backward, each of [B, T, D]; with cross-attention
+ * three, and three and one of the memory's gradient.
+ */
+public class ParallelTransformerDecoderLayer extends AbstractTransformerLayer {
+
+    private final Residual attention;
+    private final Residual crossAttention; // or null
+    private final Residual mlp;
+
+    /**
+     * Creates a layer.
+     *
+     * @param builder the builder
+     */
+    protected ParallelTransformerDecoderLayer(Builder builder) {
+        attention = add("attention", builder.residual(builder.attention));
+        crossAttention =
+                builder.crossAttention == null
+                        ? null
+                        : add("crossAttention", builder.residual(builder.crossAttention));
+        mlp = add("mlp", builder.residual(builder.mlp));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected NDList forwardInternal(
+            ParameterStore parameterStore,
+            NDList inputs,
+            boolean training,
+            PairList<String, Object> params) {
+        NDList mask = inputs.subNDList(Math.min(inputs.size(), crossAttention == null ? 1 : 3));
+        NDArray y = attention.forward(parameterStore, inputs.head(), training, mask);
+        if (crossAttention != null) {
+            NDList memory = inputs.subNDList(1, Math.min(inputs.size(), 3));
+            y = crossAttention.forward(parameterStore, y, training, memory);
+        }
+        return new NDList(mlp.forward(parameterStore, y, training, new NDList()));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    Shape[] inputsOf(String part, Shape... inputShapes) {
+        return part.equals("crossAttention")
+                ? new Shape[] {inputShapes[0], inputShapes[1]}
+                : new Shape[] {inputShapes[0]};
+    }
+
+    /**
+     * Returns a layer of Llama: RMS norms before its parts, rotary positions, grouped queries, a
+     * MLP gated by SiLU, and no biases.
+     *
+     * @param width the features D of the layer
+     * @param heads the number of query heads
+     * @param keyValueHeads the number of key/value heads
+     * @param hidden the hidden features of the MLP
+     * @param rotary the positions
+     * @param epsilon the epsilon of the norms
+     * @return the layer
+     */
+    public static ParallelTransformerDecoderLayer llama(
+            long width,
+            int heads,
+            int keyValueHeads,
+            long hidden,
+            RotaryEmbedding rotary,
+            float epsilon) {
+        return builder()
+                .setAttention(
+                        ParallelMultiHeadAttention.builder()
+                                .setEmbeddingSize(width)
+                                .setHeads(heads)
+                                .optKeyValueHeads(keyValueHeads)
+                                .optRotary(rotary)
+                                .optCausal(true)
+                                .optBias(false)
+                                .build())
+                .setMlp(
+                        ParallelMlp.builder()
+                                .setUnits(width)
+                                .setHiddenFeatures(hidden)
+                                .optGated(true)
+                                .optBias(false)
+                                .build())
+                .setNorm(() -> RmsNorm.builder().optEpsilon(epsilon).build())
+                .optPreNorm(true)
+                .build();
+    }
+
+    /**
+     * Creates a builder to build a {@code ParallelTransformerDecoderLayer}.
+     *
+     * @return a new builder
+     */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /** The builder to construct a {@link ParallelTransformerDecoderLayer}. */
+    public static class Builder extends TransformerLayerBuilder<Builder> {
+
+        private ParallelMultiHeadAttention crossAttention;
+
+        /** Creates a builder. */
+        protected Builder() {}
+
+        /** {@inheritDoc} */
+        @Override
+        protected Builder self() {
+            return this;
+        }
+
+        /**
+         * Sets attention to a second input, the output of an encoder. Default: none.
+         *
+         * @param crossAttention the attention, built with {@code optCrossAttention(true)}
+         * @return this builder
+         */
+        public Builder optCrossAttention(ParallelMultiHeadAttention crossAttention) {
+            Preconditions.checkArgument(
+                    crossAttention.isCrossAttention(),
+                    "The cross-attention of a decoder layer takes two inputs: build it with"
+                            + " optCrossAttention(true)");
+            this.crossAttention = crossAttention;
+            return this;
+        }
+
+        /**
+         * Builds the layer.
+         *
+         * @return the layer
+         * @throws IllegalArgumentException if a part is missing, or the self-attention sees the
+         *     future
+         */
+        public ParallelTransformerDecoderLayer build() {
+            check();
+            Preconditions.checkArgument(
+                    attention.isCausal(),
+                    "The self-attention of a decoder layer must not see later positions: build it"
+                            + " with optCausal(true)");
+            return new ParallelTransformerDecoderLayer(this);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+package io.djltp.nn.transformer;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Activation;
+import ai.djl.nn.norm.LayerNorm;
+import ai.djl.training.ParameterStore;
+import ai.djl.util.PairList;
+
+import io.djltp.nn.attention.ParallelMultiHeadAttention;
+import io.djltp.nn.mlp.ParallelMlp;
+
+/**
+ * A layer of a transformer's encoder over ranks: self-attention and MLP, each with a residual
+ * connection and a norm.
+ *
+ * <ul>
+ *   <li>inputs: x [B, T, D], the same on all ranks of the tensor-parallel group, and optionally a
+ *       mask of {@link ParallelMultiHeadAttention}, [B, T] or [B, T, T]
+ *   <li>output: [B, T, D], the same on all ranks
+ * </ul>
+ *
+ * <p>Heads and the hidden features of the MLP are cut; norms, residuals and their dropout are
+ * computed alike on all ranks. Collectives: two all-reduces forward, two backward, each of [B, T,
+ * D].
+ *
+ * <p>Vaswani et al., 2017, <a href="https://arxiv.org/abs/1706.03762">arXiv:1706.03762</a>; the cut
+ * is that of Megatron-LM, <a href="https://arxiv.org/abs/1909.08053">arXiv:1909.08053</a>.
+ */
+public class ParallelTransformerEncoderLayer extends AbstractTransformerLayer {
+
+    private final Residual attention;
+    private final Residual mlp;
+
+    /**
+     * Creates a layer.
+     *
+     * @param builder the builder
+     */
+    protected ParallelTransformerEncoderLayer(Builder builder) {
+        attention = add("attention", builder.residual(builder.attention));
+        mlp = add("mlp", builder.residual(builder.mlp));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected NDList forwardInternal(
+            ParameterStore parameterStore,
+            NDList inputs,
+            boolean training,
+            PairList<String, Object> params) {
+        NDList mask = inputs.subNDList(1);
+        NDArray y = attention.forward(parameterStore, inputs.head(), training, mask);
+        return new NDList(mlp.forward(parameterStore, y, training, new NDList()));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    Shape[] inputsOf(String part, Shape... inputShapes) {
+        return part.equals("attention") ? inputShapes : new Shape[] {inputShapes[0]};
+    }
+
+    /**
+     * Returns a layer of BERT: biases everywhere, GELU by the error function, and layer norms with
+     * an epsilon of 1e-12 after the sums.
+     *
+     * @param width the features D of the layer
+     * @param heads the number of heads
+     * @param hidden the hidden features of the MLP
+     * @param dropout the probability of dropout, of attention weights as well
+     * @return the layer
+     */
+    public static ParallelTransformerEncoderLayer bert(
+            long width, int heads, long hidden, float dropout) {
+        return builder()
+                .setAttention(
+                        ParallelMultiHeadAttention.builder()
+                                .setEmbeddingSize(width)
+                                .setHeads(heads)
+                                .optDropout(dropout)
+                                .build())
+                .setMlp(
+                        ParallelMlp.builder()
+                                .setUnits(width)
+                                .setHiddenFeatures(hidden)
+                                .optActivation(Activation.geluBlock())
+                                .build())
+                .setNorm(() -> LayerNorm.builder().axis(2).optEpsilon(1e-12f).build())
+                .optDropout(dropout)
+                .build();
+    }
+
+    /**
+     * Creates a builder to build a {@code ParallelTransformerEncoderLayer}.
+     *
+     * @return a new builder
+     */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /** The builder to construct a {@link ParallelTransformerEncoderLayer}. */
+    public static class Builder extends TransformerLayerBuilder<Builder> {
+
+        /** Creates a builder. */
+        protected Builder() {}
+
+        /** {@inheritDoc} */
+        @Override
+        protected Builder self() {
+            return this;
+        }
+
+        /**
+         * Builds the layer.
+         *
+         * @return the layer
+         * @throws IllegalArgumentException if a part is missing, or the attention is not one of the
+         *     layer's own input
+         */
+        public ParallelTransformerEncoderLayer build() {
+            check();
+            return new ParallelTransformerEncoderLayer(this);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+package io.djltp.nn.transformer;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.training.ParameterStore;
+
+import io.djltp.nn.ParallelDropout;
+
+/**
+ * A part of a layer with a connection around it: {@code x + drop(f(norm(x)))} where the norm comes
+ * first, {@code norm(x + drop(f(x)))} where it comes last. Norm, sum and dropout are computed alike
+ * on all ranks, of whole features.
+ *
+ * @param part the part f, whose output is the same on all ranks
+ * @param norm the norm
+ * @param dropout the dropout of the part's output, or {@code null}
+ * @param preNorm whether the norm comes first
+ */
+record Residual(Block part, Block norm, ParallelDropout dropout, boolean preNorm) {
+
+    void initialize(NDManager manager, DataType type, Shape... inputs) {
+        part.initialize(manager, type, inputs);
+        norm.initialize(manager, type, inputs[0]);
+        if (dropout != null) {
+            dropout.initialize(manager, type, inputs[0]);
+        }
+    }
+
+    /**
+     * Computes the part and what is around it.
+     *
+     * @param store the parameters
+     * @param x the input, [B, T, D]
+     * @param training whether it is trained
+     * @param others the other inputs of the part
+     * @return the output, [B, T, D]
+     */
+    NDArray forward(ParameterStore store, NDArray x, boolean training, NDList others) {
+        NDList inputs = new NDList(preNorm ? call(norm, store, new NDList(x), training) : x);
+        inputs.addAll(others);
+        NDArray y = call(part, store, inputs, training);
+        if (dropout != null) {
+            y = call(dropout, store, new NDList(y), training);
+        }
+        NDArray sum = x.add(y);
+        return preNorm ? sum : call(norm, store, new NDList(sum), training);
+    }
+
+    private static NDArray call(
+            Block block, ParameterStore store, NDList inputs, boolean training) {
+        return block.forward(store, inputs, training).singletonOrThrow();
+    }
+}

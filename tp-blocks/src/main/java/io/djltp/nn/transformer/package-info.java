@@ -1,0 +1,2 @@
+/** Layers of transformers, cut over the ranks. */
+package io.djltp.nn.transformer;

@@ -1,0 +1,2 @@
+/** Contains the tests of io.djltp.nn.attention. */
+package io.djltp.nn.attention;

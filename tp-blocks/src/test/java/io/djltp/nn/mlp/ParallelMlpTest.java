@@ -1,0 +1,255 @@
+package io.djltp.nn.mlp;
+
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Activation;
+import ai.djl.nn.Block;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.GradientCollector;
+import ai.djl.training.Trainer;
+
+import io.djltp.collective.CollectiveCounts;
+import io.djltp.cut.Cut;
+import io.djltp.layout.ParallelMode;
+import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.GraphBlock;
+import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.Ranks;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+import io.djltp.training.ParallelTrainer;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+
+/** The MLP of a transformer is DJL's two linear layers, plain and gated, and communicates twice. */
+public class ParallelMlpTest {
+
+    private static final int ROWS = 5;
+    private static final long FEATURES = 6;
+    private static final long HIDDEN = 7;
+
+    private static ParallelMlp.Builder mlp(boolean gated) {
+        return ParallelMlp.builder().setUnits(FEATURES).setHiddenFeatures(HIDDEN).optGated(gated);
+    }
+
+    /** DJL's layers, behind one that needs the gradient of the input. */
+    private static Block plain(boolean gated, boolean bias) {
+        GraphBlock block =
+                new GraphBlock(
+                        new Shape(FEATURES),
+                        (call, input) -> {
+                            NDArray y = call.call("up", input.head());
+                            if (!gated) {
+                                return new NDList(call.call("down", Activation.gelu(y)));
+                            }
+                            NDList halves = y.split(2, 1);
+                            y = Activation.swish(halves.get(0), 1f).mul(halves.get(1));
+                            return new NDList(call.call("down", y));
+                        });
+        long rows = gated ? 2 * HIDDEN : HIDDEN;
+        block.add("up", Linear.builder().setUnits(rows).optBias(bias).build(), FEATURES);
+        block.add("down", Linear.builder().setUnits(FEATURES).optBias(bias).build(), HIDDEN);
+        return network(block);
+    }
+
+    private static Block network(Block mlp) {
+        return new SequentialBlock().add(Linear.builder().setUnits(FEATURES).build()).add(mlp);
+    }
+
+    private static TrainingRun train(TrainerKind kind, Block block) {
+        return TrainingRun.of(
+                kind,
+                block,
+                new HalfSquareLoss(),
+                new Shape(ROWS, 4),
+                (trainer, manager, numbers) -> {
+                    for (int i = 0; i < 3; i++) {
+                        NDArray data = TrainingRun.random(manager, i, ROWS, 4);
+                        NDArray labels = TrainingRun.random(manager, 9 + i, ROWS, FEATURES);
+                        numbers.add(TrainingRun.backward(trainer, data, labels));
+                        trainer.step();
+                        for (float value :
+                                trainer.evaluate(new NDList(data)).head().toFloatArray()) {
+                            numbers.add(value);
+                        }
+                    }
+                });
+    }
+
+    @DataProvider
+    public Object[][] kinds() {
+        return new Object[][] {{false, true}, {true, true}, {true, false}};
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void threeStepsAreThoseOfLinearLayers(boolean gated, boolean bias) {
+        TrainingRun expected = train(TrainerKind.PLAIN, plain(gated, bias));
+        train(TrainerKind.PLAIN, network(mlp(gated).optBias(bias).build()))
+                .assertSame(expected, 1e-7);
+        for (int ranks = 1; ranks <= 4; ranks++) {
+            train(
+                            new TrainerKind(ParallelMode.TENSOR, ranks),
+                            network(mlp(gated).optBias(bias).build()))
+                    .assertSame(expected, 1e-5);
+        }
+        train(TrainerKind.mesh(2, 2), network(mlp(gated).optBias(bias).build()))
+                .assertSame(expected, 1e-5);
+        Block mixed = network(mlp(gated).optBias(bias).optBatchSharded(true).build());
+        train(new TrainerKind(ParallelMode.MIXED, 3), mixed).assertSame(expected, 1e-5);
+        Cut chosen = Cut.ofLengths(1, 4, 2);
+        Block uneven = network(mlp(gated).optBias(bias).optHiddenCut(chosen).build());
+        train(new TrainerKind(ParallelMode.TENSOR, 3), uneven).assertSame(expected, 1e-5);
+        Block whole =
+                network(
+                        mlp(gated)
+                                .optBias(bias)
+                                .optShardingStrategy(ShardingStrategy.replicate())
+                                .build());
+        train(new TrainerKind(ParallelMode.TENSOR, 2), whole).assertSame(expected, 1e-5);
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void oneAllReduceForwardAndOneBackward(boolean gated, boolean bias) {
+        for (int ranks = 1; ranks <= 4; ranks++) {
+            try (Model model = Model.newInstance("net");
+                    NDManager manager = NDManager.newBaseManager()) {
+                model.setBlock(network(mlp(gated).optBias(bias).build()));
+                try (ParallelTrainer trainer = open(model, ranks)) {
+                    trainer.initialize(new Shape(ROWS, 4));
+                    NDList data = new NDList(TrainingRun.random(manager, 1, ROWS, 4));
+                    NDList labels = new NDList(TrainingRun.random(manager, 2, ROWS, FEATURES));
+                    CollectiveCounts before = trainer.getCollectiveCounts();
+                    try (GradientCollector collector = trainer.newGradientCollector()) {
+                        NDList output = trainer.forward(data, labels);
+                        CollectiveCounts forward = trainer.getCollectiveCounts().minus(before);
+                        String one = ranks == 1 ? "none" : "1 all-reduce";
+                        Assert.assertEquals(forward.toString(), one);
+                        collector.backward(trainer.getLoss().evaluate(labels, output));
+                        CollectiveCounts both = trainer.getCollectiveCounts().minus(before);
+                        Assert.assertEquals(both.minus(forward).toString(), one);
+                    }
+                }
+            }
+        }
+    }
+
+    private static ParallelTrainer open(Model model, int ranks) {
+        return new ParallelTrainer(
+                model,
+                new DefaultTrainingConfig(new HalfSquareLoss()),
+                Ranks.config(ParallelMode.TENSOR, ranks));
+    }
+
+    /** What ranks have trained and saved, the unsharded block loads, without being told shapes. */
+    @Test(timeOut = 60_000)
+    public void savesAndLoadsTheWhole() throws Exception {
+        Path folder = Files.createTempDirectory("mlp");
+        Engine.getInstance().setRandomSeed(2);
+        try (Model cut = Model.newInstance("mlp");
+                Model loaded = Model.newInstance("mlp");
+                NDManager manager = NDManager.newBaseManager()) {
+            cut.setBlock(network(mlp(true).build()));
+            try (Trainer trainer = open(cut, 3)) {
+                trainer.initialize(new Shape(ROWS, 4));
+                NDArray data = TrainingRun.random(manager, 1, ROWS, 4);
+                TrainingRun.backward(trainer, data, TrainingRun.random(manager, 2, ROWS, FEATURES));
+                trainer.step();
+                cut.save(folder, "mlp");
+            }
+            loaded.setBlock(network(mlp(true).build()));
+            loaded.load(folder, "mlp");
+            List<float[]> expected = TrainingRun.weights(cut.getBlock());
+            List<float[]> actual = TrainingRun.weights(loaded.getBlock());
+            Assert.assertEquals(actual.size(), 6);
+            for (int i = 0; i < expected.size(); i++) {
+                ArrayAssert.assertBitEqual(actual.get(i), expected.get(i), "parameter " + i);
+            }
+            Block up = cut.getBlock().getChildren().valueAt(1).getChildren().valueAt(0);
+            Assert.assertEquals(
+                    up.getDirectParameters().get("weight").getShape(),
+                    new Shape(2 * HIDDEN, FEATURES));
+        } finally {
+            List<Path> files = new ArrayList<>();
+            try (var found = Files.list(folder)) {
+                found.forEach(files::add);
+            }
+            files.add(folder);
+            for (Path file : files) {
+                Files.delete(file);
+            }
+        }
+    }
+
+    /** The block divides its slice; its activation may not mix what lies on other ranks. */
+    @Test(timeOut = 60_000)
+    public void anActivationThatIsNotElementwiseIsRefused() {
+        for (boolean gated : new boolean[] {false, true}) {
+            try (Model model = Model.newInstance("net");
+                    NDManager manager = NDManager.newBaseManager()) {
+                model.setBlock(network(mlp(gated).optActivation(y -> y.softmax(-1)).build()));
+                try (Trainer trainer = open(model, 2)) {
+                    trainer.initialize(new Shape(ROWS, 4));
+                    NDList data = new NDList(TrainingRun.random(manager, 1, ROWS, 4));
+                    NDList labels = new NDList(TrainingRun.random(manager, 2, ROWS, FEATURES));
+                    RuntimeException e =
+                            Assert.expectThrows(
+                                    RuntimeException.class, () -> trainer.forward(data, labels));
+                    Assert.assertTrue(e.getMessage().contains("Softmax"), e.getMessage());
+                }
+            }
+        }
+    }
+
+    @Test
+    public void whatCannotBeBuilt() {
+        assertRefused(ParallelMlp.builder().setUnits(4), "setHiddenFeatures");
+        assertRefused(
+                mlp(true).optShardingStrategy(ShardingStrategy.rowwise()),
+                "tensorParallel",
+                "axiswise(0)");
+        assertRefused(mlp(true).optHiddenCut(Cut.ofLengths(3, 3)), "7 hidden features");
+    }
+
+    private static void assertRefused(ParallelMlp.Builder builder, String... parts) {
+        IllegalArgumentException e =
+                Assert.expectThrows(IllegalArgumentException.class, builder::build);
+        for (String part : parts) {
+            Assert.assertTrue(e.getMessage().contains(part), e.getMessage());
+        }
+    }
+
+    /** More ranks than hidden features: refused before the first step. */
+    @Test(timeOut = 60_000)
+    public void moreRanksThanHiddenFeatures() {
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(
+                    network(
+                            ParallelMlp.builder()
+                                    .setUnits(4)
+                                    .setHiddenFeatures(2)
+                                    .optGated(true)
+                                    .build()));
+            try (Trainer trainer = open(model, 3)) {
+                IllegalArgumentException e =
+                        Assert.expectThrows(
+                                IllegalArgumentException.class,
+                                () -> trainer.initialize(new Shape(ROWS, 4)));
+                Assert.assertTrue(e.getMessage().contains("at most 2 ranks"), e.getMessage());
+            }
+        }
+    }
+}

@@ -1,0 +1,2 @@
+/** Contains the tests of io.djltp.nn.transformer. */
+package io.djltp.nn.transformer;
