@@ -88,7 +88,9 @@ final class OnnxWeights {
                 new Shape(tensor.getDimsList().stream().mapToLong(Long::longValue).toArray());
         boolean turned = transposed.containsKey(name);
         Shape whole = turned ? new Shape(stored.get(1), stored.get(0)) : stored;
-        if (!whole.equals(shape) || tensor.getRawData().size() != 4 * stored.size()) {
+        if (!whole.equals(shape)
+                || tensor.getDataType() != TensorProto.DataType.FLOAT_VALUE
+                || tensor.getRawData().size() != 4 * stored.size()) {
             throw new IllegalArgumentException(
                     "The weight "
                             + name
@@ -106,8 +108,9 @@ final class OnnxWeights {
         if (!turned) {
             return array;
         }
-        try (array) {
-            return array.transpose().duplicate(); // dense, as a shard is cut out of it
+        try (array;
+                NDArray view = array.transpose()) { // whose copy would have its order in memory
+            return manager.create(view.toFloatArray(), whole);
         }
     }
 }
