@@ -3,6 +3,7 @@ package io.djltp.examples;
 import io.djltp.examples.bench.BenchCommand;
 import io.djltp.examples.bench.WorkerFailedException;
 import io.djltp.examples.doctor.DoctorCommand;
+import io.djltp.examples.embed.EmbedCommand;
 import io.djltp.examples.lemma.LemmaCommand;
 import io.djltp.examples.train.TrainCommand;
 import io.djltp.examples.verify.VerifyCommand;
@@ -23,6 +24,7 @@ import picocli.CommandLine.Spec;
         subcommands = {
             TrainCommand.class,
             LemmaCommand.class,
+            EmbedCommand.class,
             VerifyCommand.class,
             DoctorCommand.class,
             BenchCommand.class

@@ -10,6 +10,7 @@ import ai.djl.util.Pair;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.RankPool;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.TensorView;
 
 import java.util.Collections;
 import java.util.IdentityHashMap;
@@ -18,7 +19,7 @@ import java.util.Set;
 
 /**
  * The replicas of parameters that are not cut. Rank 0 works on the model's own array where that is
- * on its device, the others on copies.
+ * on its device and dense, the others on copies.
  */
 @SuppressWarnings("try") // a scope is used by being open
 final class ParameterReplicas {
@@ -34,9 +35,11 @@ final class ParameterReplicas {
     /** Gives every rank of this process the model's values of a parameter. */
     void handOut(Parameter parameter) {
         NDArray array = parameter.getArray();
+        boolean dense = TensorView.of(array).isContiguous(); // as updates need it: no transpose()
         for (int i = 0; i < stores.size(); i++) {
             RankParameterStore store = stores.get(i);
-            boolean own = i == 0 && array.getDevice().equals(ranks.getContext(0).getDevice());
+            boolean here = array.getDevice().equals(ranks.getContext(0).getDevice());
+            boolean own = i == 0 && here && dense;
             NDArray value = own ? array : copy(array, store.getManager());
             if (own) {
                 Autograd.zeroGradient(array); // of a trainer before, which a copy does not have

@@ -62,9 +62,9 @@ final class OptionsAgreement {
         values.put("--epochs", "" + options.epochs());
         values.put("--steps", options.steps == null ? "not set" : "" + options.steps);
         values.put("--minutes", options.minutes == null ? "not set" : "" + options.minutes);
-        values.put("--backend", options.ranks.backend.getName());
-        values.put("--device", lowerCase(options.ranks.device));
-        values.put("--timeout", "" + options.ranks.timeoutSeconds);
+        values.put("--backend", options.ranks.where.backend.getName());
+        values.put("--device", lowerCase(options.ranks.where.device));
+        values.put("--timeout", "" + options.ranks.where.timeoutSeconds);
         values.put("--drift-check", "" + options.ranks.driftCheckSteps);
         values.put("--head", lowerCase(options.head));
         values.put("--sample-share", String.valueOf(options.sampleShare));

@@ -1,33 +1,18 @@
 package io.djltp.examples.train;
 
-import ai.djl.Device;
-import ai.djl.engine.Engine;
-
 import io.djltp.examples.BadInputException;
 import io.djltp.job.Job;
-import io.djltp.launch.Backend;
-import io.djltp.launch.Connector;
-import io.djltp.launch.Launcher;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 
+import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
 
-import java.time.Duration;
-import java.util.Collections;
-import java.util.List;
 import java.util.Locale;
-import java.util.stream.IntStream;
 
 /** The options that say which ranks train, where, and how they share the work. */
 final class RankOptions {
-
-    /** Where the ranks compute. */
-    enum DeviceName {
-        CPU,
-        GPU
-    }
 
     private static final int DEFAULT_RANKS = 2;
 
@@ -53,30 +38,7 @@ final class RankOptions {
                             + " ranks of each.")
     private String meshText;
 
-    @Option(
-            names = "--backend",
-            defaultValue = "auto",
-            converter = BackendOption.class,
-            completionCandidates = BackendOption.class,
-            description =
-                    "What carries out the collective operations: ${COMPLETION-CANDIDATES}"
-                            + " (${DEFAULT-VALUE}).")
-    Backend backend;
-
-    @Option(
-            names = "--device",
-            defaultValue = "cpu",
-            description =
-                    "${COMPLETION-CANDIDATES}; with gpu, each rank has one (${DEFAULT-VALUE}).")
-    DeviceName device;
-
-    @Option(
-            names = "--timeout",
-            defaultValue = "300",
-            description =
-                    "Seconds after which a rank that does not come counts as lost"
-                            + " (${DEFAULT-VALUE}).")
-    int timeoutSeconds;
+    @Mixin DeviceOptions where = new DeviceOptions();
 
     @Option(
             names = "--drift-check",
@@ -89,9 +51,9 @@ final class RankOptions {
 
     /** Checks everything that can be checked before anything is read or written. */
     void check() {
-        int processes = processes();
+        int processes = DeviceOptions.processes();
         mesh = meshText == null ? meshOfMode(processes) : checkedMesh();
-        positive("--timeout", timeoutSeconds);
+        where.check();
         if (driftCheckSteps != null && driftCheckSteps < 0) {
             throw new BadInputException("--drift-check must be 0 or more, not " + driftCheckSteps);
         }
@@ -109,7 +71,7 @@ final class RankOptions {
     private DeviceMesh meshOfMode(int processes) {
         mode = mode == null ? ParallelMode.MIXED : mode;
         int ranks = tp != null ? tp : processes > 1 ? processes : DEFAULT_RANKS;
-        positive("--tp", ranks);
+        DeviceOptions.positive("--tp", ranks);
         return DeviceMesh.of(mode, ranks);
     }
 
@@ -194,100 +156,21 @@ final class RankOptions {
         return meshText;
     }
 
-    private static int processes() {
-        try {
-            return Launcher.processes(System.getenv());
-        } catch (IllegalArgumentException e) {
-            throw new BadInputException(e.getMessage(), e);
-        }
-    }
-
     /** Joins the job that a launcher has started; {@code null} if this process is alone. */
     Job join() {
-        try {
-            return Launcher.join(System.getenv(), count(), timeout());
-        } catch (IllegalArgumentException e) {
-            throw new BadInputException(e.getMessage(), e);
-        }
+        return where.join(count());
     }
 
     /** Returns the configuration of the ranks. */
     ParallelConfig config(Job job) {
-        ParallelConfig.Builder config =
-                ParallelConfig.builder()
-                        .setMesh(mesh)
-                        .optJob(job)
-                        .optDevices(devices(job))
-                        .optBackend(backend)
-                        .optTimeout(timeout());
+        ParallelConfig.Builder config = where.config(job, mesh);
         if (driftCheckSteps != null) {
             config.optDriftCheck(driftCheckSteps);
         }
         return config.build();
     }
 
-    /**
-     * Returns the devices of this process's ranks: GPUs in the order of the processes of a machine.
-     */
-    private List<Device> devices(Job job) {
-        int local = job == null ? count() : job.getLocalRanks();
-        if (device == DeviceName.CPU) {
-            return Collections.nCopies(local, Device.cpu());
-        }
-        int first = Launcher.localProcess(System.getenv()) * local;
-        return IntStream.range(first, first + local).mapToObj(Device::gpu).toList();
-    }
-
-    /**
-     * Refuses devices that are not here and backends that cannot be used, on all processes alike.
-     */
-    void checkDevices(Job job) {
-        List<Device> devices = devices(job);
-        String obstacle = missingGpus(devices);
-        if (obstacle == null) {
-            Backend chosen = Connector.choose(backend, devices, job);
-            obstacle =
-                    Connector.whyNot(chosen, devices, job)
-                            .map(why -> "--backend " + chosen.getName() + ": " + why)
-                            .orElse(null);
-        }
-        if (job != null) {
-            job.check("The choice of devices", obstacle);
-        } else if (obstacle != null) {
-            throw new BadInputException(obstacle);
-        }
-    }
-
-    private String missingGpus(List<Device> devices) {
-        if (device == DeviceName.CPU) {
-            return null;
-        }
-        int found = Engine.getInstance().getGpuCount();
-        int needed = 1 + devices.stream().mapToInt(Device::getDeviceId).max().orElse(-1);
-        if (needed <= found) {
-            return null;
-        }
-        return "--device gpu takes one GPU for each rank, "
-                + needed
-                + " here, and PyTorch finds "
-                + found
-                + ": use "
-                + (found > 0 ? "--tp " + found + ", or " : "")
-                + "--device cpu; docs/gpu.md says what GPUs need";
-    }
-
-    private Duration timeout() {
-        return Duration.ofSeconds(timeoutSeconds);
-    }
-
     static String lowerCase(Enum<?> value) {
         return value.name().toLowerCase(Locale.ROOT);
-    }
-
-    static void positive(String option, double value) {
-        if (!(value > 0)) {
-            String shown = value == Math.rint(value) ? Long.toString((long) value) : "" + value;
-            throw new BadInputException(option + " must be greater than 0, not " + shown);
-        }
     }
 }

@@ -74,7 +74,7 @@ public final class TrainCommand implements Callable<Integer> {
             if (job != null) {
                 OptionsAgreement.check(options, job);
             }
-            options.ranks.checkDevices(job);
+            options.ranks.where.checkDevices(job, options.ranks.count());
             StopNotice notice = new StopNotice(first, report.loss::size);
             try {
                 run(job);

@@ -1,7 +1,7 @@
 package io.djltp.examples.train;
 
+import static io.djltp.examples.train.DeviceOptions.positive;
 import static io.djltp.examples.train.RankOptions.lowerCase;
-import static io.djltp.examples.train.RankOptions.positive;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;

@@ -1,0 +1,88 @@
+package io.djltp.examples.embed;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.AbstractBlock;
+import ai.djl.nn.Block;
+import ai.djl.training.ParameterStore;
+import ai.djl.util.PairList;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * The network of all-MiniLM-L6-v2: BERT's encoder, the mean over the word pieces of a text, and
+ * that divided by its length.
+ *
+ * <ul>
+ *   <li>inputs: ids int64 [B, T], and the mask int64 [B, T], 0 behind the end of a text
+ *   <li>output: [B, width], each row of length 1
+ * </ul>
+ *
+ * <p>Collectives of a forward pass on several ranks: one all-reduce of the embeddings, two in each
+ * layer, of the attention and of what follows it.
+ */
+final class MiniLm extends AbstractBlock {
+
+    private static final byte VERSION = 1;
+
+    private final BertSizes sizes;
+    private final BertEmbeddings embeddings;
+    private final List<Block> layers = new ArrayList<>();
+
+    MiniLm(BertSizes sizes) {
+        super(VERSION);
+        this.sizes = sizes;
+        embeddings = addChildBlock("embeddings", new BertEmbeddings(sizes));
+        for (int i = 0; i < sizes.layers(); i++) {
+            layers.add(addChildBlock("layer" + i, sizes.layer()));
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected NDList forwardInternal(
+            ParameterStore store,
+            NDList inputs,
+            boolean training,
+            PairList<String, Object> params) {
+        NDArray mask = inputs.get(1);
+        NDArray states =
+                embeddings.forward(store, new NDList(inputs.get(0)), training).singletonOrThrow();
+        for (Block layer : layers) {
+            states = layer.forward(store, new NDList(states, mask), training).singletonOrThrow();
+        }
+        return new NDList(unit(mean(states, mask)));
+    }
+
+    /** Returns the mean over the word pieces, not over what fills up. */
+    private static NDArray mean(NDArray states, NDArray mask) {
+        NDArray counted = mask.toType(states.getDataType(), false); // [B, T]
+        NDArray sum = states.mul(counted.expandDims(2)).sum(new int[] {1}); // [B, width]
+        return sum.div(counted.sum(new int[] {1}, true));
+    }
+
+    private static NDArray unit(NDArray rows) {
+        return rows.div(rows.square().sum(new int[] {1}, true).sqrt());
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Shape[] getOutputShapes(Shape[] inputShapes) {
+        return new Shape[] {new Shape(inputShapes[0].get(0), sizes.width())};
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected void initializeChildBlocks(
+            NDManager manager, DataType dataType, Shape... inputShapes) {
+        embeddings.initialize(manager, dataType, inputShapes[0]);
+        Shape states = inputShapes[0].add(sizes.width());
+        for (Block layer : layers) {
+            layer.initialize(manager, dataType, states, inputShapes[1]);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+package io.djltp.examples.embed;
+
+import ai.onnxruntime.OnnxTensor;
+import ai.onnxruntime.OrtEnvironment;
+import ai.onnxruntime.OrtException;
+import ai.onnxruntime.OrtSession;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.util.Map;
+
+/** The same model computed by ONNX Runtime, on as many threads as all ranks have. */
+final class OnnxReference implements AutoCloseable {
+
+    private final OrtEnvironment environment = OrtEnvironment.getEnvironment();
+    private final OrtSession session;
+
+    /**
+     * Loads the model.
+     *
+     * @param threads the number of threads
+     * @throws IOException if its file cannot be read
+     * @throws OrtException if ONNX Runtime refuses it
+     */
+    OnnxReference(int threads) throws IOException, OrtException {
+        try (InputStream file = MiniLmFiles.model();
+                OrtSession.SessionOptions options = new OrtSession.SessionOptions()) {
+            options.setIntraOpNumThreads(threads);
+            session = environment.createSession(file.readAllBytes(), options);
+        }
+    }
+
+    /**
+     * Computes the embeddings of a batch.
+     *
+     * @param batch the batch
+     * @return the embeddings, each of length 1: [texts][384]
+     * @throws OrtException if ONNX Runtime fails
+     */
+    float[][] embed(WordPieces.Batch batch) throws OrtException {
+        long[][] kinds = new long[batch.ids().length][batch.ids()[0].length]; // all one sentence
+        try (OnnxTensor ids = OnnxTensor.createTensor(environment, batch.ids());
+                OnnxTensor mask = OnnxTensor.createTensor(environment, batch.mask());
+                OnnxTensor zeros = OnnxTensor.createTensor(environment, kinds);
+                OrtSession.Result result =
+                        session.run(
+                                Map.of(
+                                        "input_ids", ids,
+                                        "attention_mask", mask,
+                                        "token_type_ids", zeros))) {
+            float[][][] states = (float[][][]) result.get(0).getValue();
+            float[][] embeddings = new float[states.length][];
+            for (int i = 0; i < states.length; i++) {
+                embeddings[i] = pool(states[i], batch.mask()[i]);
+            }
+            return embeddings;
+        }
+    }
+
+    /** Returns the mean of the word pieces, divided by its length. */
+    private static float[] pool(float[][] states, long[] mask) {
+        double[] sum = new double[states[0].length]; // its length does not matter
+        for (int t = 0; t < states.length; t++) {
+            for (int k = 0; k < sum.length && mask[t] == 1; k++) {
+                sum[k] += states[t][k];
+            }
+        }
+        double squares = 0;
+        for (double value : sum) {
+            squares += value * value;
+        }
+        float[] unit = new float[sum.length];
+        for (int k = 0; k < sum.length; k++) {
+            unit[k] = (float) (sum[k] / Math.sqrt(squares));
+        }
+        return unit;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void close() throws OrtException {
+        session.close();
+    }
+}

@@ -1,0 +1,81 @@
+package io.djltp.examples.embed;
+
+import ai.djl.huggingface.tokenizers.Encoding;
+import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * Cuts texts into word pieces and these into numbers, as the model was trained: lower case, {@code
+ * [CLS]} before and {@code [SEP]} behind.
+ */
+final class WordPieces implements AutoCloseable {
+
+    /**
+     * What is left of a longer text, {@code [CLS]} and {@code [SEP]} with it: the {@code
+     * max_seq_length} of the model in sentence-transformers, though it has positions for 512.
+     */
+    static final int LONGEST = 256;
+
+    private final HuggingFaceTokenizer tokenizer;
+
+    private WordPieces(HuggingFaceTokenizer tokenizer) {
+        this.tokenizer = tokenizer;
+    }
+
+    /**
+     * A batch of texts, all as long as the longest.
+     *
+     * @param ids the numbers of the word pieces, 0 behind the end: [texts][length]
+     * @param mask 1 for each word piece, 0 behind the end: [texts][length]
+     */
+    record Batch(long[][] ids, long[][] mask) {}
+
+    /**
+     * Reads the tokenizer of the model.
+     *
+     * @return the tokenizer
+     * @throws IOException if it cannot be read
+     */
+    static WordPieces load() throws IOException {
+        Map<String, String> options =
+                Map.of(
+                        "padding",
+                        "true", // to the longest of a batch
+                        "truncation",
+                        "true",
+                        "maxLength",
+                        "" + LONGEST,
+                        "modelMaxLength",
+                        "" + LONGEST);
+        try (InputStream file = MiniLmFiles.tokenizer()) {
+            return new WordPieces(HuggingFaceTokenizer.newInstance(file, options));
+        }
+    }
+
+    /**
+     * Cuts texts into word pieces.
+     *
+     * @param texts the texts
+     * @return the batch
+     */
+    Batch cut(List<String> texts) {
+        Encoding[] encodings = tokenizer.batchEncode(texts);
+        long[][] ids = new long[encodings.length][];
+        long[][] mask = new long[encodings.length][];
+        for (int i = 0; i < encodings.length; i++) {
+            ids[i] = encodings[i].getIds();
+            mask[i] = encodings[i].getAttentionMask();
+        }
+        return new Batch(ids, mask);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void close() {
+        tokenizer.close();
+    }
+}

@@ -1,0 +1,175 @@
+package io.djltp.examples.train;
+
+import ai.djl.Device;
+import ai.djl.engine.Engine;
+
+import io.djltp.examples.BadInputException;
+import io.djltp.job.Job;
+import io.djltp.launch.Backend;
+import io.djltp.launch.Connector;
+import io.djltp.launch.Launcher;
+import io.djltp.rank.DeviceMesh;
+import io.djltp.rank.ParallelConfig;
+
+import picocli.CommandLine.Option;
+
+import java.time.Duration;
+import java.util.Collections;
+import java.util.List;
+import java.util.stream.IntStream;
+
+/** The options that say where ranks compute, and how they reach each other. */
+public final class DeviceOptions {
+
+    /** Where the ranks compute. */
+    enum DeviceName {
+        CPU,
+        GPU
+    }
+
+    @Option(
+            names = "--backend",
+            defaultValue = "auto",
+            converter = BackendOption.class,
+            completionCandidates = BackendOption.class,
+            description =
+                    "What carries out the collective operations: ${COMPLETION-CANDIDATES}"
+                            + " (${DEFAULT-VALUE}).")
+    Backend backend;
+
+    @Option(
+            names = "--device",
+            defaultValue = "cpu",
+            description =
+                    "${COMPLETION-CANDIDATES}; with gpu, each rank has one (${DEFAULT-VALUE}).")
+    DeviceName device;
+
+    @Option(
+            names = "--timeout",
+            defaultValue = "300",
+            description =
+                    "Seconds after which a rank that does not come counts as lost"
+                            + " (${DEFAULT-VALUE}).")
+    int timeoutSeconds;
+
+    /** Creates the options, which are set by the command line. */
+    public DeviceOptions() {}
+
+    /** Checks what can be checked before anything is read or written. */
+    public void check() {
+        positive("--timeout", timeoutSeconds);
+    }
+
+    /**
+     * Returns how many processes a launcher has started.
+     *
+     * @return the number of processes, 1 without a launcher
+     */
+    public static int processes() {
+        try {
+            return Launcher.processes(System.getenv());
+        } catch (IllegalArgumentException e) {
+            throw new BadInputException(e.getMessage(), e);
+        }
+    }
+
+    /**
+     * Joins the job that a launcher has started.
+     *
+     * @param ranks the number of ranks of all processes
+     * @return the job, or {@code null} if this process is alone
+     */
+    public Job join(int ranks) {
+        try {
+            return Launcher.join(System.getenv(), ranks, timeout());
+        } catch (IllegalArgumentException e) {
+            throw new BadInputException(e.getMessage(), e);
+        }
+    }
+
+    /**
+     * Begins the configuration of the ranks.
+     *
+     * @param job the job, or {@code null}
+     * @param mesh how they are arranged
+     * @return the configuration, to be built
+     */
+    public ParallelConfig.Builder config(Job job, DeviceMesh mesh) {
+        return ParallelConfig.builder()
+                .setMesh(mesh)
+                .optJob(job)
+                .optDevices(devices(job, mesh.getRanks()))
+                .optBackend(backend)
+                .optTimeout(timeout());
+    }
+
+    /**
+     * Returns the devices of this process's ranks: GPUs in the order of the processes of a machine.
+     */
+    private List<Device> devices(Job job, int ranks) {
+        int local = job == null ? ranks : job.getLocalRanks();
+        if (device == DeviceName.CPU) {
+            return Collections.nCopies(local, Device.cpu());
+        }
+        int first = Launcher.localProcess(System.getenv()) * local;
+        return IntStream.range(first, first + local).mapToObj(Device::gpu).toList();
+    }
+
+    /**
+     * Refuses devices that are not here and backends that cannot be used, on all processes alike.
+     *
+     * @param job the job, or {@code null}
+     * @param ranks the number of ranks of all processes
+     */
+    public void checkDevices(Job job, int ranks) {
+        List<Device> devices = devices(job, ranks);
+        String obstacle = missingGpus(devices);
+        if (obstacle == null) {
+            Backend chosen = Connector.choose(backend, devices, job);
+            obstacle =
+                    Connector.whyNot(chosen, devices, job)
+                            .map(why -> "--backend " + chosen.getName() + ": " + why)
+                            .orElse(null);
+        }
+        if (job != null) {
+            job.check("The choice of devices", obstacle);
+        } else if (obstacle != null) {
+            throw new BadInputException(obstacle);
+        }
+    }
+
+    private String missingGpus(List<Device> devices) {
+        if (device == DeviceName.CPU) {
+            return null;
+        }
+        int found = Engine.getInstance().getGpuCount();
+        int needed = 1 + devices.stream().mapToInt(Device::getDeviceId).max().orElse(-1);
+        if (needed <= found) {
+            return null;
+        }
+        return "--device gpu takes one GPU for each rank, "
+                + needed
+                + " here, and PyTorch finds "
+                + found
+                + ": use "
+                + (found > 0 ? "--tp " + found + ", or " : "")
+                + "--device cpu; docs/gpu.md says what GPUs need";
+    }
+
+    private Duration timeout() {
+        return Duration.ofSeconds(timeoutSeconds);
+    }
+
+    /**
+     * Refuses a number that is not greater than 0.
+     *
+     * @param option the option
+     * @param value its number
+     */
+    public static void positive(String option, double value) {
+        if (!(value > 0)) {
+            String shown = value == Math.rint(value) ? Long.toString((long) value) : "" + value;
+            throw new BadInputException(option + " must be greater than 0, not " + shown);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+package io.djltp.examples.embed;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertTrue;
+
+import org.testng.annotations.Test;
+
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
+import java.util.ArrayList;
+import java.util.List;
+
+/** Which texts are close to each other. */
+public class SimilaritiesTest {
+
+    private static EmbeddedText at(double degrees) {
+        double angle = Math.toRadians(degrees);
+        float[] vector = {(float) Math.cos(angle), (float) Math.sin(angle)};
+        return new EmbeddedText("" + degrees, vector);
+    }
+
+    private static String print(List<EmbeddedText> texts) {
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        new Similarities(texts).print(new PrintStream(bytes, true));
+        return bytes.toString();
+    }
+
+    @Test
+    public void cosinesAreThoseOfTheAngles() {
+        Similarities similarities = new Similarities(List.of(at(0), at(60), at(150)));
+        assertEquals(similarities.cosine(0, 1), 0.5, 1e-6);
+        assertEquals(similarities.cosine(1, 2), 0, 1e-6);
+        assertEquals(similarities.cosine(0, 2), -Math.sqrt(0.75), 1e-6);
+    }
+
+    @Test
+    public void fewTextsAreATableAndManyAListOfTheClosest() {
+        assertEquals(print(List.of(at(0))), "");
+        assertTrue(print(List.of(at(0), at(60))).contains("  0.500"), "the table");
+        List<EmbeddedText> many = new ArrayList<>();
+        for (int i = 0; i < 12; i++) {
+            many.add(at(i * i)); // each is closest to the one before
+        }
+        String text = print(many);
+        assertTrue(text.contains(String.format(" 12    11  0.934")), text);
+        assertTrue(text.contains(String.format("  1     2  1.000")), text);
+    }
+}

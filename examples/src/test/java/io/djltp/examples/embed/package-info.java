@@ -1,0 +1,2 @@
+/** Tests of the pretrained model. */
+package io.djltp.examples.embed;
