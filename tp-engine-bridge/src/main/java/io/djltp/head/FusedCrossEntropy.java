@@ -192,12 +192,12 @@ public final class FusedCrossEntropy implements AutoCloseable {
             float scale,
             AddedGradient added) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            if (update != null) {
+            if (update != null && pass != null) { // without a pass it is refused below
                 long[] shape = weight.getShape().getShape();
                 update.prepare(shape[0], shape[1], memory.shared().options());
             }
             AddedGradient.Chunks others = added == null ? null : new AddedGradient.Chunks(added);
-            second(weight, bias, biasGradient, update, scale, others);
+            secondPass(weight, bias, biasGradient, update, scale, others);
         }
         steps++;
     }
@@ -224,11 +224,11 @@ public final class FusedCrossEntropy implements AutoCloseable {
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor target = sum == null ? null : TensorView.of(sum).tensor();
             WeightUpdate adding = target == null ? null : new GradientSum(target, first);
-            second(weight, bias, biasGradient, adding, scale, null);
+            secondPass(weight, bias, biasGradient, adding, scale, null);
         }
     }
 
-    private void second(
+    private void secondPass(
             NDArray weight,
             NDArray bias,
             NDArray biasGradient,
