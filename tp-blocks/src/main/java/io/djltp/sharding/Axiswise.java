@@ -5,6 +5,7 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.cut.Cut;
 
 import java.util.Objects;
+import java.util.OptionalInt;
 
 /** Cuts one axis: into balanced ranges, or as it is told to. */
 final class Axiswise extends ShardingStrategy {
@@ -19,7 +20,26 @@ final class Axiswise extends ShardingStrategy {
 
     /** {@inheritDoc} */
     @Override
+    StrategyKind kind() {
+        return axis == 0
+                ? StrategyKind.ROWWISE
+                : axis == 1 ? StrategyKind.COLUMNWISE : StrategyKind.OTHER;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public OptionalInt shardedAxis() {
+        return OptionalInt.of(axis);
+    }
+
+    /** {@inheritDoc} */
+    @Override
     public int axis(Shape shape) {
+        return axis(axis, shape);
+    }
+
+    /** Returns the axis from 0, which may count from the last. */
+    static int axis(int axis, Shape shape) {
         int dimensions = shape.dimension();
         int counted = axis < 0 ? axis + dimensions : axis;
         if (counted < 0 || counted >= dimensions) {
@@ -36,7 +56,7 @@ final class Axiswise extends ShardingStrategy {
         if (chosen == null) {
             return Cut.balanced(length, size);
         }
-        checkFits(this, chosen, length, cutAxis, size);
+        SplitCheck.checkFits(this, chosen, length, cutAxis, size);
         return chosen;
     }
 

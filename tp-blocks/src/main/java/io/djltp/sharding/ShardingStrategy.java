@@ -22,7 +22,7 @@ import java.util.List;
  *
  * <p>Strategies are compared by what they do: blocks that share a parameter must have equal ones.
  */
-public abstract class ShardingStrategy {
+public abstract class ShardingStrategy extends NamedStrategy {
 
     /** Creates a strategy. */
     protected ShardingStrategy() {}
@@ -87,6 +87,121 @@ public abstract class ShardingStrategy {
     }
 
     /**
+     * Returns the strategy of the stacked rows [gate; up] of a gated MLP: axis 0 of a weight [2
+     * hidden, in], as a linear layer of DJL has it. (MAX's default is axis 2, that of its experts.)
+     *
+     * @return the strategy
+     */
+    public static ShardingStrategy gateUp() {
+        return gateUp(0);
+    }
+
+    /**
+     * Returns the strategy of an axis that is two halves, [gate; up]: a rank's shard is its
+     * balanced range of the gate, then the same of the up projection.
+     *
+     * @param axis the axis, of even length; a negative one counts from the last, -1
+     * @return the strategy
+     */
+    public static ShardingStrategy gateUp(int axis) {
+        return new GateUp(axis);
+    }
+
+    /**
+     * Returns the strategy of the stacked rows [q; k; v] of attention: axis 0 of a weight [3
+     * numHeads headDim, in]. A rank's shard is its heads of q, then of k, then of v.
+     *
+     * @param numHeads the number of heads, which need not be divisible by that of the ranks
+     * @param headDim the features of a head
+     * @return the strategy
+     */
+    public static ShardingStrategy stackedQkv(int numHeads, long headDim) {
+        return stackedQkv(numHeads, numHeads, headDim);
+    }
+
+    /**
+     * Returns the strategy of the stacked rows [q; k; v] of grouped-query attention: axis 0 of a
+     * weight [(numHeads + 2 numKeyValueHeads) headDim, in].
+     *
+     * @param numHeads the number of query heads
+     * @param numKeyValueHeads the number of key/value heads; a rank has those that its query heads
+     *     use, see {@link AxisPart}
+     * @param headDim the features of a head
+     * @return the strategy
+     */
+    public static ShardingStrategy stackedQkv(int numHeads, int numKeyValueHeads, long headDim) {
+        AxisPart keys = AxisPart.keyValueHeads(numHeads, numKeyValueHeads, headDim);
+        return segmented(0, AxisPart.heads(numHeads, headDim), keys, keys);
+    }
+
+    /**
+     * Returns the strategy that cuts axis 1 by heads: of the output projection of attention, [out,
+     * numHeads headDim], whose columns are the heads that a rank has of the query.
+     *
+     * @param numHeads the number of query heads
+     * @param headDim the features of a head
+     * @return the strategy
+     */
+    public static ShardingStrategy headAwareColumnwise(int numHeads, long headDim) {
+        return segmented(1, AxisPart.heads(numHeads, headDim));
+    }
+
+    /**
+     * Returns the strategy that cuts axis 0 by heads: of the query projection of attention,
+     * [numHeads headDim, in].
+     *
+     * @param numHeads the number of query heads
+     * @param headDim the features of a head
+     * @return the strategy
+     */
+    public static ShardingStrategy headAwareRowwise(int numHeads, long headDim) {
+        return segmented(0, AxisPart.heads(numHeads, headDim));
+    }
+
+    /**
+     * Returns the strategy that cuts axis 0 by the heads of keys or values, [numKeyValueHeads
+     * headDim, in]: each is on every rank that has a query head that uses it.
+     *
+     * @param numHeads the number of query heads
+     * @param numKeyValueHeads the number of key/value heads
+     * @param headDim the features of a head
+     * @return the strategy
+     */
+    public static ShardingStrategy keyValueRowwise(
+            int numHeads, int numKeyValueHeads, long headDim) {
+        return segmented(0, AxisPart.keyValueHeads(numHeads, numKeyValueHeads, headDim));
+    }
+
+    /**
+     * Returns the strategy of an axis of several parts, each cut by itself.
+     *
+     * @param axis the axis; a negative one counts from the last, -1
+     * @param parts the parts, which together are the axis
+     * @return the strategy, whose shards are a rank's share of each part, one after another
+     */
+    public static ShardingStrategy segmented(int axis, AxisPart... parts) {
+        return new Segmented(axis, List.of(parts));
+    }
+
+    /**
+     * Returns what stands for the strategies that a block of several weights chooses for each.
+     *
+     * @return the strategy, which has no cut of its own
+     */
+    public static ShardingStrategy tensorParallel() {
+        return ResolvedByBlock.TENSOR;
+    }
+
+    /**
+     * Returns what stands for the experts of a block that are divided over the ranks.
+     *
+     * @return the strategy, which has no cut of its own
+     */
+    public static ShardingStrategy expertParallel() {
+        return ResolvedByBlock.EXPERT;
+    }
+
+    /**
      * Returns a strategy that cuts as another one, and is refused where that gives ranks the same.
      *
      * @param strategy the strategy
@@ -103,15 +218,6 @@ public abstract class ShardingStrategy {
      */
     public static ShardingStrategy replicate() {
         return Replicate.INSTANCE;
-    }
-
-    /**
-     * Returns whether every rank has the whole.
-     *
-     * @return whether nothing is cut
-     */
-    public boolean isReplicated() {
-        return false;
     }
 
     /**
@@ -158,59 +264,7 @@ public abstract class ShardingStrategy {
      *     fit the shape or the number of ranks
      */
     public void checkSplit(String name, Shape shape, int size) {
-        String parameter = "Parameter " + name + " " + shape + " cannot be cut over ";
-        int axis;
-        Cut cut;
-        try {
-            axis = axis(shape);
-            cut = cut(shape, size);
-            checkFits(this, cut, shape.get(axis), axis, size);
-        } catch (IllegalArgumentException e) {
-            throw new IllegalArgumentException(parameter + size + " ranks: " + e.getMessage(), e);
-        }
-        for (int rank = 0; rank < size; rank++) {
-            if (cut.getShardLength(rank) == 0 || shape.size() == 0) {
-                throw new IllegalArgumentException(
-                        parameter
-                                + size
-                                + " ranks: axis "
-                                + axis
-                                + " has length "
-                                + shape.get(axis)
-                                + " and leaves rank "
-                                + rank
-                                + " empty. "
-                                + (shape.get(axis) < size
-                                        ? "Use at most "
-                                                + shape.get(axis)
-                                                + " ranks or a larger layer."
-                                        : "Give every rank one or more."));
-            }
-        }
-    }
-
-    /** Checks that a cut is one of an axis and of a group. */
-    static void checkFits(ShardingStrategy strategy, Cut cut, long length, int axis, int size) {
-        if (cut.getRanks() != size) {
-            throw new IllegalArgumentException(
-                    "the strategy "
-                            + strategy
-                            + " is one for "
-                            + cut.getRanks()
-                            + " ranks, not for "
-                            + size);
-        }
-        if (cut.getLength() != length) {
-            throw new IllegalArgumentException(
-                    "the strategy "
-                            + strategy
-                            + " cuts "
-                            + cut.getLength()
-                            + " elements, and axis "
-                            + axis
-                            + " has "
-                            + length);
-        }
+        SplitCheck.check(this, name, shape, size);
     }
 
     /**

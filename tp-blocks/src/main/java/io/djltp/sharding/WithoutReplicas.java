@@ -4,6 +4,8 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.Cut;
 
+import java.util.OptionalInt;
+
 /** Cuts as another strategy, but refuses that several ranks get the same. */
 final class WithoutReplicas extends ShardingStrategy {
 
@@ -11,6 +13,18 @@ final class WithoutReplicas extends ShardingStrategy {
 
     WithoutReplicas(ShardingStrategy strategy) {
         this.strategy = strategy;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    StrategyKind kind() {
+        return strategy.kind();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public OptionalInt shardedAxis() {
+        return strategy.shardedAxis();
     }
 
     /** {@inheritDoc} */

@@ -1,0 +1,2 @@
+/** Cases that the test suites and the known defects of other systems suggest. */
+package io.djltp.conformance;
