@@ -11,10 +11,13 @@ import io.djltp.parameters.BlockWalk;
 import java.lang.reflect.Field;
 import java.lang.reflect.Modifier;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.function.Function;
 
 /**
@@ -25,6 +28,7 @@ final class BlockTree {
 
     private final Map<Block, BlockNode> nodes = new IdentityHashMap<>();
     private final List<BlockNode> order = new ArrayList<>();
+    private final Set<Object> functions = Collections.newSetFromMap(new IdentityHashMap<>());
     private final BlockNode root;
 
     /**
@@ -58,6 +62,9 @@ final class BlockTree {
         BlockNode node = new BlockNode(block, path);
         nodes.put(block, node);
         order.add(node);
+        if (PlainBlocks.isParallel(block)) {
+            return node; // what is in it is its own affair
+        }
         visitChildren(node);
         for (Class<?> type = block.getClass(); isSearched(type); type = type.getSuperclass()) {
             for (Field field : type.getDeclaredFields()) {
@@ -112,7 +119,7 @@ final class BlockTree {
             Block block = (Block) value;
             String type = block.getClass().getSimpleName();
             link(parent, block, new FieldSlot(owner, field), List.of(name, List.of(type)));
-        } else if (value instanceof Function) {
+        } else if (value instanceof Function && functions.add(value)) {
             for (Field captured : value.getClass().getDeclaredFields()) {
                 visitField(parent, value, captured, with(name, captured.getName()));
             }
@@ -123,7 +130,7 @@ final class BlockTree {
 
     private void visitElements(BlockNode parent, Object value, Field field, List<String> name) {
         if (value instanceof Object[]) {
-            value = java.util.Arrays.asList((Object[]) value); // a view
+            value = Arrays.asList((Object[]) value); // a view
         }
         if (value instanceof List) {
             List<?> list = (List<?>) value;
@@ -134,7 +141,8 @@ final class BlockTree {
         } else if (value instanceof Map) {
             for (Map.Entry<?, ?> entry : ((Map<?, ?>) value).entrySet()) {
                 MapSlot slot = new MapSlot((Map<?, ?>) value, entry.getKey(), field);
-                visitElement(parent, entry.getValue(), slot, field, with(name, "" + entry.getKey()));
+                visitElement(
+                        parent, entry.getValue(), slot, field, with(name, "" + entry.getKey()));
             }
         } else if (value instanceof Collection) {
             BlockSlot slot =
@@ -155,8 +163,7 @@ final class BlockTree {
         }
     }
 
-    private void link(
-            BlockNode parent, Block block, BlockSlot slot, List<List<String>> names) {
+    private void link(BlockNode parent, Block block, BlockSlot slot, List<List<String>> names) {
         String name = String.join(".", names.get(0));
         BlockNode child = node(block, parent.path().isEmpty() ? name : parent.path() + "." + name);
         parent.add(child, slot, names);

@@ -32,7 +32,9 @@ record ListSlot<T>(List<T> list, int index, Field field) implements BlockSlot {
                             + " cannot become a "
                             + type.getSimpleName()
                             + ": it is in a list that cannot be changed, in "
-                            + (field == null ? list.getClass().getName() : FieldSlot.describe(field))
+                            + (field == null
+                                    ? list.getClass().getName()
+                                    : FieldSlot.describe(field))
                             + ". Use an ArrayList, or leave the block whole",
                     e);
         }
@@ -55,7 +57,8 @@ record ListSlot<T>(List<T> list, int index, Field field) implements BlockSlot {
             if (field == null || !(field.getGenericType() instanceof ParameterizedType)) {
                 return;
             }
-            Type[] arguments = ((ParameterizedType) field.getGenericType()).getActualTypeArguments();
+            Type[] arguments =
+                    ((ParameterizedType) field.getGenericType()).getActualTypeArguments();
             Type last = arguments[arguments.length - 1];
             if (last instanceof Class && !((Class<?>) last).isAssignableFrom(type)) {
                 throw new IllegalArgumentException(

@@ -49,9 +49,11 @@ public class PackagesTest {
                     "optimizer",
                     "loss",
                     "nn",
+                    "nn.djl",
                     "search",
                     "gradient",
-                    "training");
+                    "training",
+                    "plan");
 
     private JavaClasses classes;
 

@@ -110,10 +110,7 @@ public final class ParallelAttention extends AbstractBlock {
         super(VERSION);
         Preconditions.checkArgument(
                 heads > 0 && headDim > 0,
-                "An attention needs heads and features of a head, not "
-                        + heads
-                        + " of "
-                        + headDim);
+                "An attention needs heads and features of a head, not " + heads + " of " + headDim);
         this.heads = heads;
         this.headDim = headDim;
         key = addChildBlock("keyProjection", projections.key());
