@@ -1,6 +1,7 @@
 package io.djltp.plan;
 
 import ai.djl.nn.AbstractBaseBlock;
+import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Block;
 import ai.djl.nn.core.Linear;
 import ai.djl.nn.transformer.ScaledDotProductAttentionBlock;
@@ -76,6 +77,8 @@ final class AttentionStyle extends Style {
         for (int i = 0; i < plain.length; i++) {
             LinearState.move(parallel.getChildren().get(i).getValue(), plain[i]);
         }
+        Block dropout = (Block) BlockState.read(attention, TYPE, DROPOUT);
+        BlockState.copy(parallel.getDropout(), dropout, AbstractBlock.class);
         return BlockState.copy(block, attention, AbstractBaseBlock.class);
     }
 

@@ -23,6 +23,14 @@ final class EncoderStyle extends Style {
     private static final String FEED_FORWARD = "pointWisefullyConnected";
     private static final String FEED_FORWARD_DROPOUT = "fullyConnectedDropout";
     private static final String OUTPUT_NORM = "outputNorm";
+    private static final List<String> FIELDS =
+            List.of(
+                    ATTENTION,
+                    ATTENTION_DROPOUT,
+                    ATTENTION_NORM,
+                    FEED_FORWARD,
+                    FEED_FORWARD_DROPOUT,
+                    OUTPUT_NORM);
 
     private final ParallelDropout inputDropout; // or null
 
@@ -77,7 +85,7 @@ final class EncoderStyle extends Style {
                                 cut(feedForward),
                                 dropout.parallel(part(block, FEED_FORWARD_DROPOUT)),
                                 part(block, OUTPUT_NORM)));
-        for (String unused : List.of(ATTENTION, ATTENTION_DROPOUT, FEED_FORWARD_DROPOUT)) {
+        for (String unused : FIELDS) { // the encoder has parts of its own
             BlockState.write(encoder, TYPE, unused, null);
         }
         return BlockState.copy(block, encoder, AbstractBaseBlock.class);
@@ -100,26 +108,22 @@ final class EncoderStyle extends Style {
     static TransformerEncoderBlock plain(Block block) {
         Parts parts = ((ParallelTransformerEncoder) block).getParts();
         BlockTree.childrenOf(parts.feedForward()).values().replaceAll(PlainBlocks::plainOf);
-        List<Object[]> fields =
+        List<Block> blocks =
                 List.of(
-                        new Object[] {ATTENTION, AttentionStyle.plain(parts.attention())},
-                        new Object[] {
-                            ATTENTION_DROPOUT, DropoutStyle.plain(parts.attentionDropout())
-                        },
-                        new Object[] {ATTENTION_NORM, parts.attentionNorm()},
-                        new Object[] {FEED_FORWARD, parts.feedForward()},
-                        new Object[] {
-                            FEED_FORWARD_DROPOUT, DropoutStyle.plain(parts.feedForwardDropout())
-                        },
-                        new Object[] {OUTPUT_NORM, parts.outputNorm()});
+                        AttentionStyle.plain(parts.attention()),
+                        DropoutStyle.plain(parts.attentionDropout()),
+                        parts.attentionNorm(),
+                        parts.feedForward(),
+                        DropoutStyle.plain(parts.feedForwardDropout()),
+                        parts.outputNorm());
         TransformerEncoderBlock plain =
                 new TransformerEncoderBlock(1, 1, 1, 0, Function.identity());
         List<Block> children = BlockTree.childrenOf(plain).values();
-        for (Object[] field : fields) {
-            int child = children.indexOf(BlockState.read(plain, TYPE, (String) field[0]));
-            BlockState.write(plain, TYPE, (String) field[0], field[1]);
+        for (int i = 0; i < FIELDS.size(); i++) {
+            int child = children.indexOf(part(plain, FIELDS.get(i)));
+            BlockState.write(plain, TYPE, FIELDS.get(i), blocks.get(i));
             if (child >= 0) { // its dropouts are in fields only
-                children.set(child, (Block) field[1]);
+                children.set(child, blocks.get(i));
             }
         }
         return BlockState.copy(block, plain, AbstractBaseBlock.class);

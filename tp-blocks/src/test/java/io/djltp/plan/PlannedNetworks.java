@@ -9,11 +9,13 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.nn.norm.Dropout;
 import ai.djl.nn.transformer.BertBlock;
 import ai.djl.training.ParameterStore;
+import ai.djl.training.initializer.NormalInitializer;
 import ai.djl.util.PairList;
 
 import io.djltp.parameters.BlockWalk;
@@ -47,10 +49,13 @@ final class PlannedNetworks {
         if (!drops) {
             switchDropoutOff(bert);
         }
-        return new SequentialBlock()
-                .add(bert)
+        SequentialBlock network = new SequentialBlock();
+        network.add(bert)
                 .add(outputs -> new NDList(outputs.get(1)), "pooled")
                 .add(Linear.builder().setUnits(CLASSES).build());
+        // of the bias of keys the gradient is 0 but for rounding, which shows beside a bias of 0
+        network.setInitializer(new NormalInitializer(0.02f), Parameter.Type.BIAS);
+        return network;
     }
 
     /** Returns the smallest BertBlock with several of everything. */
