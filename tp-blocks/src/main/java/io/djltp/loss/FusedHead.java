@@ -2,9 +2,11 @@ package io.djltp.loss;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
+import io.djltp.head.AddedGradient;
 import io.djltp.head.FusedCrossEntropy;
 import io.djltp.head.LossOptions;
 import io.djltp.head.TopClasses;
@@ -25,7 +27,8 @@ import java.util.Map;
  * weight, are made from the features that it gets.
  *
  * <p>The weight has no gradient. What one is made of is kept from the loss to the trainer's step,
- * for one batch.
+ * for one batch; where a step has several, the gradients of those before are an {@link
+ * AccumulatedGradient}, which the update of the last one adds.
  */
 @SuppressWarnings("try") // a scope is used by being open
 public final class FusedHead implements StepParticipant, DeferredHead {
@@ -35,6 +38,8 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     private final Parameter weight;
     private final Parameter bias;
     private final FusedCrossEntropy function;
+    private final AccumulatedGradient accumulated = new AccumulatedGradient();
+    private final OtherUse otherUse; // or null
     private NDArray weightValue;
     private NDArray biasValue;
     private NDArray biasGradient;
@@ -48,8 +53,11 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      * @param weight the weight
      * @param bias the bias, or {@code null}
      * @param function the function
+     * @param otherUse another use of the weight, which is closed with this, or {@code null}
      */
-    public FusedHead(Parameter weight, Parameter bias, FusedCrossEntropy function) {
+    public FusedHead(
+            Parameter weight, Parameter bias, FusedCrossEntropy function, OtherUse otherUse) {
+        this.otherUse = otherUse;
         this.weight = weight;
         this.bias = bias;
         this.function = function;
@@ -78,6 +86,15 @@ public final class FusedHead implements StepParticipant, DeferredHead {
         biasValue = biasShard;
     }
 
+    /**
+     * Returns the other use of the weight.
+     *
+     * @return the use, or {@code null}
+     */
+    public OtherUse getOtherUse() {
+        return otherUse;
+    }
+
     /** {@inheritDoc} */
     @Override
     public List<Parameter> getParameters() {
@@ -98,15 +115,13 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      * @param options the options of the loss
      * @param keeper where the gradient of the features is left
      * @return the loss as a part of the graph, a scalar
-     * @throws IllegalStateException if there is a gradient that no step has used
+     * @throws IllegalStateException if there is a gradient that no step has used, of classes that
+     *     were drawn for it
      */
     public NDArray evaluate(
             NDArray features, NDArray labels, LossOptions options, GradientKeeper keeper) {
         if (hasGradient() && scale != 0) {
-            throw new IllegalStateException(
-                    "A fused head keeps the gradient of one batch: call"
-                            + " trainer.step() after each backward pass, or build it with"
-                            + " optFusedLoss(false) to accumulate the gradients of several batches");
+            accumulate();
         }
         scale = null;
         long number = ++losses;
@@ -117,6 +132,19 @@ public final class FusedHead implements StepParticipant, DeferredHead {
                 Autograd.GradMode mode = Autograd.gradMode(true)) {
             return keeper.scalar(features, value, gradient, above -> begin(number, (float) above));
         }
+    }
+
+    /** The next loss takes the place of what the gradient of the last one is made of. */
+    private void accumulate() {
+        if (function.isSampled()) {
+            throw new IllegalStateException(
+                    "A head that draws classes keeps the gradient of one batch, of the classes that"
+                            + " it has drawn for it: call trainer.step() after each backward pass,"
+                            + " or build it without optSampleShare to accumulate the gradients of"
+                            + " several batches");
+        }
+        boolean frozen = !weight.requiresGradient();
+        accumulated.add(function, weightValue, biasValue, frozen, scale);
     }
 
     private void begin(long number, float above) {
@@ -189,6 +217,10 @@ public final class FusedHead implements StepParticipant, DeferredHead {
         if (scale != null) {
             scale = 0f;
         }
+        accumulated.clear();
+        if (otherUse != null) {
+            otherUse.zeroGradient();
+        }
     }
 
     /**
@@ -201,19 +233,44 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     public void step(ParticipantStep step) {
         WeightUpdate ofWeight = step.getUpdate(weight);
         WeightUpdate ofBias = bias == null ? null : step.getUpdate(bias);
-        NDArray gradient = null; // of the bias
-        if (hasGradient()) {
-            gradient = ofBias == null ? null : biasGradient();
-            function.update(weightValue, biasValue, gradient, ofWeight, scale);
-            scale = null;
-            updates++;
-        } else if (ofWeight != null && !function.isSampled()) {
-            ofWeight.run(step.getValue(weight), null);
-            updates++;
+        try (NDManager scope = step.getValue(weight).getManager().newSubManager()) {
+            NDArray gradient = accumulated.ofBias();
+            AddedGradient added = added(step, scope);
+            if (hasGradient()) {
+                NDArray last = ofBias == null ? null : biasGradient();
+                function.update(weightValue, biasValue, last, ofWeight, scale, added);
+                gradient = last == null || gradient == null ? last : last.addi(gradient);
+                scale = null;
+                updates++;
+            } else if (ofWeight != null && !function.isSampled()) {
+                ofWeight.run(step.getValue(weight), sum(step, added, scope));
+                updates++;
+            }
+            if (ofBias != null) {
+                ofBias.run(step.getValue(bias), gradient);
+            }
+        } finally {
+            accumulated.clear();
         }
-        if (ofBias != null) {
-            ofBias.run(step.getValue(bias), gradient);
+    }
+
+    /** Returns what the gradient of the weight has beside that of the last batch. */
+    private AddedGradient added(ParticipantStep step, NDManager scope) {
+        AddedGradient other = otherUse == null ? null : otherUse.take(step, scope);
+        NDArray whole = accumulated.ofWeight();
+        return other == null
+                ? new AddedGradient(whole, new long[0], null)
+                : new AddedGradient(whole, other.places(), other.rows());
+    }
+
+    /** Returns the gradient of a step in which no loss of the head is differentiated last. */
+    private NDArray sum(ParticipantStep step, AddedGradient added, NDManager scope) {
+        if (added.isEmpty()) {
+            return null;
         }
+        NDArray sum = scope.zeros(step.getValue(weight).getShape(), DataType.FLOAT32);
+        added.addTo(sum);
+        return sum.toType(step.getValue(weight).getDataType(), false);
     }
 
     private NDArray biasGradient() {
@@ -259,6 +316,10 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     @Override
     public void close() {
         function.close();
+        accumulated.close();
+        if (otherUse != null) {
+            otherUse.close();
+        }
         if (biasGradient != null) {
             biasGradient.close();
         }

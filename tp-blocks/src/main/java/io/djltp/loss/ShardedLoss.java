@@ -10,12 +10,21 @@ public interface ShardedLoss {
 
     /**
      * Returns what the mean of this loss over a part of the batch counts for in the mean over the
-     * whole batch: the number of rows that the mean is taken over.
+     * whole batch: the number of rows that the mean is taken over, or the sum of their weights.
      *
      * @param labels the labels of the part
      * @return the weight
      */
     float getWeight(NDList labels);
+
+    /**
+     * Returns whether the loss is a mean over rows. One that is not is computed of all rows.
+     *
+     * @return whether means of parts of a batch, by their weight, have the loss as their mean
+     */
+    default boolean isMean() {
+        return true;
+    }
 
     /**
      * Checks the labels of the whole batch on every rank, before any of them computes its part and

@@ -2,14 +2,18 @@ package io.djltp.loss;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.head.LossOptions;
+import io.djltp.head.Reduction;
 import io.djltp.head.ShardLabels;
 import io.djltp.head.ShardedCrossEntropy;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.TensorView;
+
+import java.util.stream.LongStream;
 
 /**
  * Softmax cross entropy of logits that are cut over the ranks by class: the mean over the rows of
@@ -28,7 +32,8 @@ import io.djltp.torch.TensorView;
  * needs no communication. Logits in 16 bits are computed in 32, and their gradient comes back in
  * 16.
  *
- * <p>{@link LossOptions} add label smoothing, by PyTorch's rule, and a z-loss. Of a {@link
+ * <p>{@link LossOptions} add label smoothing, by PyTorch's rule, a z-loss, weights of the classes,
+ * and a sum in place of the mean, or in evaluations the losses of the rows. Of a {@link
  * io.djltp.nn.ClassificationHead} the loss is computed in chunks of the classes, without the
  * logits.
  *
@@ -88,6 +93,12 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
         if (known && !backward) {
             context.getPass().getTrace().takeValues(logits); // to be checked, not differentiated
         }
+        if (backward && context != null && options.reduction() == Reduction.NONE) {
+            throw new IllegalArgumentException(
+                    "The losses of rows are computed by ranks in evaluations only: train with"
+                            + " Reduction.MEAN or Reduction.SUM, and let LossOptions weigh the"
+                            + " classes, or ignore rows");
+        }
         FusedHead head = FusedHead.of(context, logits);
         if (head != null) {
             context.getTensorGroup().setIssuer(getClass().getSimpleName());
@@ -130,10 +141,15 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
     /** {@inheritDoc} */
     @Override
     public float getWeight(NDList labels) {
-        try (NDArray valid = labels.singletonOrThrow().neq(options.ignoreIndex());
-                NDArray count = valid.countNonzero()) {
-            return count.getLong();
+        try (NDArray ids = labels.singletonOrThrow().toType(DataType.INT64, true)) {
+            return (float) LongStream.of(ids.toLongArray()).mapToDouble(options::weightOf).sum();
         }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public boolean isMean() {
+        return options.reduction() == Reduction.MEAN;
     }
 
     /** {@inheritDoc} */

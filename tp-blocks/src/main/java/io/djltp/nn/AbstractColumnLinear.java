@@ -3,6 +3,7 @@ package io.djltp.nn;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
+import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
 import io.djltp.layout.ForwardPass;
@@ -24,10 +25,35 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
      * @param builder the builder
      * @param gatherOutput whether every rank gets the whole output
      */
+    @SuppressWarnings("this-escape") // the parameters are those of a parent class
     AbstractColumnLinear(Builder<?> builder, boolean gatherOutput) {
         super(builder);
-        shardingStrategy = builder.shardingStrategy(0, getClass().getSimpleName());
+        VocabParallelEmbedding embedding = builder.tiedTo();
+        shardingStrategy =
+                embedding == null || builder.hasShardingStrategy()
+                        ? builder.shardingStrategy(0, getClass().getSimpleName())
+                        : embedding.strategy();
         this.gatherOutput = gatherOutput;
+        if (embedding != null) {
+            parameters.put("weight", embedding.weight());
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void prepare(Shape[] inputShapes) {
+        super.prepare(inputShapes); // of a tied weight, the shape is that of the embedding
+        Shape input = inputShapes[0];
+        long features = input.get(input.dimension() - 1);
+        if (features != weight().getShape().get(1)) {
+            throw new IllegalArgumentException(
+                    describe()
+                            + " has the weight of an embedding, and its input "
+                            + input
+                            + " has "
+                            + features
+                            + " features: a row of the embedding must have as many");
+        }
     }
 
     /** {@inheritDoc} */
@@ -94,5 +120,53 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
     /** Returns what errors call the layer. */
     String describe() {
         return getClass().getSimpleName() + " " + weight().getShape();
+    }
+
+    /**
+     * What the builders of layers share whose output features are cut.
+     *
+     * @param <T> the builder
+     */
+    public abstract static class Builder<T extends Builder<T>>
+            extends AbstractParallelLinear.Builder<T> {
+
+        private VocabParallelEmbedding embedding; // or null
+
+        /** Creates a builder. */
+        protected Builder() {}
+
+        /**
+         * Gives the layer the weight of an embedding: one parameter, [vocabulary, features], that
+         * is looked up in and multiplied with, and has the sum of both gradients. Where nothing
+         * else is said it is cut as the embedding is. Both blocks save it, as DJL's blocks do with
+         * a parameter that they share, and the one that is loaded last decides. Default: a weight
+         * of its own.
+         *
+         * @param tied the embedding, whose vocabulary is the units of the layer
+         * @return this builder
+         */
+        public T optTiedWeight(VocabParallelEmbedding tied) {
+            embedding = tied;
+            return self();
+        }
+
+        /** Returns the embedding whose weight the layer has, or {@code null}. */
+        VocabParallelEmbedding tiedTo() {
+            return embedding;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        void checkUnits() {
+            super.checkUnits();
+            long rows = embedding == null ? units : embedding.weight().getShape().get(0);
+            Preconditions.checkArgument(
+                    rows == units,
+                    "A layer with the weight of an embedding has a unit for each of its "
+                            + rows
+                            + " ids, not "
+                            + units
+                            + ": set them by setUnits");
+        }
     }
 }

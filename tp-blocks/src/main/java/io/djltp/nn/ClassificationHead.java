@@ -41,7 +41,8 @@ import java.io.IOException;
  * </ul>
  *
  * <p>The predictions of {@code trainer.evaluate} are computed as a whole if anything else reads
- * them. The weight has no gradient, and gradients cannot be accumulated over several batches.
+ * them. The weight has no gradient. Where a step has several batches, the gradients of all but the
+ * last are accumulated, which takes as much memory as the weight of the rank in 32 bits.
  *
  * <p>Where the rows are cut over the ranks, those of all are put together before the head. In MIXED
  * mode the ranks then share the classes out. In DATA mode each has the whole head, computes the
@@ -60,6 +61,7 @@ public class ClassificationHead extends AbstractColumnLinear {
     private final boolean fusedLoss;
     private final long fusedMemory;
     private final byte linearVersion;
+    private final boolean tied;
     private HeadOptions options;
 
     /**
@@ -67,6 +69,7 @@ public class ClassificationHead extends AbstractColumnLinear {
      *
      * @param builder the builder
      */
+    @SuppressWarnings("this-escape") // to an embedding, which uses it in forward passes
     protected ClassificationHead(Builder builder) {
         super(builder, false);
         fusedLoss = builder.fusedLoss;
@@ -74,6 +77,10 @@ public class ClassificationHead extends AbstractColumnLinear {
         linearVersion = version;
         options = builder.options();
         version = SavedMargin.versionOf(options.margin(), linearVersion);
+        tied = builder.tiedTo() != null;
+        if (tied && fusedLoss) {
+            builder.tiedTo().tieTo(this);
+        }
     }
 
     /**
@@ -129,13 +136,21 @@ public class ClassificationHead extends AbstractColumnLinear {
             boolean training) {
         NDArray x =
                 HeadFeatures.forLoss(context, context.getMappings(this), input, gathered, training);
-        FusedHead head =
-                context.getParticipants().get(weight(), FusedHead.class, () -> newHead(context));
+        FusedHead head = head(context);
         head.setValues(weight, bias);
         ShardedLayout layout = new ShardedLayout(outputCut(context), head);
         // the gradient of a gathered input is reduced where it is scattered
         Features below = gathered ? Features.SHARD : Features.REPLICATED;
         return context.getPass().enterSlice(x, layout, below, describe());
+    }
+
+    private FusedHead head(ParallelContext context) {
+        return context.getParticipants().get(weight(), FusedHead.class, () -> newHead(context));
+    }
+
+    /** Returns what takes the gradient of an embedding with the same weight on a rank. */
+    TiedLookups lookups(ParallelContext context) {
+        return (TiedLookups) head(context).getOtherUse();
     }
 
     private FusedHead newHead(ParallelContext context) {
@@ -145,8 +160,9 @@ public class ClassificationHead extends AbstractColumnLinear {
         long shard = cut.getShardLength(group.getRank());
         long usual = MemoryEstimate.fusedMemory(shard, weight().getShape().get(1));
         long budget = fusedMemory > 0 ? fusedMemory : usual;
-        return new FusedHead(
-                weight(), bias(), new FusedCrossEntropy(group, cut, budget, 0, options));
+        FusedCrossEntropy function = new FusedCrossEntropy(group, cut, budget, 0, options);
+        TiedLookups lookups = tied ? new TiedLookups(weight()) : null;
+        return new FusedHead(weight(), bias(), function, lookups);
     }
 
     /** {@inheritDoc} */
@@ -187,7 +203,7 @@ public class ClassificationHead extends AbstractColumnLinear {
     }
 
     /** The builder to construct a {@link ClassificationHead}. */
-    public static class Builder extends AbstractParallelLinear.Builder<Builder> {
+    public static class Builder extends AbstractColumnLinear.Builder<Builder> {
 
         private boolean fusedLoss = true;
         private long fusedMemory; // 0: by the size of the weight
@@ -294,6 +310,10 @@ public class ClassificationHead extends AbstractColumnLinear {
             Preconditions.checkArgument(
                     margin == null || !isWithBias(),
                     "A cosine has no bias: set optBias(false) with optMargin");
+            Preconditions.checkArgument(
+                    tiedTo() == null || plain,
+                    "A head with optTiedWeight has the rows of the embedding as they are, and all"
+                            + " of them in each step: optSampleShare and optMargin exclude it");
             return new ClassificationHead(this);
         }
     }

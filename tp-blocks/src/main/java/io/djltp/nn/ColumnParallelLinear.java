@@ -61,7 +61,7 @@ public class ColumnParallelLinear extends AbstractColumnLinear {
     }
 
     /** The builder to construct a {@link ColumnParallelLinear}. */
-    public static class Builder extends AbstractParallelLinear.Builder<Builder> {
+    public static class Builder extends AbstractColumnLinear.Builder<Builder> {
 
         private boolean gatherOutput;
 

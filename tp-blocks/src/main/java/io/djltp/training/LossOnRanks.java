@@ -107,7 +107,8 @@ final class LossOnRanks {
 
     private boolean isComputedOfParts(ParallelContext context, RankOutput part, NDList labels) {
         long rows = part.getPass().getGlobalRows();
-        return (MEANS.contains(loss.getClass()) || loss instanceof ShardedLoss)
+        boolean mean = loss instanceof ShardedLoss && ((ShardedLoss) loss).isMean();
+        return (MEANS.contains(loss.getClass()) || mean)
                 && context.getDataGroup().getSize() > 1
                 && part.isBatchCut()
                 && !part.getPass().hasSpareRanks()
@@ -173,7 +174,7 @@ final class LossOnRanks {
             context.getDataGroup().allReduce(sums, ReduceOp.SUM);
             total = sums.toFloatArray();
         }
-        float rows = Math.max(1, total[1]);
+        float rows = total[1] > 0 ? total[1] : 1; // the weights of rows may be small
         part.share = weight / rows;
         return scope.create(total[0] / rows);
     }

@@ -223,23 +223,6 @@ public class FusedHeadTest {
         return block.getParameters().get(name);
     }
 
-    /** Once the trainer has been told to accumulate, it must not forget a batch silently. */
-    @Test(
-            timeOut = 60_000,
-            expectedExceptions = RuntimeException.class,
-            expectedExceptionsMessageRegExp = "(?s).*keeps the gradient of one batch.*")
-    public void accumulationIsRefused() {
-        FusedTraining.use(
-                TWO,
-                fused(),
-                FusedTraining.loss(LossOptions.DEFAULT),
-                FusedTraining.sgd(),
-                (trainer, manager) -> {
-                    backward(trainer, manager, 0);
-                    backward(trainer, manager, 1);
-                });
-    }
-
     /** Frozen weights stay as they are, and what comes before them learns all the same. */
     @Test(timeOut = 60_000)
     public void aFrozenHead() {

@@ -45,7 +45,7 @@ final class ChunkLoss {
         sums.select(0, CrossEntropyFormula.NORMALISER).copy_(logSum.sumAbove(largest));
         reduction.allReduce(sums, ReduceOp.SUM);
         sums.select(0, CrossEntropyFormula.LABEL).sub_(largest);
-        Tensor weights = CrossEntropyFormula.rowWeights(labels, chunks.buffers.wide());
+        Tensor weights = CrossEntropyFormula.rowWeights(labels, options, chunks.buffers.wide());
         Tensor wide = largest.to(ScalarType.Double);
         return new CrossEntropyFormula(options, classes, weights, wide, sums)
                 .loss()

@@ -173,16 +173,18 @@ public final class ChunkedEvaluation implements AutoCloseable {
      * @param bias the rank's shard of the bias, or {@code null}
      * @param labels the labels, [x1, ..., xn], of any numeric type
      * @param options the options of the loss
-     * @return the loss, a scalar in float32, attached to the manager of the features
+     * @return the loss, in float32 a scalar, or of each row [x1, ..., xn], attached to the manager
+     *     of the features
      */
     public NDArray loss(
             NDArray features, NDArray weight, NDArray bias, NDArray labels, LossOptions options) {
+        options.checkFused(shard.total());
         ShardLabels rows = ShardLabels.of(features, labels, shard, options.ignoreIndex());
         try (TorchScope scope = TorchScope.withoutGraph()) {
             LogitChunks chunks = chunks(features, weight, bias);
             Tensor value =
                     new ChunkLoss(chunks, rows, options).evaluate(this::allReduce, shard.total());
-            return TensorView.toArray(value, features.getManager());
+            return ShardedCrossEntropy.shaped(value, options, features);
         }
     }
 
@@ -232,13 +234,13 @@ public final class ChunkedEvaluation implements AutoCloseable {
     }
 
     private LogitChunks chunks(NDArray logits) {
-        Tensor rows = FusedCrossEntropy.rows(logits);
+        Tensor rows = HeadLayer.rows(logits);
         prepare(rows, 0, rows.size(1), false);
         return new LogitChunks.OfLogits(buffers, rows);
     }
 
     private LogitChunks chunks(NDArray features, NDArray weight, NDArray bias) {
-        Tensor x = FusedCrossEntropy.rows(features).to(ScalarType.Float).contiguous();
+        Tensor x = HeadLayer.rows(features).to(ScalarType.Float).contiguous();
         ScalarType type = TensorView.of(weight).tensor().scalar_type().intern();
         prepare(x, x.size(1), weight.getShape().get(0), type != ScalarType.Float || margin != null);
         Tensor w = TensorView.of(weight).tensor().detach();

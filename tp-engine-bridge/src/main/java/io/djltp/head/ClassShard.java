@@ -116,6 +116,17 @@ final class ClassShard {
         return -1;
     }
 
+    /** Returns what the classes of the rank have of something that there is one of a class. */
+    float[] part(float... ofAll) {
+        float[] part = new float[(int) length()];
+        int column = 0;
+        for (ShardRange range : ranges) {
+            System.arraycopy(ofAll, (int) range.start(), part, column, (int) range.length());
+            column += (int) range.length();
+        }
+        return part;
+    }
+
     /** Returns how many classes of the rank have a lower number than a class of any rank. */
     long columnsBefore(long classNumber) {
         long count = 0;

@@ -14,13 +14,16 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
  * weight \(\zeta\) of the z-loss:
  *
  * <pre>
- * loss      = w ((1 - α) (log Z - z_y) + α (log Z - Σ z_k / n) + ζ (log Z)²)
- * dloss/dz_k = w ((1 + 2 ζ log Z) exp(z_k - m) / S - α / n - (1 - α) [k = y])
+ * loss      = r (c_y (1 - α) (log Z - z_y) + α Σ c_k (log Z - z_k) / n + c_y ζ (log Z)²)
+ * dloss/dz_k = r ((c_y (1 - α) + α Σ c_j / n + 2 c_y ζ log Z) exp(z_k - m) / S
+ *                 - α c_k / n - c_y (1 - α) [k = y])
  * </pre>
  *
- * <p>where w, the weight of the row, is one over the number of rows that count, or zero. Everything
- * here has one number for each row, in float64. No digits are lost where logits are large: \(m\) is
- * subtracted from \(z_y\) and the mean before \(\log S\) is added.
+ * <p>where \(c_k\) is the weight of a class, 1 if nothing is said, and r is one over the sum of the
+ * \(c_y\) of all rows that count, or one without a mean, and zero of a row that does not count. \(w
+ * = r c_y\) is what is called the weight of the row. Everything here has one number for each row,
+ * in float64. No digits are lost where logits are large: \(m\) is subtracted from \(z_y\) and the
+ * mean before \(\log S\) is added.
  */
 final class CrossEntropyFormula {
 
@@ -32,7 +35,9 @@ final class CrossEntropyFormula {
 
     private final LossOptions options;
     private final long classes;
-    private final Tensor rowWeights;
+    private final Tensor rowWeights; // w
+    private final Tensor shares; // r
+    private final double meanWeight; // of the classes
     private final Tensor largest;
     private final Tensor sums;
 
@@ -41,15 +46,17 @@ final class CrossEntropyFormula {
      *
      * @param options the options of the loss
      * @param classes the number n of classes over all ranks
-     * @param rowWeights the weights w of the rows, [rows]
+     * @param weights the weights of the rows, see {@link #rowWeights}
      * @param largest the largest logits m over all ranks, [rows]
      * @param sums the sums over all ranks, see {@link #newSums}
      */
     CrossEntropyFormula(
-            LossOptions options, long classes, Tensor rowWeights, Tensor largest, Tensor sums) {
+            LossOptions options, long classes, Tensor weights, Tensor largest, Tensor sums) {
         this.options = options;
         this.classes = classes;
-        this.rowWeights = rowWeights;
+        rowWeights = weights.select(0, 0);
+        shares = weights.select(0, 1);
+        meanWeight = meanWeight(options);
         this.largest = largest;
         this.sums = sums;
     }
@@ -64,48 +71,77 @@ final class CrossEntropyFormula {
         return torch.zeros(new long[] {options.labelSmoothing() > 0 ? 3 : 2, rows}, wide);
     }
 
-    /** Returns the weights w of the rows, float64 [rows]. */
-    static Tensor rowWeights(ShardLabels labels, TensorOptions wide) {
-        double[] weights = new double[labels.counts.length];
-        for (int i = 0; i < weights.length; i++) {
-            weights[i] = labels.counts[i] ? 1.0 / labels.validRows : 0;
+    private static double meanWeight(LossOptions options) {
+        if (options.classWeights() == null) {
+            return 1;
         }
-        return AbstractTensor.create(weights).to(wide.device(), ScalarType.Double);
+        double sum = 0;
+        for (float weight : options.classWeights()) {
+            sum += weight;
+        }
+        return sum / options.classWeights().length;
     }
 
-    /** Returns the loss, the sum over the rows, a scalar in float64. */
+    /** Returns the w and the r of all rows, float64 [2, rows]. */
+    static Tensor rowWeights(ShardLabels labels, LossOptions options, TensorOptions wide) {
+        int rows = labels.counts.length;
+        double[] weights = new double[2 * rows];
+        double sum = 0;
+        for (int i = 0; i < rows; i++) {
+            weights[i] = options.weightOf(labels.labelOf(i));
+            weights[rows + i] = labels.counts[i] ? 1 : 0;
+            sum += weights[i];
+        }
+        for (int i = 0; i < weights.length && options.reduction() == Reduction.MEAN; i++) {
+            weights[i] = sum == 0 ? 0 : weights[i] / sum;
+        }
+        Tensor all = AbstractTensor.create(weights).to(wide.device(), ScalarType.Double);
+        return all.view(2, rows);
+    }
+
+    /** Returns the loss of the batch, a scalar in float64, or those of the rows, [rows]. */
     Tensor loss() {
         double alpha = options.labelSmoothing();
         Tensor logNormaliser = sums.select(0, NORMALISER).log();
-        Tensor losses = logNormaliser.sub(sums.select(0, LABEL)); // log Z - z_y
+        Tensor losses = logNormaliser.sub(sums.select(0, LABEL)).mul(rowWeights); // log Z - z_y
         if (alpha > 0) {
-            Tensor mean = sums.select(0, LOGITS).div(new Scalar((double) classes)).sub(largest);
-            Tensor smoothed = logNormaliser.sub(mean);
-            losses = losses.mul(new Scalar(1 - alpha)).add(smoothed, new Scalar(alpha));
+            Scalar mean = new Scalar(meanWeight);
+            Tensor logits = sums.select(0, LOGITS).div(new Scalar((double) classes));
+            Tensor smoothed = logNormaliser.mul(mean).sub(logits.sub(largest.mul(mean)));
+            losses = losses.mul(new Scalar(1 - alpha));
+            losses = losses.add(smoothed.mul(shares), new Scalar(alpha));
         }
         if (options.zLoss() > 0) {
             Tensor logZ = logNormaliser.add(largest);
-            losses = losses.add(logZ.square(), new Scalar((double) options.zLoss()));
+            losses =
+                    losses.add(logZ.square().mul(rowWeights), new Scalar((double) options.zLoss()));
         }
-        return losses.mul(rowWeights).sum();
+        return options.reduction() == Reduction.NONE ? losses : losses.sum();
     }
 
-    /**
-     * Returns {@code w (1 + 2 ζ log Z) / S}, by which {@code exp(z_k - m)} is multiplied, [rows].
-     */
+    /** Returns by what {@code exp(z_k - m)} is multiplied in the gradient, [rows]. */
     Tensor softmaxFactor() {
-        Tensor factor = rowWeights.div(sums.select(0, NORMALISER));
+        Tensor weights = rowWeights;
+        if (options.classWeights() != null && options.labelSmoothing() > 0) {
+            double alpha = options.labelSmoothing();
+            weights = rowWeights.mul(new Scalar(1 - alpha));
+            weights.add_(shares, new Scalar(alpha * meanWeight));
+        }
+        Tensor factor = weights.div(sums.select(0, NORMALISER));
         if (options.zLoss() > 0) {
-            Tensor logZ = sums.select(0, NORMALISER).log().add_(largest);
-            Scalar twice = new Scalar(2.0 * options.zLoss());
-            factor.mul_(logZ.mul_(twice).add_(new Scalar(1.0)));
+            Tensor logZ = sums.select(0, NORMALISER).log().add_(largest).mul_(rowWeights);
+            logZ.div_(sums.select(0, NORMALISER));
+            factor.add_(logZ, new Scalar(2.0 * options.zLoss()));
         }
         return factor;
     }
 
-    /** Returns {@code w α / n}, which is subtracted from the gradient of each logit, [rows]. */
+    /**
+     * Returns {@code r α / n}, which is subtracted from the gradient of each logit as often as the
+     * weight of its class says, [rows].
+     */
     Tensor smoothedShare() {
-        return rowWeights.mul(smoothedShare(options, classes));
+        return shares.mul(smoothedShare(options, classes));
     }
 
     /** Returns {@code α / n}. */
@@ -122,9 +158,5 @@ final class CrossEntropyFormula {
     Tensor labelPart(Tensor rows) {
         Scalar factor = new Scalar((double) options.labelSmoothing() - 1.0);
         return rowWeights.index_select(0, rows).mul_(factor);
-    }
-
-    Tensor rowWeights() {
-        return rowWeights;
     }
 }

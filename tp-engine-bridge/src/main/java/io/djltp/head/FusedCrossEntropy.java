@@ -45,7 +45,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
 
     private final Communicator group;
     private final ClassShard shard;
-    private final HeadOptions head;
+    private final HeadLayer layer;
     private final ClassSampler sampler; // or null
     private final ChunkedEvaluation evaluation;
     private final FusedMemory memory;
@@ -80,7 +80,6 @@ public final class FusedCrossEntropy implements AutoCloseable {
     public FusedCrossEntropy(
             Communicator group, Cut cut, long budget, long chunk, HeadOptions head) {
         this.group = group;
-        this.head = head;
         shard = new ClassShard(cut, group);
         sampler =
                 head.isSampled()
@@ -88,6 +87,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
                         : null;
         evaluation = new ChunkedEvaluation(group, cut, budget, chunk, head.margin());
         memory = new FusedMemory(budget, chunk);
+        layer = new HeadLayer(memory, head.margin());
     }
 
     /**
@@ -116,6 +116,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
     public Result evaluate(
             NDArray features, NDArray weight, NDArray bias, NDArray labels, LossOptions options) {
         pass = null;
+        options.checkFused(shard.total());
         ShardLabels rows = ShardLabels.of(features, labels, shard, options.ignoreIndex());
         long classes = shard.total();
         if (sampler != null) {
@@ -125,13 +126,13 @@ public final class FusedCrossEntropy implements AutoCloseable {
             rows = rows.in(sampler.draw(steps, rows.columns));
         }
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            Tensor x = rows(features);
+            Tensor x = HeadLayer.rows(features);
             long zeroRow = options.labelSmoothing() > 0 ? 1 : 0; // see FusedPass
             memory.prepare(x, x.size(0) + zeroRow, this::mostClasses);
             memory.setClasses(rows.sample == null ? shard.length() : rows.sample.length);
-            ChunkedLinear linear = linear(weight, bias, rows.sample);
+            ChunkedLinear linear = layer.linear(weight, bias, rows.sample);
             checkFinite(x, "features");
-            MarginLabels margin = margin(rows, linear);
+            MarginLabels margin = layer.margin(rows, linear);
             if (margin != null) {
                 margin.evaluate(x, linear);
                 x = margin.features();
@@ -170,30 +171,86 @@ public final class FusedCrossEntropy implements AutoCloseable {
      */
     public void update(
             NDArray weight, NDArray bias, NDArray biasGradient, WeightUpdate update, float scale) {
-        if (pass == null) {
-            throw new IllegalStateException("There is no loss whose gradient could be used");
-        }
+        update(weight, bias, biasGradient, update, scale, null);
+    }
+
+    /**
+     * Updates the weight by the gradient of the last loss and another one.
+     *
+     * @param weight as above, and what follows
+     * @param bias the rank's shard of the bias, or {@code null}
+     * @param biasGradient where the gradient of the bias goes, or {@code null}
+     * @param update the update, or {@code null}
+     * @param scale the factor of the loss in the backward pass
+     * @param added what else the gradient of the weight has, or {@code null}
+     */
+    public void update(
+            NDArray weight,
+            NDArray bias,
+            NDArray biasGradient,
+            WeightUpdate update,
+            float scale,
+            AddedGradient added) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
             if (update != null) {
-                long classes = weight.getShape().get(0);
-                long length = weight.getShape().get(1);
-                update.prepare(classes, length, memory.shared().options());
+                long[] shape = weight.getShape().getShape();
+                update.prepare(shape[0], shape[1], memory.shared().options());
             }
-            ChunkedLinear linear = linear(weight, bias, pass.labels.sample);
-            margin(pass.labels, linear);
-            Tensor target = biasGradient == null ? null : TensorView.of(biasGradient).tensor();
-            Tensor gradient = linear.biasGradient(target);
-            pass.update(linear, gradient, update, scale);
-            linear.setBiasGradient(target, gradient);
+            AddedGradient.Chunks others = added == null ? null : new AddedGradient.Chunks(added);
+            second(weight, bias, biasGradient, update, scale, others);
         }
-        pass = null;
         steps++;
     }
 
     /**
-     * Returns whether a step is over a part of the classes.
+     * Adds the gradient of the last loss, which is used up, to a sum and leaves the weight as it
+     * is: for several batches in one step.
      *
-     * @return whether classes are drawn
+     * @param weight the rank's shard of the weight
+     * @param bias the rank's shard of the bias, or {@code null}
+     * @param biasGradient where the gradient of the bias goes, or {@code null}
+     * @param sum what the gradient of the weight is added to, float32 [classes/p, features], or
+     *     {@code null}
+     * @param first whether what is in the sum does not count
+     * @param scale the factor of the loss in the backward pass
+     */
+    public void accumulate(
+            NDArray weight,
+            NDArray bias,
+            NDArray biasGradient,
+            NDArray sum,
+            boolean first,
+            float scale) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            Tensor target = sum == null ? null : TensorView.of(sum).tensor();
+            WeightUpdate adding = target == null ? null : new GradientSum(target, first);
+            second(weight, bias, biasGradient, adding, scale, null);
+        }
+    }
+
+    private void second(
+            NDArray weight,
+            NDArray bias,
+            NDArray biasGradient,
+            WeightUpdate update,
+            float scale,
+            AddedGradient.Chunks added) {
+        if (pass == null) {
+            throw new IllegalStateException("There is no loss whose gradient could be used");
+        }
+        ChunkedLinear linear = layer.linear(weight, bias, pass.labels.sample);
+        layer.margin(pass.labels, linear);
+        Tensor target = biasGradient == null ? null : TensorView.of(biasGradient).tensor();
+        Tensor gradient = linear.biasGradient(target);
+        pass.update(linear, gradient, update, scale, added);
+        linear.setBiasGradient(target, gradient);
+        pass = null;
+    }
+
+    /**
+     * Returns whether steps draw classes.
+     *
+     * @return whether a step is over a part of the classes
      */
     public boolean isSampled() {
         return sampler != null;
@@ -217,11 +274,6 @@ public final class FusedCrossEntropy implements AutoCloseable {
         steps = number;
     }
 
-    /** Gives up the update that was prepared. */
-    public void discard() {
-        pass = null;
-    }
-
     /**
      * Returns what is computed from the same logits without training.
      *
@@ -229,32 +281,6 @@ public final class FusedCrossEntropy implements AutoCloseable {
      */
     public ChunkedEvaluation evaluation() {
         return evaluation;
-    }
-
-    private ChunkedLinear linear(NDArray weight, NDArray bias, long[] sample) {
-        return new ChunkedLinear(
-                memory.shared(),
-                TensorView.of(weight).tensor().detach(),
-                bias == null ? null : TensorView.of(bias).tensor().detach(),
-                sample == null ? null : memory.shared().index(sample),
-                head.margin() != null);
-    }
-
-    /** Lets the margin take the place of the logits of labels, if there is one. */
-    private MarginLabels margin(ShardLabels rows, ChunkedLinear linear) {
-        if (head.margin() == null) {
-            return null;
-        }
-        MarginLabels margin = new MarginLabels(head.margin(), memory.shared(), rows);
-        linear.setMargin(margin);
-        return margin;
-    }
-
-    static Tensor rows(NDArray features) {
-        Tensor tensor = TensorView.of(features).tensor().detach();
-        int last = features.getShape().dimension() - 1;
-        // not -1: of features of length 0, any number of rows would do
-        return tensor.reshape(features.getShape().slice(0, last).size(), tensor.size(-1));
     }
 
     /** Returns the memory that steps share. */

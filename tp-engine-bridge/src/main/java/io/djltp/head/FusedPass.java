@@ -186,8 +186,14 @@ final class FusedPass {
      * @param biasGradient where the gradient of the bias goes, or {@code null}
      * @param update the update, or {@code null} if the weights are not to be changed
      * @param scale the factor of the loss in the backward pass
+     * @param added what else the gradient of the weights has, or {@code null}
      */
-    void update(ChunkedLinear linear, Tensor biasGradient, WeightUpdate update, float scale) {
+    void update(
+            ChunkedLinear linear,
+            Tensor biasGradient,
+            WeightUpdate update,
+            float scale,
+            AddedGradient.Chunks added) {
         if (update == null && biasGradient == null) {
             return;
         }
@@ -201,7 +207,9 @@ final class FusedPass {
         }
         List<PassWorker> workers = workers(linear);
         memory.threads()
-                .run(workers.size(), i -> workers.get(i).update(biasGradient, update, scale));
+                .run(
+                        workers.size(),
+                        i -> workers.get(i).update(biasGradient, update, scale, added));
     }
 
     /**

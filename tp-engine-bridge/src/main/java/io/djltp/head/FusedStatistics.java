@@ -56,7 +56,7 @@ final class FusedStatistics {
     Tensor sums() {
         sums = CrossEntropyFormula.newSums(pass.options, pass.rows, buffers.wide());
         Tensor wide = largest.to(ScalarType.Double);
-        Tensor weights = CrossEntropyFormula.rowWeights(pass.labels, buffers.wide());
+        Tensor weights = CrossEntropyFormula.rowWeights(pass.labels, pass.options, buffers.wide());
         formula = new CrossEntropyFormula(pass.options, pass.classes, weights, wide, sums);
         Tensor normaliser = sums.select(0, CrossEntropyFormula.NORMALISER);
         torch.mul_out(normaliser, pass.batch(buffers.sums()), toLargest());

@@ -24,6 +24,7 @@ final class GradientChunk extends GradientRows {
     private final Tensor labels; // [labels], int64, from the start of the chunk; null if none
     private final Tensor labelRows; // [labels, features]
     private final float labelScale;
+    private final AddedGradient.Chunks added; // or null
 
     GradientChunk(
             ChunkBuffers buffers,
@@ -34,7 +35,8 @@ final class GradientChunk extends GradientRows {
             Tensor features,
             Tensor labels,
             Tensor labelRows,
-            float labelScale) {
+            float labelScale,
+            AddedGradient.Chunks added) {
         super(linear.updated(index, used));
         start = buffers.plan().start(index);
         length = buffers.plan().length(index);
@@ -46,6 +48,7 @@ final class GradientChunk extends GradientRows {
         this.labels = labels;
         this.labelRows = labelRows;
         this.labelScale = labelScale;
+        this.added = added;
     }
 
     /** {@inheritDoc} */
@@ -67,6 +70,9 @@ final class GradientChunk extends GradientRows {
         if (directions != null) {
             Tensor inverse = UnitRows.inverseLengths(weight);
             UnitRows.project(gradient, directions, inverse, spare());
+            if (added != null) {
+                added.addTo(gradient, start, length, factor);
+            }
         }
         return gradient;
     }
@@ -75,6 +81,9 @@ final class GradientChunk extends GradientRows {
         target.addmm_(probabilities, features, new Scalar(keep), new Scalar(factor));
         if (labels != null) {
             target.index_add_(0, labels, labelRows, new Scalar(factor * labelScale));
+        }
+        if (added != null && directions == null) {
+            added.addTo(target, start, length, factor);
         }
     }
 

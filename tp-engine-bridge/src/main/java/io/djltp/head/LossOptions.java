@@ -1,15 +1,25 @@
 package io.djltp.head;
 
 /**
- * What a softmax cross entropy computes beside the mean of {@code -log(softmax(logits)[label])}.
+ * What a softmax cross entropy computes beside the mean of {@code -log(softmax(logits)[label])}. Of
+ * a batch none of whose rows counts, the mean is 0, where PyTorch's is not a number: a batch of
+ * padding then changes no weight.
  *
  * @param ignoreIndex the label of rows that do not count
  * @param labelSmoothing the part of a row's weight that all classes share, the label's included, as
  *     in PyTorch: from 0, none, to 1
  * @param zLoss the weight of the z-loss, the square of the log-sum-exp of the logits, in the loss
- *     of a row; 0 adds nothing
+ *     of a row, which counts as much as the weight of its label; 0 adds nothing
+ * @param classWeights the weights of the classes, as in PyTorch: what a row counts for is the
+ *     weight of its label, and a mean is over the weights. {@code null} for the same weight of all
+ * @param reduction what becomes of the losses of the rows
  */
-public record LossOptions(long ignoreIndex, float labelSmoothing, float zLoss) {
+public record LossOptions(
+        long ignoreIndex,
+        float labelSmoothing,
+        float zLoss,
+        float[] classWeights,
+        Reduction reduction) {
 
     /** The label of rows that do not count when nothing else is said, as in PyTorch. */
     public static final long DEFAULT_IGNORE_INDEX = -100;
@@ -18,11 +28,24 @@ public record LossOptions(long ignoreIndex, float labelSmoothing, float zLoss) {
     public static final LossOptions DEFAULT = new LossOptions(DEFAULT_IGNORE_INDEX, 0, 0);
 
     /**
+     * Creates options of a mean over classes of the same weight.
+     *
+     * @param ignoreIndex the label of rows that do not count
+     * @param labelSmoothing from 0 to 1
+     * @param zLoss 0 or more
+     */
+    public LossOptions(long ignoreIndex, float labelSmoothing, float zLoss) {
+        this(ignoreIndex, labelSmoothing, zLoss, null, Reduction.MEAN);
+    }
+
+    /**
      * Creates options.
      *
      * @param ignoreIndex the label of rows that do not count
      * @param labelSmoothing from 0 to 1
      * @param zLoss 0 or more
+     * @param classWeights the weights of all classes, 0 or more, or {@code null}
+     * @param reduction what becomes of the losses of the rows
      * @throws IllegalArgumentException if a value is out of its range
      */
     public LossOptions {
@@ -33,6 +56,68 @@ public record LossOptions(long ignoreIndex, float labelSmoothing, float zLoss) {
         if (!(zLoss >= 0 && zLoss < Float.POSITIVE_INFINITY)) {
             throw new IllegalArgumentException(
                     "The weight of the z-loss must be 0 or more, not " + zLoss);
+        }
+        classWeights = classWeights == null ? null : classWeights.clone();
+        for (int i = 0; classWeights != null && i < classWeights.length; i++) {
+            if (!(classWeights[i] >= 0 && classWeights[i] < Float.POSITIVE_INFINITY)) {
+                throw new IllegalArgumentException(
+                        "The weight of class " + i + " must be 0 or more, not " + classWeights[i]);
+            }
+        }
+    }
+
+    /**
+     * Returns the same with other weights of the classes.
+     *
+     * @param weights the weights of all classes
+     * @return the options
+     */
+    public LossOptions withClassWeights(float... weights) {
+        return new LossOptions(ignoreIndex, labelSmoothing, zLoss, weights, reduction);
+    }
+
+    /**
+     * Returns the same with another reduction.
+     *
+     * @param other the reduction
+     * @return the options
+     */
+    public LossOptions withReduction(Reduction other) {
+        return new LossOptions(ignoreIndex, labelSmoothing, zLoss, classWeights, other);
+    }
+
+    /**
+     * Returns what the label of a row makes it count for.
+     *
+     * @param label the label
+     * @return the weight, 0 of a row that does not count
+     */
+    public double weightOf(long label) {
+        if (label == ignoreIndex) {
+            return 0;
+        }
+        return classWeights == null ? 1 : classWeights[(int) label];
+    }
+
+    /** Checks that there is a weight for each class. */
+    void checkClasses(long classes) {
+        if (classWeights != null && classWeights.length != classes) {
+            throw new IllegalArgumentException(
+                    "The loss has the weights of "
+                            + classWeights.length
+                            + " classes, and the logits are those of "
+                            + classes
+                            + ": give LossOptions a weight for each class");
+        }
+    }
+
+    /** Checks that the loss can be computed without the logits. */
+    void checkFused(long classes) {
+        checkClasses(classes);
+        if (classWeights != null && labelSmoothing > 0) {
+            throw new IllegalArgumentException(
+                    "A fused head cannot compute class weights and label smoothing together: build"
+                            + " it with optFusedLoss(false), or leave one of the two out");
         }
     }
 }

@@ -30,6 +30,7 @@ final class PassWorker {
     private ChunkViews views;
     private Tensor features; // [features, rows]
     private Tensor products;
+    private AddedGradient.Chunks added;
 
     PassWorker(FusedPass pass, ChunkBuffers buffers, ChunkedLinear linear) {
         this.pass = pass;
@@ -149,8 +150,11 @@ final class PassWorker {
      * @param biasGradient where the gradient of the bias goes, or {@code null}
      * @param update the update, or {@code null} if the weights are not to be changed
      * @param scale the factor of the loss in the backward pass
+     * @param others what else the gradient of the weights has, or {@code null}
      */
-    void update(Tensor biasGradient, WeightUpdate update, float scale) {
+    void update(
+            Tensor biasGradient, WeightUpdate update, float scale, AddedGradient.Chunks others) {
+        added = others;
         try (PointerScope all = new PointerScope();
                 NoGradGuard guard = new NoGradGuard();
                 FlushDenormals zeros = new FlushDenormals()) {
@@ -210,7 +214,8 @@ final class PassWorker {
                         x,
                         labels.columns,
                         labelGradients,
-                        scale);
+                        scale,
+                        added);
         update.apply(gradient);
         linear.setWeight(index, gradient.weight);
     }

@@ -15,7 +15,6 @@ import java.util.stream.LongStream;
 public final class ShardLabels {
 
     final boolean[] counts; // whether a row counts, by row
-    final long validRows; // the number of rows that count
     final long[] rows; // the rows with a label of this rank, in the order of the labels
     final long[] columns; // the columns of their labels, in ascending order
     final long[] sample; // the columns that the step is over, or null if it is over all
@@ -34,13 +33,10 @@ public final class ShardLabels {
         this.labels = labels;
         counts = new boolean[labels.length];
         long[] columnOfRow = new long[labels.length];
-        long counted = 0;
         for (int i = 0; i < labels.length; i++) {
             counts[i] = labels[i] != ignoreIndex;
-            counted += counts[i] ? 1 : 0;
             columnOfRow[i] = counts[i] ? shard.columnOf(labels[i]) : -1;
         }
-        validRows = counted;
         rows =
                 IntStream.range(0, labels.length)
                         .filter(i -> columnOfRow[i] >= 0)
@@ -53,7 +49,6 @@ public final class ShardLabels {
     }
 
     private ShardLabels(ShardLabels all, long[] sample) {
-        validRows = all.validRows;
         counts = all.counts;
         labels = all.labels;
         rows = all.rows;
@@ -126,6 +121,11 @@ public final class ShardLabels {
      */
     ShardLabels in(long[] sampled) {
         return new ShardLabels(this, sampled);
+    }
+
+    /** Returns the label of a row, over all ranks. */
+    long labelOf(int row) {
+        return labels[row];
     }
 
     /** Returns the labels that count, over all ranks. */

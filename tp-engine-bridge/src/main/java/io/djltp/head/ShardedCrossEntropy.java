@@ -9,6 +9,7 @@ import io.djltp.torch.LibTorch;
 import io.djltp.torch.TensorView;
 import io.djltp.torch.TorchScope;
 
+import org.bytedeco.pytorch.AbstractTensor;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
@@ -53,22 +54,22 @@ public final class ShardedCrossEntropy {
      * @param cut the cut of the classes
      * @param group the ranks over which the classes are cut, or {@code null} if they are not
      * @param withGradient whether the gradient is wanted
-     * @return the loss and the gradient, attached to the manager of the logits
+     * @return the loss and the gradient, attached to the manager of the logits; without a reduction
+     *     the losses of the rows, [x1, ..., xn], and the gradient of their sum
      * @throws IllegalArgumentException if a label is not a class, the labels do not fit the logits,
      *     or a class is on several ranks
      */
     public Result evaluate(
             NDArray logits, NDArray labels, Cut cut, Communicator group, boolean withGradient) {
         ClassShard shard = new ClassShard(cut, group);
+        options.checkClasses(shard.total());
         ShardLabels ofShard = ShardLabels.of(logits, labels, shard, options.ignoreIndex());
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            Tensor given = FusedCrossEntropy.rows(logits);
+            Tensor given = HeadLayer.rows(logits);
             Tensor z = given.to(ScalarType.Float);
-            Batch batch = new Batch(z, ofShard, shard.total());
+            Batch batch = new Batch(z, ofShard, shard);
             batch.reduce(group);
-            NDArray value =
-                    TensorView.toArray(
-                            batch.formula.loss().to(ScalarType.Float), logits.getManager());
+            NDArray value = toLoss(batch.formula, logits);
             if (!withGradient) {
                 return new Result(value, null);
             }
@@ -91,12 +92,14 @@ public final class ShardedCrossEntropy {
         private final Tensor softmax; // of this rank's classes among themselves
         private final Tensor largest; // of all ranks, float32 [rows]
         private final long classes;
+        private final Tensor classWeights; // of this rank's classes, float32, or null
         private Tensor localNormaliser; // of this rank's classes, with the largest of all
         private CrossEntropyFormula formula;
 
-        Batch(Tensor logits, ShardLabels labels, long classes) {
+        Batch(Tensor logits, ShardLabels labels, ClassShard shard) {
             this.labels = labels;
-            this.classes = classes;
+            classes = shard.total();
+            classWeights = classWeights(shard, logits);
             long columns = logits.size(1);
             labelRows = index(logits, labels.rows);
             places = index(logits, labels.places(0, labels.rows.length, 0, 1, columns));
@@ -128,15 +131,16 @@ public final class ShardedCrossEntropy {
             sums.select(0, CrossEntropyFormula.LABEL)
                     .index_add_(0, labelRows, labelLogits.sub_(m.index_select(0, labelRows)));
             if (options.labelSmoothing() > 0) {
+                Tensor weighted = classWeights == null ? z : z.mul(classWeights);
                 sums.select(0, CrossEntropyFormula.LOGITS)
                         .copy_(
-                                z.sum(
+                                weighted.sum(
                                         new long[] {1},
                                         false,
                                         new ScalarTypeOptional(ScalarType.Double)));
             }
             allReduce(group, sums, ReduceOp.SUM);
-            Tensor weights = CrossEntropyFormula.rowWeights(labels, wide);
+            Tensor weights = CrossEntropyFormula.rowWeights(labels, options, wide);
             formula = new CrossEntropyFormula(options, classes, weights, m, sums);
         }
 
@@ -145,7 +149,8 @@ public final class ShardedCrossEntropy {
             Tensor factor = formula.softmaxFactor().mul_(localNormaliser);
             softmax.mul_(factor.to(ScalarType.Float).unsqueeze(1));
             if (options.labelSmoothing() > 0) {
-                softmax.sub_(formula.smoothedShare().to(ScalarType.Float).unsqueeze(1));
+                Tensor share = formula.smoothedShare().to(ScalarType.Float).unsqueeze(1);
+                softmax.sub_(classWeights == null ? share : share.mul(classWeights));
             }
             Tensor parts = formula.labelPart(labelRows).to(ScalarType.Float);
             softmax.view(-1).index_add_(0, places, parts);
@@ -167,6 +172,7 @@ public final class ShardedCrossEntropy {
         int last = logits.getShape().dimension() - 1;
         long classes = logits.getShape().get(last);
         ClassShard shard = new ClassShard(Cut.ofLengths(classes), null);
+        options.checkClasses(classes);
         ShardLabels rows = ShardLabels.of(logits, labels, shard, options.ignoreIndex());
         try (TorchScope scope = TorchScope.open()) {
             Tensor z = TensorView.of(logits).tensor().reshape(-1, classes);
@@ -182,17 +188,38 @@ public final class ShardedCrossEntropy {
             Tensor normaliser = above.exp().sum(1).to(ScalarType.Double);
             TensorVector parts = new TensorVector(normaliser, labelLogits);
             if (options.labelSmoothing() > 0) {
-                Tensor sumAbove = above.sum(1).to(ScalarType.Double);
-                parts.push_back(sumAbove.add(wide, new Scalar((double) classes)));
+                Tensor c = classWeights(shard, z);
+                Tensor weighted = c == null ? above : above.mul(c);
+                Tensor sumAbove = weighted.sum(1).to(ScalarType.Double);
+                Scalar all = c == null ? new Scalar((double) classes) : c.sum().item();
+                parts.push_back(sumAbove.add(wide, all));
             }
             Tensor sums = torch.stack(parts);
-            Tensor weights = CrossEntropyFormula.rowWeights(rows, wide(z));
-            Tensor loss =
-                    new CrossEntropyFormula(options, classes, weights, wide, sums)
-                            .loss()
-                            .to(ScalarType.Float);
-            return TensorView.toArray(loss, logits.getManager());
+            Tensor weights = CrossEntropyFormula.rowWeights(rows, options, wide(z));
+            return toLoss(new CrossEntropyFormula(options, classes, weights, wide, sums), logits);
         }
+    }
+
+    /** Returns the loss in float32: a scalar, or one for each row, [x1, ..., xn]. */
+    private NDArray toLoss(CrossEntropyFormula formula, NDArray logits) {
+        return shaped(formula.loss().to(ScalarType.Float), options, logits);
+    }
+
+    static NDArray shaped(Tensor loss, LossOptions options, NDArray rows) {
+        int last = rows.getShape().dimension() - 1;
+        Tensor value =
+                options.reduction() == Reduction.NONE
+                        ? loss.view(rows.getShape().slice(0, last).getShape())
+                        : loss;
+        return TensorView.toArray(value, rows.getManager());
+    }
+
+    /** Returns the weights of a rank's classes, float32 on the device, or {@code null}. */
+    private Tensor classWeights(ClassShard shard, Tensor like) {
+        return options.classWeights() == null
+                ? null
+                : AbstractTensor.create(shard.part(options.classWeights()))
+                        .to(like.device(), ScalarType.Float);
     }
 
     private static Tensor largestOfRows(Tensor logits) {

@@ -1,0 +1,69 @@
+package io.djltp.nn;
+
+import ai.djl.ndarray.NDArray;
+
+import io.djltp.cut.Cut;
+import io.djltp.layout.ForwardPass;
+import io.djltp.layout.Region.Features;
+import io.djltp.rank.DataRows;
+import io.djltp.rank.ParallelContext;
+import io.djltp.region.RegionMappings;
+import io.djltp.update.TableShard;
+
+/** The forward pass of a {@link VocabParallelEmbedding} on a rank. */
+final class EmbeddingPass {
+
+    private final VocabParallelEmbedding embedding;
+    private final ParallelContext context;
+    private final TiedLookups lookups; // or null
+
+    /**
+     * Creates a pass.
+     *
+     * @param embedding the embedding
+     * @param context the rank
+     * @param lookups what takes the gradient, if a head updates the weight, or {@code null}
+     */
+    EmbeddingPass(VocabParallelEmbedding embedding, ParallelContext context, TiedLookups lookups) {
+        this.embedding = embedding;
+        this.context = context;
+        this.lookups = lookups;
+    }
+
+    /** Returns the rows of ids, [x1, ..., xn, features]. */
+    NDArray forward(NDArray values, NDArray ids) {
+        if (context.getTensorGroup().getSize() == 1) {
+            return lookUp(values, ids);
+        }
+        ForwardPass pass = context.getPass();
+        RegionMappings mappings = context.getMappings(embedding);
+        if (!pass.isOverlaid() || !pass.regionOf(ids).isRowsCut()) {
+            NDArray rows = mappings.reduceFromRegion(lookUp(values, ids), true);
+            return pass.enter(rows, Features.REPLICATED, Features.PARTIAL);
+        }
+        String what = "The input of " + embedding.describe();
+        NDArray all = pass.enterGathered(DataRows.gather(context, ids, what), false);
+        NDArray part = lookUp(values, all);
+        return pass.enterScattered(
+                mappings.reduceScatterToSequenceRegion(part, rowCut(all.getShape().get(0))));
+    }
+
+    private NDArray lookUp(NDArray values, NDArray ids) {
+        TableShard shard = embedding.shard(context);
+        shard.check(ids, embedding.describe());
+        return lookups == null
+                ? shard.rows(values, ids)
+                : lookups.lookUp(context, shard, values, ids);
+    }
+
+    /** Returns which rows each rank gets back; a row of the batch may have become several. */
+    private Cut rowCut(long rows) {
+        Cut batch = context.getPass().getBatchCut(context.getDataGroup().getSize());
+        long each = rows / Math.max(1, batch.getLength());
+        long[] lengths = batch.getShardLengths();
+        for (int i = 0; i < lengths.length; i++) {
+            lengths[i] *= each;
+        }
+        return Cut.ofLengths(lengths);
+    }
+}

@@ -1,0 +1,322 @@
+package io.djltp.nn;
+
+import ai.djl.MalformedModelException;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.ndarray.types.SparseFormat;
+import ai.djl.nn.AbstractBlock;
+import ai.djl.nn.Parameter;
+import ai.djl.training.ParameterStore;
+import ai.djl.util.PairList;
+import ai.djl.util.Preconditions;
+
+import io.djltp.cut.Cut;
+import io.djltp.parameters.HeldParameters;
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.parameters.ShardedBlock;
+import io.djltp.parameters.WeightSource;
+import io.djltp.rank.ParallelContext;
+import io.djltp.sharding.ShardingStrategy;
+import io.djltp.update.TableShard;
+
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
+
+/**
+ * An embedding whose vocabulary is cut over the ranks: axis 0 of the weight. Each rank looks up the
+ * rows that it holds, and the sum over the ranks is the row of each id.
+ *
+ * <ul>
+ *   <li>input: ids, [x1, ..., xn] of any numeric type, from 0 to the size of the vocabulary less
+ *       one, the same on all ranks, or this rank's rows of the batch
+ *   <li>weight: [vocabulary/p, features] of the logical [vocabulary, features]
+ *   <li>output: [x1, ..., xn, features], of the same rows as the input
+ * </ul>
+ *
+ * <p>Collectives: one all-reduce forward, of one row of features for each id, and none backward. In
+ * MIXED mode the ids of all ranks are put together by an all-gather, and a reduce-scatter takes the
+ * place of the all-reduce; backward there is one all-gather. In DATA mode the weight is not cut and
+ * its gradient is summed as any other.
+ *
+ * <p>The gradient of the weight is dense and has the bits of that of the whole embedding: gradients
+ * of an id that comes several times are added up in the order of the ids. The row of {@code
+ * optPaddingIndex} gets none from lookups; unlike PyTorch's, it is initialized as all rows are.
+ *
+ * <p>An id that is none of the vocabulary is an error of every rank that has it, before anything is
+ * looked up. That takes the host one number of the device: where an embedding is the first block, a
+ * GPU has hardly anything else to do then.
+ *
+ * <p>Under an ordinary parameter store it is the unsharded lookup. It saves and loads what DJL's
+ * {@code Embedding} with a dense gradient does.
+ *
+ * <p>The layer is that of Megatron-LM (Shoeybi et al., 2019, <a
+ * href="https://arxiv.org/abs/1909.08053">arXiv:1909.08053</a>).
+ */
+public class VocabParallelEmbedding extends AbstractBlock implements ShardedBlock {
+
+    private static final byte VERSION = 6; // that of DJL's Embedding
+
+    private final Parameter weight;
+    private final long vocabularySize;
+    private final long embeddingSize;
+    private final long paddingIndex;
+    private final ShardingStrategy shardingStrategy;
+    private WeightSource weightSource;
+    private ClassificationHead head; // that updates the weight itself, or null
+
+    /**
+     * Creates an embedding.
+     *
+     * @param builder the builder
+     */
+    @SuppressWarnings("this-escape") // addParameter is called, as in DJL's blocks
+    protected VocabParallelEmbedding(Builder builder) {
+        super(VERSION);
+        vocabularySize = builder.vocabularySize;
+        embeddingSize = builder.embeddingSize;
+        paddingIndex = builder.paddingIndex;
+        shardingStrategy = ShardingStrategy.withoutReplicas(builder.shardingStrategy);
+        weight =
+                addParameter(
+                        Parameter.builder()
+                                .setName("embedding")
+                                .setType(Parameter.Type.WEIGHT)
+                                .optShape(new Shape(vocabularySize, embeddingSize))
+                                .build());
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected NDList forwardInternal(
+            ParameterStore parameterStore,
+            NDList inputs,
+            boolean training,
+            PairList<String, Object> params) {
+        NDArray ids = inputs.singletonOrThrow();
+        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        if (context == null) {
+            HeldParameters.checkWhole(weight, getClass().getSimpleName());
+        }
+        NDArray values = parameterStore.getValue(weight, ids.getDevice(), training);
+        if (context == null) {
+            TableShard whole = shard(null);
+            whole.check(ids, describe());
+            return new NDList(whole.rows(values, ids));
+        }
+        boolean tied = head != null && training && weight.requiresGradient();
+        TiedLookups lookups = tied ? head.lookups(context) : null;
+        return new NDList(new EmbeddingPass(this, context, lookups).forward(values, ids));
+    }
+
+    /** Returns the rows of a rank, or all of them outside of ranks. */
+    TableShard shard(ParallelContext context) {
+        if (context == null || context.getTensorGroup().getSize() == 1) {
+            return new TableShard(Cut.ofLengths(vocabularySize), 0, paddingIndex);
+        }
+        int size = context.getTensorGroup().getSize();
+        Cut cut = shardingStrategy.cut(weight.getShape(), size);
+        return new TableShard(cut, context.getTensorGroup().getRank(), paddingIndex);
+    }
+
+    /** Returns what errors call the block. */
+    String describe() {
+        return getClass().getSimpleName() + " " + weight.getShape();
+    }
+
+    /** Returns the weight: [vocabulary, features] over all ranks. */
+    Parameter weight() {
+        return weight;
+    }
+
+    /** Returns how the vocabulary is cut. */
+    ShardingStrategy strategy() {
+        return shardingStrategy;
+    }
+
+    /**
+     * Lets a head that updates the weight itself take this block's gradient.
+     *
+     * @throws IllegalArgumentException if another head does already
+     */
+    void tieTo(ClassificationHead fused) {
+        Preconditions.checkArgument(
+                head == null,
+                describe()
+                        + " is tied to a fused ClassificationHead already, which updates the weight"
+                        + " itself: build both heads with optFusedLoss(false)");
+        head = fused;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public ShardingStrategy getShardingStrategy(Parameter parameter) {
+        return shardingStrategy;
+    }
+
+    /**
+     * {@inheritDoc}
+     *
+     * <p>An embedding gathers the ids itself, and gives each rank its rows back.
+     */
+    @Override
+    public boolean isBatchShardedInput() {
+        return true;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void setWeightSource(WeightSource source) {
+        weightSource = source;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Shape[] getOutputShapes(Shape[] inputShapes) {
+        return new Shape[] {inputShapes[0].add(embeddingSize)};
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void initializeChildBlocks(NDManager manager, DataType dataType, Shape... inputShapes) {
+        // there are none
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void saveParameters(DataOutputStream os) throws IOException {
+        if (weightSource == null) {
+            HeldParameters.checkWhole(weight, "What is saved of " + getClass().getSimpleName());
+            super.saveParameters(os);
+            return;
+        }
+        os.write(version);
+        saveMetadata(os);
+        weightSource.save(getDirectParameters().values(), os);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected void saveMetadata(DataOutputStream os) throws IOException {
+        saveInputShapes(os);
+        os.writeInt(SparseFormat.DENSE.getValue());
+    }
+
+    /**
+     * {@inheritDoc}
+     *
+     * @throws MalformedModelException if the file is not that of an embedding
+     */
+    @Override
+    public void loadMetadata(byte loadVersion, DataInputStream is)
+            throws IOException, MalformedModelException {
+        if (loadVersion != VERSION) {
+            throw new MalformedModelException(
+                    describe()
+                            + " loads version "
+                            + VERSION
+                            + " of an embedding, which DJL 0.35 writes, and not version "
+                            + loadVersion);
+        }
+        readInputShapes(is);
+        is.readInt(); // the format of the gradient, which is dense here
+    }
+
+    /**
+     * Creates a builder to build a {@code VocabParallelEmbedding}.
+     *
+     * @return a new builder
+     */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /** The builder to construct a {@link VocabParallelEmbedding}. */
+    public static class Builder {
+
+        private long vocabularySize;
+        private long embeddingSize;
+        private long paddingIndex = -1;
+        private ShardingStrategy shardingStrategy = ShardingStrategy.axiswise(0);
+
+        /** Creates a builder. */
+        protected Builder() {}
+
+        /**
+         * Sets the number of ids. It need not be divisible by the number of ranks.
+         *
+         * @param size the size of the vocabulary
+         * @return this builder
+         */
+        public Builder setVocabularySize(long size) {
+            vocabularySize = size;
+            return this;
+        }
+
+        /**
+         * Sets the length of a row.
+         *
+         * @param size the features of an id
+         * @return this builder
+         */
+        public Builder setEmbeddingSize(long size) {
+            embeddingSize = size;
+            return this;
+        }
+
+        /**
+         * Sets the id that fills up: lookups of its row have no gradient. Default: none.
+         *
+         * @param id the id
+         * @return this builder
+         */
+        public Builder optPaddingIndex(long id) {
+            paddingIndex = id;
+            return this;
+        }
+
+        /**
+         * Sets how the vocabulary is cut over the ranks: for lengths of your choice, such as {@code
+         * ShardingStrategy.rowwise(Cut.ofLengths(5, 3))}. Default: balanced ranges.
+         *
+         * @param strategy the strategy, which cuts axis 0
+         * @return this builder
+         */
+        public Builder optShardingStrategy(ShardingStrategy strategy) {
+            shardingStrategy = strategy;
+            return this;
+        }
+
+        /**
+         * Builds the embedding.
+         *
+         * @return the embedding
+         */
+        public VocabParallelEmbedding build() {
+            Preconditions.checkArgument(
+                    vocabularySize > 0 && embeddingSize > 0,
+                    "An embedding needs 1 or more ids and features, not "
+                            + vocabularySize
+                            + " and "
+                            + embeddingSize);
+            Preconditions.checkArgument(
+                    paddingIndex >= -1 && paddingIndex < vocabularySize,
+                    "The padding index is "
+                            + paddingIndex
+                            + ", and the ids of a vocabulary of "
+                            + vocabularySize
+                            + " are 0 to "
+                            + (vocabularySize - 1));
+            Shape shape = new Shape(vocabularySize, embeddingSize);
+            Preconditions.checkArgument(
+                    !shardingStrategy.isReplicated() && shardingStrategy.axis(shape) == 0,
+                    "An embedding cuts axis 0 of its weight, the vocabulary, and cannot take the"
+                            + " strategy "
+                            + shardingStrategy);
+            return new VocabParallelEmbedding(this);
+        }
+    }
+}

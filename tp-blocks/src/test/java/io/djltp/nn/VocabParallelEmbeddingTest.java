@@ -1,0 +1,332 @@
+package io.djltp.nn;
+
+import ai.djl.MalformedModelException;
+import ai.djl.modality.nlp.DefaultVocabulary;
+import ai.djl.modality.nlp.embedding.TrainableWordEmbedding;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.training.ParameterStore;
+import ai.djl.training.Trainer;
+import ai.djl.training.optimizer.Optimizer;
+
+import io.djltp.collective.Collective;
+import io.djltp.cut.Cut;
+import io.djltp.layout.ParallelMode;
+import io.djltp.rank.RankFailedException;
+import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Blocks;
+import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.IdTraining;
+import io.djltp.testing.PlainEmbedding;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.function.Supplier;
+
+/** An embedding whose vocabulary is cut is DJL's. */
+public class VocabParallelEmbeddingTest {
+
+    private static final int FEATURES = 4;
+
+    private final Map<Integer, IdTraining> plain = new HashMap<>(); // by DJL, by vocabulary
+
+    private static VocabParallelEmbedding.Builder embedding(int vocabulary) {
+        return VocabParallelEmbedding.builder()
+                .setVocabularySize(vocabulary)
+                .setEmbeddingSize(FEATURES);
+    }
+
+    @DataProvider
+    public Object[][] kinds() {
+        return TrainerKind.parallel();
+    }
+
+    /** Before an ordinary layer, with each of the optimizers. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void trainsAsDjls(TrainerKind kind) {
+        List<Supplier<Optimizer>> optimizers = IdTraining.optimizers();
+        int[] vocabularies = {16, 13, 15};
+        for (int i = 0; i < 3; i++) {
+            Optimizer optimizer = optimizers.get(i).get();
+            int vocabulary = vocabularies[i];
+            IdTraining expected = plain.computeIfAbsent(vocabulary, v -> plain(v, optimizer));
+            IdTraining actual = run(kind, embedding(vocabulary).build(), optimizer);
+            actual.assertSame(expected, i == 2 ? 1e-4 : 1e-5, kind + " of " + vocabulary);
+        }
+    }
+
+    private static IdTraining plain(int vocabulary, Optimizer optimizer) {
+        return run(TrainerKind.PLAIN, new PlainEmbedding(vocabulary, FEATURES), optimizer);
+    }
+
+    private static IdTraining run(TrainerKind kind, Block embedding, Optimizer optimizer) {
+        int vocabulary = (int) vocabularyOf(embedding);
+        IdTraining.Task task =
+                new IdTraining.Task(
+                        () -> Blocks.sequence(embedding, Blocks.linear(6), Blocks.tanh()),
+                        new HalfSquareLoss(),
+                        vocabulary,
+                        (manager, seed) ->
+                                TrainingRun.random(
+                                        manager, seed, IdTraining.ROWS, IdTraining.PLACES, 6),
+                        DataType.INT64);
+        return IdTraining.run(kind, task, optimizer, 1);
+    }
+
+    private static long vocabularyOf(Block embedding) {
+        return embedding instanceof PlainEmbedding plain
+                ? sizeOf(plain)
+                : ((VocabParallelEmbedding) embedding).weight().getShape().get(0);
+    }
+
+    private static long sizeOf(PlainEmbedding plain) {
+        plain.prepare(new Shape[] {new Shape(1)});
+        return plain.getDirectParameters().valueAt(0).getShape().get(0);
+    }
+
+    /** Three steps of any number of ranks have the bits of those of one: see TableShardTest. */
+    @Test(timeOut = 60_000)
+    public void theGradientHasTheBitsOfTheWhole() {
+        for (int vocabulary : new int[] {16, 13, 15}) {
+            TrainerKind one = new TrainerKind(ParallelMode.TENSOR, 1);
+            IdTraining expected = lookups(one, embedding(vocabulary).build());
+            Assert.assertEquals(expected.getCounts().toString(), "none");
+            for (int ranks = 2; ranks <= 4; ranks++) {
+                TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, ranks);
+                IdTraining actual = lookups(kind, embedding(vocabulary).build());
+                ArrayAssert.assertBitEqual(
+                        actual.getWeights().get(0),
+                        expected.getWeights().get(0),
+                        ranks + " ranks of " + vocabulary);
+                Assert.assertEquals(actual.getCounts().toString(), "1 all-reduce");
+            }
+        }
+    }
+
+    /** The ids of all ranks, the sums of their rows, and the gradients of all. */
+    @Test(timeOut = 60_000)
+    public void gathersTheIdsInMixedMode() {
+        TrainerKind kind = new TrainerKind(ParallelMode.MIXED, 2);
+        IdTraining run = run(kind, embedding(13).build(), IdTraining.optimizers().get(0).get());
+        Assert.assertEquals(run.getCounts().get(Collective.REDUCE_SCATTER), 1);
+        // of ids and of gradients; and the rows of the loss, which is none that we know
+        Assert.assertEquals(run.getCounts().get(Collective.ALL_GATHER), 3);
+    }
+
+    private static IdTraining lookups(TrainerKind kind, Block embedding) {
+        IdTraining.Task task =
+                new IdTraining.Task(
+                        () -> embedding,
+                        new HalfSquareLoss(),
+                        (int) vocabularyOf(embedding),
+                        (manager, seed) ->
+                                TrainingRun.random(
+                                        manager, seed, IdTraining.ROWS, IdTraining.PLACES, 4),
+                        DataType.INT64);
+        return IdTraining.run(kind, task, IdTraining.optimizers().get(0).get(), 1);
+    }
+
+    /** The ids of case 16, of all shapes and more types than DJL takes, with a chosen cut. */
+    @Test(timeOut = 60_000)
+    public void idsOfAnyShapeAndType() {
+        long[] ids = {0, 3, 4, 7, 15, 15, 0, 2};
+        Cut cut = Cut.ofLengths(1, 9, 6);
+        for (DataType type : List.of(DataType.INT64, DataType.INT32, DataType.FLOAT32)) {
+            for (Shape shape : List.of(new Shape(8), new Shape(2, 4), new Shape(2, 2, 2))) {
+                Block block =
+                        embedding(16).optShardingStrategy(ShardingStrategy.rowwise(cut)).build();
+                TrainingRun run =
+                        TrainingRun.of(
+                                new TrainerKind(ParallelMode.TENSOR, 3),
+                                block,
+                                new HalfSquareLoss(),
+                                shape,
+                                (trainer, manager, numbers) -> {
+                                    NDArray input =
+                                            manager.create(ids).reshape(shape).toType(type, false);
+                                    NDArray rows = trainer.evaluate(new NDList(input)).head();
+                                    Assert.assertEquals(rows.getShape(), shape.add(FEATURES));
+                                    for (float value : rows.toFloatArray()) {
+                                        numbers.add(value);
+                                    }
+                                });
+                TrainingRun expected =
+                        TrainingRun.of(
+                                TrainerKind.PLAIN,
+                                new PlainEmbedding(16, FEATURES),
+                                new HalfSquareLoss(),
+                                shape,
+                                (trainer, manager, numbers) -> {
+                                    NDArray input = manager.create(ids).reshape(shape);
+                                    NDArray rows = trainer.evaluate(new NDList(input)).head();
+                                    for (float value : rows.toFloatArray()) {
+                                        numbers.add(value);
+                                    }
+                                });
+                run.assertSame(expected, 0);
+            }
+        }
+    }
+
+    /** The row of the padding stays, and the others learn as they would. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void thePaddingHasNoGradient(TrainerKind kind) {
+        for (int padding : new int[] {0, 12}) { // of the first and of the last rank
+            IdTraining with = lookups(kind, embedding(13).optPaddingIndex(padding).build());
+            IdTraining without = lookups(TrainerKind.PLAIN, embedding(13).build());
+            IdTraining same =
+                    lookups(TrainerKind.PLAIN, embedding(13).optPaddingIndex(padding).build());
+            with.assertSame(same, 1e-5, "padding " + padding);
+            float[] initial = initial(13);
+            for (int i = 0; i < initial.length; i++) {
+                boolean padded = i / FEATURES == padding;
+                float expected = padded ? initial[i] : without.getWeights().get(0)[i];
+                Assert.assertEquals(with.getWeights().get(0)[i], expected, 1e-6f);
+            }
+        }
+    }
+
+    private static float[] initial(int vocabulary) {
+        Block block = new PlainEmbedding(vocabulary, FEATURES);
+        float[][] weights = new float[1][];
+        TrainingRun.of(
+                TrainerKind.PLAIN,
+                block,
+                new HalfSquareLoss(),
+                new Shape(IdTraining.ROWS, IdTraining.PLACES),
+                (trainer, manager, numbers) -> weights[0] = TrainingRun.weights(block).get(0));
+        return weights[0];
+    }
+
+    /** One error on every rank, and never a row of zeros. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void anIdOutsideOfTheVocabulary(TrainerKind kind) {
+        for (long id : new long[] {-1, 13}) {
+            TrainingRun.of(
+                    kind,
+                    embedding(13).build(),
+                    new HalfSquareLoss(),
+                    new Shape(4, 3),
+                    (trainer, manager, numbers) -> {
+                        long[] ids = new long[12];
+                        ids[4] = id;
+                        NDList data = new NDList(manager.create(ids, new Shape(4, 3)));
+                        RuntimeException e =
+                                Assert.expectThrows(
+                                        RuntimeException.class, () -> trainer.evaluate(data));
+                        Throwable cause = e instanceof RankFailedException ? e.getCause() : e;
+                        Assert.assertTrue(
+                                cause.getMessage().contains("the id " + id + ", at the position"),
+                                cause.getMessage());
+                        Assert.assertTrue(cause.getMessage().contains("vocabulary of 13"));
+                        boolean alike = kind.mode() != ParallelMode.DATA && kind.mesh() == null;
+                        if (alike || kind.ranks() == 1) { // all have seen it: nothing is lost
+                            Assert.assertTrue(cause.getMessage().contains("[1, 1]"), "" + cause);
+                            ids[4] = 12;
+                            trainer.evaluate(new NDList(manager.create(ids, new Shape(4, 3))));
+                        }
+                    });
+        }
+    }
+
+    /** Both ways, and while ranks hold the shards. */
+    @Test(timeOut = 60_000)
+    public void savesWhatDjlsEmbeddingSaves() throws IOException, MalformedModelException {
+        Block trained = embedding(13).build();
+        ByteArrayOutputStream whileTrained = new ByteArrayOutputStream();
+        float[][] values = new float[1][];
+        TrainingRun.of(
+                new TrainerKind(ParallelMode.TENSOR, 3),
+                trained,
+                new HalfSquareLoss(),
+                new Shape(2, 3),
+                (trainer, manager, numbers) -> {
+                    save(trainer, whileTrained);
+                    trainer.close(); // hands the weights back
+                    values[0] = TrainingRun.weights(trained).get(0);
+                });
+        try (NDManager manager = NDManager.newBaseManager()) {
+            PlainEmbedding plain = new PlainEmbedding(13, FEATURES);
+            plain.loadParameters(manager, input(whileTrained));
+            Assert.assertEquals(TrainingRun.weights(plain).get(0), values[0]);
+            ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+            plain.saveParameters(new DataOutputStream(bytes));
+            VocabParallelEmbedding loaded = embedding(13).build();
+            loaded.loadParameters(manager, input(bytes));
+            NDArray ids = manager.create(new long[] {12, 0, 5});
+            ParameterStore store = new ParameterStore(manager, false);
+            Assert.assertEquals(
+                    loaded.forward(store, new NDList(ids), false).head(),
+                    plain.forward(store, new NDList(ids), false).head());
+        }
+    }
+
+    private static void save(Trainer trainer, ByteArrayOutputStream bytes) {
+        try {
+            trainer.getModel().getBlock().saveParameters(new DataOutputStream(bytes));
+        } catch (IOException e) {
+            throw new AssertionError(e);
+        }
+    }
+
+    private static DataInputStream input(ByteArrayOutputStream bytes) {
+        return new DataInputStream(new ByteArrayInputStream(bytes.toByteArray()));
+    }
+
+    /** DJL's embedding of words has the rows of its vocabulary. */
+    @Test(timeOut = 60_000)
+    public void loadsTheWordsOfDjl() throws IOException, MalformedModelException {
+        DefaultVocabulary words =
+                DefaultVocabulary.builder()
+                        .add(Arrays.asList("a", "rose", "is", "a", "rose"))
+                        .optUnknownToken("[unknown]")
+                        .build();
+        try (NDManager manager = NDManager.newBaseManager()) {
+            TrainableWordEmbedding djl =
+                    TrainableWordEmbedding.builder()
+                            .setEmbeddingSize(FEATURES)
+                            .setVocabulary(words)
+                            .build();
+            djl.initialize(manager, DataType.FLOAT32, new Shape(2));
+            ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+            djl.saveParameters(new DataOutputStream(bytes));
+            VocabParallelEmbedding loaded = embedding((int) words.size()).build();
+            loaded.loadParameters(manager, input(bytes));
+            NDList ids = new NDList(manager.create(new long[] {words.getIndex("rose"), 0}));
+            ParameterStore store = new ParameterStore(manager, false);
+            Assert.assertEquals(
+                    loaded.forward(store, ids, false).head(),
+                    djl.forward(store, ids, false).head());
+        }
+    }
+
+    @Test
+    public void whatABuilderRefuses() {
+        for (VocabParallelEmbedding.Builder builder :
+                List.of(
+                        VocabParallelEmbedding.builder().setVocabularySize(3),
+                        embedding(3).optPaddingIndex(3),
+                        embedding(3).optShardingStrategy(ShardingStrategy.columnwise()),
+                        embedding(3).optShardingStrategy(ShardingStrategy.replicate()))) {
+            Assert.expectThrows(IllegalArgumentException.class, builder::build);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+package io.djltp.training;
+
+import ai.djl.MalformedModelException;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.ndarray.types.SparseFormat;
+import ai.djl.nn.AbstractBlock;
+import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
+import ai.djl.training.ParameterStore;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.util.PairList;
+
+import io.djltp.collective.Collective;
+import io.djltp.cut.Cut;
+import io.djltp.layout.ParallelMode;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.nn.ClassificationHead;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.VocabParallelEmbedding;
+import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.Blocks;
+import io.djltp.testing.IdTraining;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+
+/** One parameter that an embedding looks up in and a head multiplies with. */
+public class TiedWeightTest {
+
+    static final int VOCABULARY = 13;
+    private static final int FEATURES = 6;
+
+    private final Map<Integer, IdTraining> expected = new HashMap<>();
+
+    /** A network of plain DJL that uses a parameter twice. */
+    private static final class OneParameter extends AbstractBlock {
+
+        private final Parameter table;
+        private final Block body;
+
+        OneParameter() {
+            super((byte) 1);
+            table =
+                    addParameter(
+                            Parameter.builder()
+                                    .setName("table")
+                                    .setType(Parameter.Type.WEIGHT)
+                                    .optShape(new Shape(VOCABULARY, FEATURES))
+                                    .build());
+            body = addChildBlock("body", Blocks.sequence(Blocks.linear(FEATURES), Blocks.tanh()));
+        }
+
+        @Override
+        protected NDList forwardInternal(
+                ParameterStore store,
+                NDList inputs,
+                boolean training,
+                PairList<String, Object> params) {
+            NDArray ids = inputs.head();
+            NDArray values = store.getValue(table, ids.getDevice(), training);
+            NDList rows = ids.getNDArrayInternal().embedding(ids, values, SparseFormat.DENSE);
+            NDArray x = body.forward(store, rows, training).head();
+            NDArray logits = x.reshape(-1, FEATURES).matMul(values.transpose());
+            return new NDList(logits.reshape(ids.getShape().add(VOCABULARY)));
+        }
+
+        @Override
+        public Shape[] getOutputShapes(Shape[] inputs) {
+            return new Shape[] {inputs[0].add(VOCABULARY)};
+        }
+
+        @Override
+        public void initializeChildBlocks(NDManager manager, DataType type, Shape... inputs) {
+            body.initialize(manager, type, inputs[0].add(FEATURES));
+        }
+    }
+
+    static VocabParallelEmbedding.Builder embedding() {
+        return VocabParallelEmbedding.builder()
+                .setVocabularySize(VOCABULARY)
+                .setEmbeddingSize(FEATURES);
+    }
+
+    private static ClassificationHead.Builder head(VocabParallelEmbedding embedding) {
+        return ClassificationHead.builder()
+                .setUnits(VOCABULARY)
+                .optBias(false)
+                .optBatchShardedInput(true)
+                .optTiedWeight(embedding);
+    }
+
+    private static Block tied(boolean fused, VocabParallelEmbedding embedding) {
+        Block head =
+                fused
+                        ? head(embedding).build()
+                        : ColumnParallelLinear.builder()
+                                .setUnits(VOCABULARY)
+                                .optBias(false)
+                                .optBatchShardedInput(true)
+                                .optTiedWeight(embedding)
+                                .build();
+        return Blocks.sequence(embedding, Blocks.linear(FEATURES), Blocks.tanh(), head);
+    }
+
+    private static IdTraining run(
+            TrainerKind kind, java.util.function.Supplier<Block> block, int optimizer) {
+        IdTraining.Task task =
+                new IdTraining.Task(
+                        block,
+                        new VocabParallelCrossEntropyLoss(),
+                        VOCABULARY,
+                        (manager, seed) -> IdTraining.ids(manager, 30 + seed, VOCABULARY),
+                        DataType.INT64);
+        Optimizer rule = IdTraining.optimizers().get(optimizer).get();
+        return IdTraining.run(kind, task, rule, 3 - optimizer);
+    }
+
+    @DataProvider
+    public Object[][] kinds() {
+        return TrainerKind.parallel();
+    }
+
+    /** Logits [rows, places, vocabulary]; three batches, two, or one in a step. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void trainsAsOneParameterOfDjl(TrainerKind kind) {
+        for (int i = 0; i < 3; i++) {
+            IdTraining plain =
+                    expected.computeIfAbsent(i, o -> run(TrainerKind.PLAIN, OneParameter::new, o));
+            for (boolean fused : new boolean[] {false, true}) {
+                IdTraining actual = run(kind, () -> tied(fused, embedding().build()), i);
+                String what = kind + (fused ? " fused " : " ") + i;
+                actual.assertSame(plain, i == 2 ? 1e-4 : 1e-5, what);
+            }
+        }
+    }
+
+    /** The embedding's all-reduce is all that tying costs, but for rows that are cut. */
+    @Test(timeOut = 60_000)
+    public void exchangesNoGradientOfTheWeight() {
+        IdTraining run =
+                run(
+                        new TrainerKind(ParallelMode.TENSOR, 2),
+                        () -> tied(true, embedding().build()),
+                        2);
+        Assert.assertEquals(run.getCounts().get(Collective.ALL_REDUCE), 4); // 3 are the head's
+        Assert.assertEquals(run.getCounts().total(), 4);
+    }
+
+    /** A cut that the head takes over, several ranges a rank, and a row for padding. */
+    @Test(timeOut = 60_000)
+    public void aChosenCutAndPadding() {
+        Cut cut = Cut.ofLengths(3, 10);
+        IdTraining plain =
+                run(
+                        TrainerKind.PLAIN,
+                        () -> tied(false, embedding().optPaddingIndex(12).build()),
+                        1);
+        for (TrainerKind kind :
+                List.of(new TrainerKind(ParallelMode.TENSOR, 2), TrainerKind.mesh(2, 2))) {
+            IdTraining actual =
+                    run(
+                            kind,
+                            () ->
+                                    tied(
+                                            true,
+                                            embedding()
+                                                    .optPaddingIndex(12)
+                                                    .optShardingStrategy(
+                                                            ShardingStrategy.rowwise(cut))
+                                                    .build()),
+                            1);
+            actual.assertSame(plain, 1e-5, "" + kind);
+        }
+    }
+
+    /** Both blocks write the one weight, as DJL's do, and read it. */
+    @Test(timeOut = 60_000)
+    public void isSavedAndLoaded() throws IOException, MalformedModelException {
+        Block trained = tied(true, embedding().build());
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        float[][] values = new float[1][];
+        TrainingRun.of(
+                new TrainerKind(ParallelMode.TENSOR, 3),
+                trained,
+                new VocabParallelCrossEntropyLoss(),
+                new Shape(2, 3),
+                (trainer, manager, numbers) -> {
+                    TrainingRun.backward(
+                            trainer,
+                            manager.create(new long[] {0, 5, 12}, new Shape(1, 3)),
+                            manager.create(new long[] {1, 2, 3}, new Shape(1, 3)));
+                    trainer.step();
+                    try {
+                        trained.saveParameters(new DataOutputStream(bytes));
+                    } catch (IOException e) {
+                        throw new AssertionError(e);
+                    }
+                    trainer.close();
+                    values[0] = TrainingRun.weights(trained).get(0);
+                });
+        try (NDManager manager = NDManager.newBaseManager()) {
+            Block loaded = tied(true, embedding().build());
+            loaded.loadParameters(
+                    manager, new DataInputStream(new ByteArrayInputStream(bytes.toByteArray())));
+            List<float[]> weights = TrainingRun.weights(loaded);
+            Assert.assertEquals(weights.get(0), values[0]);
+            Assert.assertEquals(weights.get(3), values[0]);
+            List<Parameter> parameters = loaded.getParameters().values();
+            Assert.assertSame(parameters.get(0), parameters.get(3));
+        }
+    }
+
+    @Test
+    public void whatIsRefused() {
+        Assert.expectThrows(
+                IllegalArgumentException.class,
+                () -> head(embedding().build()).setUnits(12).build());
+        Assert.expectThrows(
+                IllegalArgumentException.class,
+                () -> head(embedding().build()).optSampleShare(0.5f).build());
+        VocabParallelEmbedding twice = embedding().build();
+        head(twice).build();
+        Assert.expectThrows(IllegalArgumentException.class, () -> head(twice).build());
+        Block narrow = Blocks.sequence(twice, Blocks.linear(5), head(embedding().build()).build());
+        try (NDManager manager = NDManager.newBaseManager()) {
+            IllegalArgumentException e =
+                    Assert.expectThrows(
+                            IllegalArgumentException.class,
+                            () -> narrow.initialize(manager, DataType.FLOAT32, new Shape(2, 3)));
+            Assert.assertTrue(e.getMessage().contains("5 features"), e.getMessage());
+        }
+    }
+
+    /** Blocks that cut one weight in two ways. */
+    @Test(timeOut = 60_000)
+    public void twoCuts() {
+        VocabParallelEmbedding embedding = embedding().build();
+        Block block =
+                Blocks.sequence(
+                        embedding,
+                        Blocks.linear(FEATURES),
+                        head(embedding)
+                                .optShardingStrategy(ShardingStrategy.rowwise(Cut.ofLengths(3, 10)))
+                                .build());
+        IllegalArgumentException e =
+                Assert.expectThrows(
+                        IllegalArgumentException.class,
+                        () -> run(new TrainerKind(ParallelMode.TENSOR, 2), () -> block, 0));
+        Assert.assertTrue(e.getMessage().contains("two strategies"), e.getMessage());
+    }
+}

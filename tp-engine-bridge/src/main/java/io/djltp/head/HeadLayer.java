@@ -1,0 +1,47 @@
+package io.djltp.head;
+
+import ai.djl.ndarray.NDArray;
+
+import io.djltp.torch.TensorView;
+
+import org.bytedeco.pytorch.Tensor;
+
+/** The layer of a {@link FusedCrossEntropy} as its passes see it, with its margin. */
+final class HeadLayer {
+
+    private final FusedMemory memory;
+    private final Margin margin; // or null
+
+    HeadLayer(FusedMemory memory, Margin margin) {
+        this.memory = memory;
+        this.margin = margin;
+    }
+
+    /** Returns the layer, reduced to a sample of the classes unless that is {@code null}. */
+    ChunkedLinear linear(NDArray weight, NDArray bias, long[] sample) {
+        return new ChunkedLinear(
+                memory.shared(),
+                TensorView.of(weight).tensor().detach(),
+                bias == null ? null : TensorView.of(bias).tensor().detach(),
+                sample == null ? null : memory.shared().index(sample),
+                margin != null);
+    }
+
+    /** Lets the margin take the place of the logits of labels, if there is one. */
+    MarginLabels margin(ShardLabels rows, ChunkedLinear linear) {
+        if (margin == null) {
+            return null;
+        }
+        MarginLabels labels = new MarginLabels(margin, memory.shared(), rows);
+        linear.setMargin(labels);
+        return labels;
+    }
+
+    /** Returns features, or logits, as rows, [x1 * ... * xn, columns], no part of a graph. */
+    static Tensor rows(NDArray features) {
+        Tensor tensor = TensorView.of(features).tensor().detach();
+        int last = features.getShape().dimension() - 1;
+        // not -1: of features of length 0, any number of rows would do
+        return tensor.reshape(features.getShape().slice(0, last).size(), tensor.size(-1));
+    }
+}
