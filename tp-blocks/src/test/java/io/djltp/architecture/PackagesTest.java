@@ -49,6 +49,7 @@ public class PackagesTest {
                     "optimizer",
                     "loss",
                     "nn",
+                    "nn.moe",
                     "search",
                     "gradient",
                     "training");

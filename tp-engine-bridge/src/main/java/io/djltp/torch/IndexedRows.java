@@ -1,14 +1,17 @@
 package io.djltp.torch;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorVector;
 import org.bytedeco.pytorch.global.torch;
 
 /**
- * Rows that are taken from an array by their numbers, and added to others by their numbers, as
- * parts of the graph. Both ways are one operation each, forward and backward.
+ * Rows that are taken from an array by their numbers, added to others by their numbers, or cut into
+ * parts, as a part of the graph: one operation each, forward and backward, whatever the number of
+ * parts.
  */
 @SuppressWarnings("try") // a scope is used by being open
 public final class IndexedRows {
@@ -62,6 +65,40 @@ public final class IndexedRows {
         try (TorchScope scope = TorchScope.open()) {
             return TensorView.toArray(tensor(array).to(tensor(other).scalar_type()), manager);
         }
+    }
+
+    /**
+     * Cuts axis 0 into parts.
+     *
+     * @param array the array, [rows, ...]
+     * @param lengths the number of rows of each part
+     * @return the parts, as views
+     */
+    public static NDList split(NDArray array, long... lengths) {
+        try (TorchScope scope = TorchScope.open()) {
+            return arrays(tensor(array).split_with_sizes(lengths, 0), array.getManager());
+        }
+    }
+
+    /**
+     * Takes axis 0 away.
+     *
+     * @param array the array, [n, ...]
+     * @param manager the manager of the results
+     * @return n views, [...]
+     */
+    public static NDList unstack(NDArray array, NDManager manager) {
+        try (TorchScope scope = TorchScope.open()) {
+            return arrays(tensor(array).unbind(0), manager);
+        }
+    }
+
+    private static NDList arrays(TensorVector tensors, NDManager manager) {
+        NDList list = new NDList();
+        for (long i = 0; i < tensors.size(); i++) {
+            list.add(TensorView.toArray(tensors.get(i), manager));
+        }
+        return list;
     }
 
     private static Tensor tensor(NDArray array) {
