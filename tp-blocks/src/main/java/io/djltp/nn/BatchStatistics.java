@@ -22,7 +22,7 @@ import java.util.stream.IntStream;
  * of a difference of large squares (Chan, Golub and LeVeque, 1979),
  *
  * <pre>
- *   mean = sum_r n_r m_r / n
+ *   mean = m_0 + sum_r n_r (m_r - m_0) / n
  *   var  = sum_r (s_r + n_r (m_r - mean)^2) / n
  * </pre>
  *
@@ -79,7 +79,8 @@ final class BatchStatistics {
         NDArray sums = all.get(new NDIndex().addAllDim().addSliceDim(channels, 2 * channels));
         NDArray weights = column(values, n -> n / count);
         NDArray counted = column(values, n -> n > 0 ? 1 / count : 0);
-        mean = means.mul(weights).sum(new int[] {0});
+        NDArray first = means.get(new NDIndex().addSliceDim(0, 1)); // the weights are rounded
+        mean = means.sub(first).mul(weights).sum(new int[] {0}).add(first.reshape(channels));
         NDArray between = means.sub(mean);
         NDArray squared = between.mul(between).mul(weights);
         variance = squared.add(sums.mul(counted)).sum(new int[] {0});

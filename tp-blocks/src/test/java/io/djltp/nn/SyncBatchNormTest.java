@@ -154,11 +154,9 @@ public class SyncBatchNormTest {
                 .assertEqual(new TrainerKind(ParallelMode.DATA, 3));
     }
 
-    /**
-     * Means of 3000 and deviations of 0.1: the square of the mean has no digit left for them.
-     * (DJL's own operation is wrong by 0.0005 here: libtorch computes {@code x * alpha + beta}.)
-     */
+    /** Means of 3000 and deviations of 0.1: the square of the mean has no digit left for them. */
     @Test(timeOut = 60_000)
+    @SuppressWarnings("try") // a scope is used by being open
     public void largeMeans() {
         try (Model model = Model.newInstance("net", Device.cpu());
                 NDManager manager = NDManager.newBaseManager()) {
@@ -184,8 +182,8 @@ public class SyncBatchNormTest {
                     }
                     for (int i = c; i < 14; i += 2) {
                         double expected = (values[i] - mean) / Math.sqrt(squares);
-                        // half of the last digit of 3000 is 0.00012, of a deviation of 0.07
-                        Assert.assertEquals(output[i], expected, 2e-3, "value " + i);
+                        // two means of 3000 are rounded by 0.00012 each, of a deviation of 0.076
+                        Assert.assertEquals(output[i], expected, 3.2e-3, "value " + i);
                     }
                 }
             }
