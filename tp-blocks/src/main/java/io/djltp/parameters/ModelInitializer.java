@@ -62,7 +62,8 @@ final class ModelInitializer {
         logger.warn(
                 "{} is a batch normalization: where the batch is cut over the ranks, each"
                         + " normalizes its own rows, and the step is not that of one device."
-                        + " TENSOR mode has no such limit.",
+                        + " io.djltp.nn.SyncBatchNorm takes the statistics of all rows, and TENSOR"
+                        + " mode has no such limit.",
                 path);
     }
 

@@ -50,6 +50,7 @@ public class PackagesTest {
                     "loss",
                     "nn",
                     "nn.djl",
+                    "nn.moe",
                     "search",
                     "gradient",
                     "training",

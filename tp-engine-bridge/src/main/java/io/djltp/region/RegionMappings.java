@@ -13,6 +13,7 @@ import io.djltp.torch.TensorView;
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
 
+import java.util.Arrays;
 import java.util.function.Function;
 
 /**
@@ -32,6 +33,8 @@ import java.util.function.Function;
  * <tr><td>{@link #scatterToSequenceRegion}</td><td>own slice, axis 0</td><td>all-gather</td></tr>
  * <tr><td>{@link #reduceScatterToSequenceRegion}</td><td>reduce-scatter, axis
  * 0</td><td>all-gather</td></tr>
+ * <tr><td>{@link #exchange}</td><td>all-to-all, axis 0</td><td>all-to-all, lengths
+ * swapped</td></tr>
  * </table>
  *
  * <p>The mappings are those of Megatron-LM (Shoeybi et al., 2019, <a
@@ -158,6 +161,24 @@ public final class RegionMappings extends SliceMappings {
         NDArray output = ownsInput && TensorView.of(input).isContiguous() ? input : copy(input);
         issue().allReduce(output, ReduceOp.SUM);
         return output;
+    }
+
+    /**
+     * Sends rows to the ranks that they are for: all-to-all forward; backward, the gradient of each
+     * row goes back to the rank that the row came from. Any number of rows may go from a rank to
+     * another, none included.
+     *
+     * @param input this rank's rows, those for rank 0 first, [sum of {@code sent}, ...]
+     * @param sent the number of rows that go to each rank
+     * @param received the number of rows that come from each rank: what it sends to this one
+     * @return the rows that arrive, those of rank 0 first, [sum of {@code received}, ...]
+     * @throws IllegalArgumentException if axis 0 is not as long as what is sent, or the lengths are
+     *     not those of the group
+     */
+    public NDArray exchange(NDArray input, long[] sent, long[] received) {
+        return single() && Arrays.equals(sent, received)
+                ? input
+                : new Exchange(this::issue, sent, received, failure).forward(input);
     }
 
     /**

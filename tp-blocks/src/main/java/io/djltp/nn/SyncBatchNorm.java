@@ -1,0 +1,247 @@
+package io.djltp.nn;
+
+import ai.djl.MalformedModelException;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.AbstractBlock;
+import ai.djl.nn.Parameter;
+import ai.djl.nn.norm.BatchNorm;
+import ai.djl.training.ParameterStore;
+import ai.djl.util.PairList;
+import ai.djl.util.Preconditions;
+
+import io.djltp.layout.Region;
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.rank.ParallelContext;
+
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
+
+/**
+ * DJL's {@link BatchNorm} whose statistics are those of the whole batch, where its rows are cut
+ * over the ranks.
+ *
+ * <p>Of each channel {@code c}, with {@code n} values over all ranks,
+ *
+ * <pre>
+ *   y = gamma_c (x - mean_c) / sqrt(var_c + epsilon) + beta_c
+ *   runningMean = momentum runningMean + (1 - momentum) mean_c
+ *   runningVar  = momentum runningVar  + (1 - momentum) var_c n / (n - 1)
+ * </pre>
+ *
+ * <p>Shapes: the input [rows, .., channels, ..] with the channels at {@code optAxis} (1 by
+ * default), the output the same; gamma, beta, runningMean and runningVar: [channels], the same on
+ * all ranks, running statistics included.
+ *
+ * <p>Collectives of a training pass: one all-gather of {@code 2 channels} numbers of each rank
+ * forward, one reduce-scatter of their gradients backward, see {@link BatchStatistics}. None in an
+ * evaluation, and none where the rows are not cut (TENSOR mode, behind a layer that has gathered
+ * the batch, one rank, DJL's own trainer): there it is DJL's operation. A slice of the features, as
+ * a {@link ColumnParallelLinear} leaves it, is refused: the parameters are those of all channels.
+ *
+ * <p>It saves and loads what {@link BatchNorm} does, byte for byte. PyTorch has the layer as {@code
+ * torch.nn.SyncBatchNorm}.
+ */
+public class SyncBatchNorm extends AbstractBlock {
+
+    private static final byte VERSION = 2; // of DJL's block
+
+    private final int axis;
+    private final float epsilon;
+    private final float momentum;
+    private final Parameter gamma;
+    private final Parameter beta;
+    private final Parameter runningMean;
+    private final Parameter runningVar;
+    private long channels;
+
+    /**
+     * Creates a block.
+     *
+     * @param builder the builder
+     */
+    protected SyncBatchNorm(Builder builder) {
+        super(VERSION);
+        axis = builder.axis;
+        epsilon = builder.epsilon;
+        momentum = builder.momentum;
+        gamma = addParameter(parameter("gamma", Parameter.Type.GAMMA, builder.scale));
+        beta = addParameter(parameter("beta", Parameter.Type.BETA, builder.center));
+        runningMean = addParameter(parameter("runningMean", Parameter.Type.RUNNING_MEAN, false));
+        runningVar = addParameter(parameter("runningVar", Parameter.Type.RUNNING_VAR, false));
+    }
+
+    private static Parameter parameter(String name, Parameter.Type type, boolean trained) {
+        return Parameter.builder().setName(name).setType(type).optRequiresGrad(trained).build();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected NDList forwardInternal(
+            ParameterStore parameterStore,
+            NDList inputs,
+            boolean training,
+            PairList<String, Object> params) {
+        NDArray x = inputs.singletonOrThrow();
+        NDArray scale = parameterStore.getValue(gamma, x.getDevice(), training);
+        NDArray shift = parameterStore.getValue(beta, x.getDevice(), training);
+        NDArray mean = parameterStore.getValue(runningMean, x.getDevice(), training);
+        NDArray variance = parameterStore.getValue(runningVar, x.getDevice(), training);
+        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        if (!isCut(context, x) || !training) {
+            return BatchNorm.batchNorm(
+                    x, mean, variance, scale, shift, axis, momentum, epsilon, training);
+        }
+        BatchStatistics statistics = new BatchStatistics(context, x, axis);
+        statistics.addTo(mean, variance, momentum);
+        return new NDList(statistics.normalize(scale, shift, epsilon));
+    }
+
+    /** Returns whether this rank has its rows of the batch only. */
+    private boolean isCut(ParallelContext context, NDArray x) {
+        if (context == null || context.getSize() == 1) {
+            return false;
+        }
+        Region region = context.getPass().regionOf(x);
+        if (region.isShard()) {
+            throw new IllegalArgumentException(
+                    "SyncBatchNorm of "
+                            + channels
+                            + " channels gets a slice of the features, "
+                            + x.getShape()
+                            + ": build the layer before it with optGatherOutput(true), or put it"
+                            + " behind the RowParallelLinear");
+        }
+        return region.isRowsCut() && context.getDataGroup().getSize() > 1;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Shape[] getOutputShapes(Shape[] inputShapes) {
+        return new Shape[] {inputShapes[0]};
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected void beforeInitialize(Shape... inputShapes) {
+        super.beforeInitialize(inputShapes);
+        channels = inputShapes[0].size(axis);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void prepare(Shape[] inputShapes) {
+        for (Parameter parameter : getDirectParameters().values()) {
+            parameter.setShape(new Shape(channels));
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected void saveMetadata(DataOutputStream os) throws IOException {
+        saveInputShapes(os);
+        os.writeLong(channels);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void loadMetadata(byte loadVersion, DataInputStream is)
+            throws IOException, MalformedModelException {
+        if (loadVersion == VERSION) {
+            readInputShapes(is);
+        } else if (loadVersion != 1) {
+            throw new MalformedModelException("Unsupported encoding version: " + loadVersion);
+        }
+        channels = is.readLong();
+    }
+
+    /**
+     * Creates a builder to build a {@code SyncBatchNorm}.
+     *
+     * @return a new builder
+     */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /** The builder to construct a {@link SyncBatchNorm}, with the options of {@link BatchNorm}. */
+    public static class Builder {
+
+        private int axis = 1;
+        private float epsilon = 1e-5f;
+        private float momentum = 0.9f;
+        private boolean center = true;
+        private boolean scale = true;
+
+        /** Creates a builder. */
+        protected Builder() {}
+
+        /**
+         * Sets the axis of the channels. Default: 1.
+         *
+         * @param axis the axis, not 0, which is the batch
+         * @return this builder
+         */
+        public Builder optAxis(int axis) {
+            this.axis = axis;
+            return this;
+        }
+
+        /**
+         * Sets whether beta is trained. Default: true.
+         *
+         * @param center whether it is trained, or stays zero
+         * @return this builder
+         */
+        public Builder optCenter(boolean center) {
+            this.center = center;
+            return this;
+        }
+
+        /**
+         * Sets whether gamma is trained. Default: true.
+         *
+         * @param scale whether it is trained, or stays one
+         * @return this builder
+         */
+        public Builder optScale(boolean scale) {
+            this.scale = scale;
+            return this;
+        }
+
+        /**
+         * Sets what is added to the variance. Default: 1e-5.
+         *
+         * @param epsilon a small number
+         * @return this builder
+         */
+        public Builder optEpsilon(float epsilon) {
+            this.epsilon = epsilon;
+            return this;
+        }
+
+        /**
+         * Sets what the running statistics keep at each pass. Default: 0.9.
+         *
+         * @param momentum the share that is kept
+         * @return this builder
+         */
+        public Builder optMomentum(float momentum) {
+            this.momentum = momentum;
+            return this;
+        }
+
+        /**
+         * Builds the block.
+         *
+         * @return the block
+         */
+        public SyncBatchNorm build() {
+            Preconditions.checkArgument(
+                    axis > 0, "The axis of the channels must be 1 or more, not " + axis);
+            return new SyncBatchNorm(this);
+        }
+    }
+}

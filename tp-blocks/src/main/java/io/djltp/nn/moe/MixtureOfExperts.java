@@ -1,0 +1,282 @@
+package io.djltp.nn.moe;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDArrays;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.AbstractBlock;
+import ai.djl.nn.Parameter;
+import ai.djl.training.ParameterStore;
+import ai.djl.util.PairList;
+
+import io.djltp.cut.Cut;
+import io.djltp.layout.ForwardPass;
+import io.djltp.layout.Region;
+import io.djltp.parameters.HeldParameters;
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.parameters.ShardedBlock;
+import io.djltp.parameters.WeightSource;
+import io.djltp.rank.ParallelContext;
+import io.djltp.region.RegionMappings;
+import io.djltp.sharding.ShardingStrategy;
+import io.djltp.torch.TensorView;
+
+import java.io.DataOutputStream;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.stream.IntStream;
+
+/**
+ * A mixture of experts: a router sends each token to the {@code k} of {@code E} feed-forward blocks
+ * with the largest logits, and adds up what they answer.
+ *
+ * <pre>
+ *   p = softmax(x Wr^T)                                    [tokens, E], in float32
+ *   y = sum over the k chosen experts e of  w_e expert_e(x)
+ *   w_e = p_e, or p_e / (sum of the k chosen p)            see optNormalizeWeights
+ *   expert_e(x) = act(x W1_e^T) W2_e^T,  gated: (act(x Wg_e^T) * (x W1_e^T)) W2_e^T
+ * </pre>
+ *
+ * <p>Shapes: the input [x1, .., xn, features], each of whose last axes is a token, and the output
+ * the same. Router weight [E, features]; W1 and Wg [E, hidden, features], W2 [E, features, hidden].
+ * Of equal logits the expert with the lower number is chosen. With a capacity factor, an expert
+ * takes {@code ceil(factor * tokens * k / E)} tokens of the whole batch, first choices before
+ * second ones, then in the order of the batch, as in GShard (Lepikhin et al., 2020, <a
+ * href="https://arxiv.org/abs/2006.16668">arXiv:2006.16668</a>); a choice that is dropped adds
+ * zero, for a residual around the block.
+ *
+ * <p>On ranks, what is computed is that of the unsharded block, dropping included. {@code
+ * expertParallel} gives each rank whole experts, {@code tensorParallel} a slice of the hidden
+ * features of all. Collectives, forward and then backward:
+ *
+ * <ul>
+ *   <li>tokens that all ranks of the group have: one all-reduce; one all-reduce. With {@code
+ *       optExchangeTokens} two all-to-alls and an all-gather; the same
+ *   <li>rows that are cut over the ranks of the experts (MIXED mode): two all-to-alls; two
+ *   <li>rows that are cut over other ranks or replicated experts (DATA mode): none beside the above
+ *   <li>and wherever rows are cut, one all-gather of {@code k E + 2} numbers of each rank
+ * </ul>
+ *
+ * <p>{@link RouterLoss} adds the load-balancing loss and the z-loss to a loss.
+ */
+public class MixtureOfExperts extends AbstractBlock implements ShardedBlock {
+
+    private static final byte VERSION = 1;
+
+    private final MixtureOptions options;
+    private final Parameter routerWeight;
+    private final Parameter routerBias; // or null
+    private final Parameter hidden;
+    private final Parameter gate; // or null
+    private final Parameter output;
+    private final List<RouterPass> passes = new ArrayList<>(); // of all ranks of this process
+    private WeightSource weightSource;
+
+    /**
+     * Creates a block.
+     *
+     * @param options the options
+     */
+    MixtureOfExperts(MixtureOptions options) {
+        super(VERSION);
+        this.options = options;
+        Parameter.Type type = Parameter.Type.WEIGHT;
+        routerWeight = addParameter(options.parameter("routerWeight", type));
+        routerBias =
+                options.routerBias
+                        ? addParameter(options.parameter("routerBias", Parameter.Type.BIAS))
+                        : null;
+        hidden = addParameter(options.parameter("hiddenWeight", type));
+        gate = options.gated ? addParameter(options.parameter("gateWeight", type)) : null;
+        output = addParameter(options.parameter("outputWeight", type));
+    }
+
+    /**
+     * Creates a builder to build a {@code MixtureOfExperts}.
+     *
+     * @return a new builder
+     */
+    public static MixtureOptions builder() {
+        return new MixtureOptions();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public ShardingStrategy getShardingStrategy(Parameter parameter) {
+        if (parameter == routerWeight || parameter == routerBias) {
+            return ShardingStrategy.replicate();
+        }
+        if (options.strategy.isExpertParallel()) {
+            return ShardingStrategy.rowwise(); // the experts
+        }
+        return ShardingStrategy.axiswise(parameter == output ? 2 : 1); // the hidden features
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected NDList forwardInternal(
+            ParameterStore parameterStore,
+            NDList inputs,
+            boolean training,
+            PairList<String, Object> params) {
+        NDArray input = inputs.singletonOrThrow();
+        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        if (context == null) {
+            HeldParameters.checkWhole(hidden, "MixtureOfExperts");
+        }
+        ParallelContext ranks = context == null || context.getSize() == 1 ? null : context;
+        Region region = ranks == null ? Region.WHOLE : ranks.getPass().regionOf(input);
+        NDArray weight = parameterStore.getValue(routerWeight, input.getDevice(), training);
+        NDArray bias = parameterStore.getValue(routerBias, input.getDevice(), training);
+        ExpertLayers experts =
+                new ExpertLayers(
+                        parameterStore.getValue(hidden, input.getDevice(), training),
+                        parameterStore.getValue(gate, input.getDevice(), training),
+                        parameterStore.getValue(output, input.getDevice(), training),
+                        options.activation);
+        options.checkInput(input, region, ranks, weight.getShape().get(1));
+
+        boolean cut = region.isRowsCut();
+        boolean spare = cut && ranks.getPass().getRows() == 0; // its row does not count
+        long features = weight.getShape().get(1);
+        NDArray all = input.reshape(input.size() / features, features);
+        NDArray x = spare ? all.get(new NDIndex().addSliceDim(0, 0)) : all;
+        Router router = Router.of(x, weight, bias, options.topK, options.isNormalized());
+        TokenCounts counts =
+                TokenCounts.gather(
+                        cut ? ranks.getDataGroup() : null,
+                        x.getManager(),
+                        router.routing(),
+                        options.capacityFactor);
+        if (training && TensorView.of(router.probabilities()).requiresGradient()) {
+            ForwardPass pass = context == null ? null : context.getPass();
+            add(
+                    new RouterPass(
+                            router.logits(),
+                            router.probabilities(),
+                            counts.shares(),
+                            counts.getTokens(),
+                            region,
+                            pass));
+        }
+        NDArray y = dispatch(ranks, region, x, router, counts, experts);
+        if (spare) {
+            // a row for what follows; the empty one keeps the ranks' backward passes alike
+            y = NDArrays.concat(new NDList(y, all.zerosLike()));
+        }
+        return new NDList(y.reshape(input.getShape()));
+    }
+
+    private NDArray dispatch(
+            ParallelContext context,
+            Region region,
+            NDArray x,
+            Router router,
+            TokenCounts counts,
+            ExpertLayers experts) {
+        boolean cut = region.isRowsCut();
+        int place = cut ? context.getDataGroup().getRank() : 0;
+        boolean[] kept = counts.isKept(router.routing(), place);
+        TokenDispatch dispatch = new TokenDispatch(x, router, kept, experts);
+        if (context == null || context.getTensorGroup().getSize() == 1) {
+            return dispatch.local();
+        }
+        RegionMappings mappings = context.getMappings(this);
+        List<int[]> owners = owners(context.getTensorGroup().getSize());
+        int rank = context.getTensorGroup().getRank();
+        if (cut && context.getPass().isOverlaid()) {
+            return dispatch.exchanged(mappings, rank, owners, counts.kept());
+        }
+        return options.exchangeTokens
+                ? dispatch.scattered(context, mappings, owners)
+                : dispatch.replicated(context, mappings, owners.get(rank));
+    }
+
+    /** Returns the experts of which each rank has something, in the order of its shard. */
+    private List<int[]> owners(int size) {
+        if (!options.strategy.isExpertParallel()) {
+            int[] all = IntStream.range(0, options.experts).toArray();
+            return IntStream.range(0, size).mapToObj(rank -> all).toList();
+        }
+        Cut cut = getShardingStrategy(hidden).cut(hidden.getShape(), size);
+        return IntStream.range(0, size)
+                .mapToObj(
+                        rank ->
+                                cut.getRanges(rank).stream()
+                                        .flatMapToInt(
+                                                range ->
+                                                        IntStream.range(
+                                                                (int) range.start(),
+                                                                (int) range.end()))
+                                        .toArray())
+                .toList();
+    }
+
+    private void add(RouterPass pass) {
+        synchronized (passes) {
+            passes.removeIf(RouterLosses::isOver);
+            passes.add(pass);
+        }
+    }
+
+    /** Returns the training passes whose arrays are still there. */
+    List<RouterPass> getRouterPasses() {
+        synchronized (passes) {
+            passes.removeIf(RouterLosses::isOver);
+            return List.copyOf(passes);
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Shape[] getOutputShapes(Shape[] inputShapes) {
+        return inputShapes;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void prepare(Shape[] inputShapes) {
+        long features = inputShapes[0].get(inputShapes[0].dimension() - 1);
+        routerWeight.setShape(new Shape(options.experts, features));
+        if (routerBias != null) {
+            routerBias.setShape(new Shape(options.experts));
+        }
+        hidden.setShape(new Shape(options.experts, options.hiddenFeatures, features));
+        if (gate != null) {
+            gate.setShape(new Shape(options.experts, options.hiddenFeatures, features));
+        }
+        output.setShape(new Shape(options.experts, features, options.hiddenFeatures));
+    }
+
+    /**
+     * {@inheritDoc}
+     *
+     * <p>Rows that are cut over the ranks of the experts are exchanged: the block may be anywhere
+     * in the data-parallel body.
+     */
+    @Override
+    public boolean isBatchShardedInput() {
+        return options.strategy.isExpertParallel();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void setWeightSource(WeightSource source) {
+        weightSource = source;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void saveParameters(DataOutputStream os) throws IOException {
+        if (weightSource == null) {
+            HeldParameters.checkWhole(hidden, "What is saved of MixtureOfExperts");
+            super.saveParameters(os);
+            return;
+        }
+        os.write(version);
+        saveMetadata(os);
+        weightSource.save(getDirectParameters().values(), os);
+    }
+}

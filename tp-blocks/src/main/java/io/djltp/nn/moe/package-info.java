@@ -1,0 +1,2 @@
+/** Contains the mixture of experts, its routing and the loss of its router. */
+package io.djltp.nn.moe;

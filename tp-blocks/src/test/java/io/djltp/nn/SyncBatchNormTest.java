@@ -1,0 +1,320 @@
+package io.djltp.nn;
+
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.first;
+import static io.djltp.testing.Blocks.flatten;
+import static io.djltp.testing.Blocks.map;
+import static io.djltp.testing.Blocks.reshape;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.tanh;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
+import ai.djl.nn.core.Linear;
+import ai.djl.nn.norm.BatchNorm;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.GradientCollector;
+import ai.djl.training.Trainer;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+
+import io.djltp.collective.Collective;
+import io.djltp.collective.CollectiveCounts;
+import io.djltp.layout.ParallelMode;
+import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.Network;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+import io.djltp.torch.Autograd;
+import io.djltp.training.ParallelTrainer;
+
+import org.testng.Assert;
+import org.testng.annotations.Test;
+
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+
+/** Batch normalization with the statistics of all ranks' rows is DJL's of the whole batch. */
+public class SyncBatchNormTest {
+
+    private static final int FEATURES = 5;
+    private static final int[] ROWS = {7, 2, 3, 6}; // of the batches of the steps
+
+    private static Block norm(boolean sync, int axis) {
+        return sync
+                ? SyncBatchNorm.builder().optAxis(axis).optMomentum(0.8f).build()
+                : BatchNorm.builder().optAxis(axis).optMomentum(0.8f).build();
+    }
+
+    /** A bias before a normalization has no gradient but rounding errors. */
+    private static Block linear(long units) {
+        return Linear.builder().setUnits(units).optBias(false).build();
+    }
+
+    /** Returns the layers behind the data-parallel body. */
+    private static Block end(boolean sync) {
+        return sequence(first(sync, 8), tanh(), row(sync, 4));
+    }
+
+    private static Block network(boolean sync, Block norm) {
+        return sequence(linear(6), norm, tanh(), end(sync));
+    }
+
+    /** Uneven parts: 7 rows over 2, 3 and 4 ranks. Running statistics are among the parameters. */
+    @Test(timeOut = 60_000)
+    public void trainedAsByDjl() {
+        Network.of(
+                        sync -> network(sync, norm(sync, 1)),
+                        HalfSquareLoss::new,
+                        Network.regression(7, FEATURES, 4))
+                .assertEqual(TrainerKind.parallel());
+    }
+
+    /** Some batches leave ranks without a row, which then compute one that does not count. */
+    @Test(timeOut = 60_000)
+    public void batchesWithFewRows() {
+        Network.of(
+                        sync -> network(sync, norm(sync, 1)),
+                        HalfSquareLoss::new,
+                        (manager, step) ->
+                                Network.regression(ROWS[step % 4], FEATURES, 4).make(manager, step))
+                .assertEqual(
+                        new TrainerKind(ParallelMode.DATA, 4),
+                        new TrainerKind(ParallelMode.MIXED, 4),
+                        TrainerKind.mesh(3, 2));
+    }
+
+    /** Pixels count as rows do: [rows, channels, 2, 3], and [rows, 6, channels]. */
+    @Test(timeOut = 60_000)
+    public void channelsWithPixels() {
+        TrainerKind[] kinds = {
+            new TrainerKind(ParallelMode.DATA, 3),
+            new TrainerKind(ParallelMode.MIXED, 2),
+            TrainerKind.mesh(2, 2)
+        };
+        Network.of(
+                        sync ->
+                                sequence(
+                                        linear(24),
+                                        reshape(-1, 4, 2, 3),
+                                        norm(sync, 1),
+                                        tanh(),
+                                        flatten(),
+                                        end(sync)),
+                        HalfSquareLoss::new,
+                        Network.regression(7, FEATURES, 4))
+                .assertEqual(kinds);
+        Network.of(
+                        sync ->
+                                sequence(
+                                        linear(24),
+                                        reshape(-1, 6, 4),
+                                        norm(sync, 2),
+                                        tanh(),
+                                        flatten(),
+                                        end(sync)),
+                        HalfSquareLoss::new,
+                        (manager, step) ->
+                                Network.regression(ROWS[step % 4], FEATURES, 4).make(manager, step))
+                .assertEqual(kinds);
+    }
+
+    /** Without trained gamma and beta, and another epsilon. */
+    @Test(timeOut = 60_000)
+    public void options() {
+        Network.of(
+                        sync ->
+                                network(
+                                        sync,
+                                        sync
+                                                ? SyncBatchNorm.builder()
+                                                        .optCenter(false)
+                                                        .optScale(false)
+                                                        .optEpsilon(0.1f)
+                                                        .build()
+                                                : BatchNorm.builder()
+                                                        .optCenter(false)
+                                                        .optScale(false)
+                                                        .optEpsilon(0.1f)
+                                                        .build()),
+                        HalfSquareLoss::new,
+                        Network.regression(7, FEATURES, 4))
+                .assertEqual(new TrainerKind(ParallelMode.DATA, 3));
+    }
+
+    /** Means of 3000 and deviations of 0.1: the square of the mean has no digit left for them. */
+    @Test(timeOut = 60_000)
+    @SuppressWarnings("try") // a scope is used by being open
+    public void largeMeans() {
+        try (Model model = Model.newInstance("net", Device.cpu());
+                NDManager manager = NDManager.newBaseManager()) {
+            model.setBlock(SyncBatchNorm.builder().optEpsilon(1e-9f).build());
+            TrainerKind kind = new TrainerKind(ParallelMode.DATA, 3);
+            try (Trainer trainer = kind.open(model, config())) {
+                trainer.initialize(new Shape(7, 2));
+                NDArray data = TrainingRun.random(manager, 3, 7, 2).mul(8).round().div(64);
+                float[] output = null;
+                try (GradientCollector collector = trainer.newGradientCollector()) {
+                    NDList batch = new NDList(data.add(3000)); // exact
+                    output = trainer.forward(batch).singletonOrThrow().toFloatArray();
+                }
+                float[] values = data.toFloatArray();
+                for (int c = 0; c < 2; c++) {
+                    double mean = 0;
+                    double squares = 0;
+                    for (int i = c; i < 14; i += 2) {
+                        mean += values[i] / 7.0;
+                    }
+                    for (int i = c; i < 14; i += 2) {
+                        squares += (values[i] - mean) * (values[i] - mean) / 7;
+                    }
+                    for (int i = c; i < 14; i += 2) {
+                        double expected = (values[i] - mean) / Math.sqrt(squares);
+                        // two means of 3000 are rounded by 0.00012 each, of a deviation of 0.076
+                        Assert.assertEquals(output[i], expected, 3.2e-3, "value " + i);
+                    }
+                }
+            }
+        }
+    }
+
+    /** Behind a layer that has gathered the batch all ranks have the whole. */
+    @Test(timeOut = 60_000)
+    public void behindTheGather() {
+        Network.of(
+                        sync ->
+                                sequence(
+                                        linear(6),
+                                        first(sync, 8),
+                                        tanh(),
+                                        row(sync, 6),
+                                        tanh(),
+                                        norm(sync, 1)),
+                        HalfSquareLoss::new,
+                        Network.regression(7, FEATURES, 6))
+                .assertEqual(
+                        new TrainerKind(ParallelMode.MIXED, 3),
+                        new TrainerKind(ParallelMode.TENSOR, 3));
+    }
+
+    @Test(timeOut = 60_000)
+    public void slicesAreRefused() {
+        Network net =
+                Network.of(
+                        sync -> sequence(column(sync, 6), norm(sync, 1), row(sync, 6)),
+                        HalfSquareLoss::new,
+                        Network.regression(7, FEATURES, 6));
+        for (TrainerKind kind :
+                new TrainerKind[] {
+                    new TrainerKind(ParallelMode.TENSOR, 2), TrainerKind.mesh(2, 2)
+                }) {
+            net.assertRefused(
+                    kind,
+                    "SyncBatchNorm of 6 channels gets a slice of the features",
+                    "optGatherOutput(true)");
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void oneValueOfAChannelIsRefused() {
+        Network.of(
+                        sync -> network(sync, norm(sync, 1)),
+                        HalfSquareLoss::new,
+                        Network.regression(1, FEATURES, 4))
+                .assertRefused(
+                        new TrainerKind(ParallelMode.DATA, 2),
+                        false,
+                        "needs more than one value of each channel");
+    }
+
+    @Test(timeOut = 60_000)
+    public void anAxisThatIsNotTheRowsIsRefused() {
+        Network.of(
+                        sync ->
+                                sequence(
+                                        linear(6),
+                                        map(x -> x.reshape(1, -1, 6).swapAxes(0, 2)),
+                                        norm(sync, 2),
+                                        map(x -> x.swapAxes(0, 2).reshape(-1, 6)),
+                                        end(sync)),
+                        HalfSquareLoss::new,
+                        Network.regression(15, FEATURES, 4))
+                .assertRefused(
+                        new TrainerKind(ParallelMode.DATA, 2), false, "must be the rows of the");
+    }
+
+    private static DefaultTrainingConfig config() {
+        return new DefaultTrainingConfig(new HalfSquareLoss())
+                .optOptimizer(Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.1f)).build())
+                .optDevices(new Device[] {Device.cpu()});
+    }
+
+    /** One all-gather forward, one reduce-scatter backward, and none in an evaluation. */
+    @Test(timeOut = 60_000)
+    public void collectives() {
+        Engine.getInstance().setRandomSeed(4);
+        try (Model model = Model.newInstance("net", Device.cpu());
+                NDManager manager = NDManager.newBaseManager()) {
+            model.setBlock(sequence(linear(6), norm(true, 1), linear(4)));
+            TrainerKind kind = new TrainerKind(ParallelMode.DATA, 3);
+            try (ParallelTrainer trainer = (ParallelTrainer) kind.open(model, config())) {
+                trainer.initialize(new Shape(7, FEATURES));
+                NDArray data = TrainingRun.random(manager, 1, 7, FEATURES);
+                NDArray labels = TrainingRun.random(manager, 2, 7, 4);
+                TrainingRun.backward(trainer, data, labels);
+                trainer.step();
+                CollectiveCounts before = trainer.getCollectiveCounts();
+                TrainingRun.backward(trainer, data, labels);
+                CollectiveCounts pass = trainer.getCollectiveCounts().minus(before);
+                // the all-gather of the outputs is that of the loss, which is not a known mean
+                Assert.assertEquals(pass.get(Collective.ALL_GATHER), 2, pass.toString());
+                Assert.assertEquals(pass.get(Collective.REDUCE_SCATTER), 1, pass.toString());
+                Assert.assertEquals(pass.total(), 3, pass.toString());
+            }
+        }
+    }
+
+    @Test
+    @SuppressWarnings("try") // a scope is used by being open
+    public void savesAndLoadsAsDjl() throws Exception {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            byte[][] saved = new byte[2][];
+            for (int i = 0; i < 2; i++) {
+                Block block = norm(i == 1, 1);
+                block.initialize(manager, DataType.FLOAT32, new Shape(7, 6));
+                try (Autograd.GradMode mode = Autograd.gradMode(false)) {
+                    for (Parameter parameter : block.getParameters().values()) {
+                        parameter.getArray().addi(manager.arange(6f));
+                    }
+                }
+                saved[i] = bytes(block);
+            }
+            Assert.assertEquals(saved[1], saved[0]);
+            Block loaded = norm(true, 1);
+            loaded.loadParameters(manager, new DataInputStream(new ByteArrayInputStream(saved[0])));
+            Assert.assertEquals(bytes(loaded), saved[0]);
+            ArrayAssert.assertBitEqual(
+                    loaded.getParameters().get("runningVar").getArray().toFloatArray(),
+                    new float[] {1, 2, 3, 4, 5, 6},
+                    "runningVar");
+        }
+    }
+
+    private static byte[] bytes(Block block) throws Exception {
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        block.saveParameters(new DataOutputStream(bytes));
+        return bytes.toByteArray();
+    }
+}

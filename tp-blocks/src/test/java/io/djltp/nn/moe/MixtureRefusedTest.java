@@ -1,0 +1,145 @@
+package io.djltp.nn.moe;
+
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
+import ai.djl.Model;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.Trainer;
+import ai.djl.training.loss.Loss;
+
+import io.djltp.layout.ParallelMode;
+import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.Network;
+import io.djltp.testing.TrainerKind;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+/** Input that a mixture of experts is not for: one error each, on every rank, before a step. */
+public class MixtureRefusedTest {
+
+    private static final TrainerKind[] KINDS = {
+        new TrainerKind(ParallelMode.TENSOR, 2),
+        new TrainerKind(ParallelMode.MIXED, 3),
+        new TrainerKind(ParallelMode.DATA, 2),
+        TrainerKind.mesh(2, 2)
+    };
+
+    private static MixtureOptions mixture() {
+        return MixtureOfExperts.builder().setExperts(3).setHiddenFeatures(6);
+    }
+
+    @DataProvider
+    public static Object[][] options() {
+        return new Object[][] {
+            {MixtureOfExperts.builder(), "setExperts and setHiddenFeatures of 1 or more"},
+            {mixture().optTopK(4), "sent to 1 to 3 of 3 experts, not to 4: set optTopK"},
+            {mixture().optTopK(0), "not to 0"},
+            {mixture().optCapacityFactor(0), "must be greater than 0, not 0.0"},
+            {mixture().optCapacityFactor(-1), "must be greater than 0, not -1.0"},
+            {mixture().optCapacityFactor(Double.NaN), "must be greater than 0, not NaN"},
+            {
+                mixture().optStrategy(ShardingStrategy.rowwise()),
+                "give optStrategy expertParallel() or tensorParallel()"
+            },
+            {
+                mixture().optStrategy(ShardingStrategy.tensorParallel()).optExchangeTokens(true),
+                "optExchangeTokens(true) needs the strategy expertParallel()"
+            }
+        };
+    }
+
+    @Test(dataProvider = "options")
+    public void options(MixtureOptions options, String message) {
+        IllegalArgumentException e =
+                Assert.expectThrows(IllegalArgumentException.class, options::build);
+        Assert.assertTrue(e.getMessage().contains(message), e.getMessage());
+    }
+
+    @Test(timeOut = 60_000)
+    public void moreRanksThanExperts() {
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(mixture().build());
+            TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 4);
+            try (Trainer trainer = kind.open(model, new DefaultTrainingConfig(Loss.l2Loss()))) {
+                IllegalArgumentException e =
+                        Assert.expectThrows(
+                                IllegalArgumentException.class,
+                                () -> trainer.initialize(new Shape(7, 4)));
+                Assert.assertTrue(
+                        e.getMessage().contains("hiddenWeight")
+                                && e.getMessage().contains("leaves rank 3 empty")
+                                && e.getMessage().contains("at most 3 ranks"),
+                        e.getMessage());
+            }
+        }
+    }
+
+    /** One row has a NaN: where rows are cut, on one rank only. */
+    @Test(timeOut = 60_000)
+    public void logitsThatAreNoNumbers() {
+        Network net =
+                Network.of(
+                        cut -> sequence(linear(4), mixture().build(), linear(3)),
+                        HalfSquareLoss::new,
+                        (manager, step) -> {
+                            NDList[] batch = Network.regression(7, 4, 3).make(manager, step);
+                            NDArray last = manager.full(new Shape(4), Float.NaN);
+                            batch[0].head().set(new NDIndex(6), last);
+                            return batch;
+                        });
+        for (TrainerKind kind : KINDS) {
+            net.assertRefused(kind, "MixtureOfExperts of 3 experts", "not a number");
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void slicesOfTheFeatures() {
+        Network net =
+                Network.of(
+                        cut -> sequence(column(cut, 4), mixture().build()),
+                        HalfSquareLoss::new,
+                        Network.regression(7, 4, 4));
+        net.assertRefused(KINDS[0], "needs tokens with all features", "optGatherOutput(true)");
+    }
+
+    /** In a data-parallel body a rank with a slice of every expert would need all tokens. */
+    @Test(timeOut = 60_000)
+    public void slicesOfExpertsInTheBodyOfMixedMode() {
+        Network net =
+                Network.of(
+                        cut -> {
+                            Block mixture =
+                                    mixture()
+                                            .optStrategy(ShardingStrategy.tensorParallel())
+                                            .build();
+                            return sequence(
+                                    linear(4), mixture, io.djltp.testing.Blocks.first(cut, 3));
+                        },
+                        HalfSquareLoss::new,
+                        Network.regression(7, 4, 3));
+        net.assertRefused(KINDS[1], "in MIXED mode, and has a slice of every expert");
+    }
+
+    @Test(timeOut = 60_000)
+    public void aLossWithoutARouter() {
+        RouterLoss loss = RouterLoss.builder().setLoss(Loss.l2Loss()).setNetwork(linear(3)).build();
+        try (NDManager manager = NDManager.newBaseManager()) {
+            NDList ones = new NDList(manager.ones(new Shape(2, 3)));
+            IllegalArgumentException e =
+                    Assert.expectThrows(
+                            IllegalArgumentException.class, () -> loss.evaluate(ones, ones));
+            Assert.assertTrue(e.getMessage().contains("found none in Linear"), e.getMessage());
+        }
+    }
+}

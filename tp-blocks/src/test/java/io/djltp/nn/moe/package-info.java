@@ -1,0 +1,2 @@
+/** Contains the tests of the mixture of experts. */
+package io.djltp.nn.moe;
