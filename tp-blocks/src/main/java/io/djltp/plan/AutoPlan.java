@@ -82,6 +82,10 @@ final class AutoPlan {
         Block block = node.block();
         if (Style.dropout().isFor(block) && DropoutStyle.rateOf(block) > 0) {
             give(node, Style.dropout());
+        } else if (Style.batchNorm().isFor(block)) {
+            give(node, Style.batchNorm());
+        } else if (Style.vocabulary().isFor(block) && EmbeddingStyle.words(block) >= ranks) {
+            give(node, Style.vocabulary());
         } else if (LinearState.isPlain(block)
                 && LinearState.units(block) >= Math.max(LARGE, ranks)) {
             give(node, Style.column().gatherOutput());

@@ -81,10 +81,10 @@ final class EncoderStyle extends Style {
                                 inputDropout,
                                 new AttentionStyle().parallel(part(block, ATTENTION)),
                                 dropout.parallel(part(block, ATTENTION_DROPOUT)),
-                                part(block, ATTENTION_NORM),
+                                new BatchNormStyle().parallel(part(block, ATTENTION_NORM)),
                                 cut(feedForward),
                                 dropout.parallel(part(block, FEED_FORWARD_DROPOUT)),
-                                part(block, OUTPUT_NORM)));
+                                new BatchNormStyle().parallel(part(block, OUTPUT_NORM))));
         for (String unused : FIELDS) { // the encoder has parts of its own
             BlockState.write(encoder, TYPE, unused, null);
         }
@@ -112,10 +112,10 @@ final class EncoderStyle extends Style {
                 List.of(
                         AttentionStyle.plain(parts.attention()),
                         DropoutStyle.plain(parts.attentionDropout()),
-                        parts.attentionNorm(),
+                        PlainBlocks.plainOf(parts.attentionNorm()),
                         parts.feedForward(),
                         DropoutStyle.plain(parts.feedForwardDropout()),
-                        parts.outputNorm());
+                        PlainBlocks.plainOf(parts.outputNorm()));
         TransformerEncoderBlock plain =
                 new TransformerEncoderBlock(1, 1, 1, 0, Function.identity());
         List<Block> children = BlockTree.childrenOf(plain).values();

@@ -3,6 +3,7 @@ package io.djltp.plan;
 import ai.djl.nn.Block;
 
 import io.djltp.nn.ParallelDropout;
+import io.djltp.nn.SyncBatchNorm;
 import io.djltp.nn.djl.ParallelAttention;
 import io.djltp.nn.djl.ParallelTransformerEncoder;
 
@@ -15,6 +16,8 @@ final class PlainBlocks {
     static boolean isParallel(Block block) {
         return LinearState.isParallel(block)
                 || block instanceof ParallelDropout
+                || block instanceof SyncBatchNorm
+                || block instanceof EmbeddingStyle.Replaced
                 || block instanceof ParallelAttention
                 || block instanceof ParallelTransformerEncoder;
     }
@@ -31,6 +34,12 @@ final class PlainBlocks {
         }
         if (block instanceof ParallelDropout) {
             return DropoutStyle.plain(block);
+        }
+        if (block instanceof SyncBatchNorm) {
+            return BatchNormStyle.plain(block);
+        }
+        if (block instanceof EmbeddingStyle.Replaced) {
+            return EmbeddingStyle.plain(block);
         }
         if (block instanceof ParallelAttention) {
             return AttentionStyle.plain(block);

@@ -1,6 +1,5 @@
 package io.djltp.plan;
 
-import ai.djl.nn.Block;
 import ai.djl.util.Preconditions;
 
 import java.util.Collections;
@@ -89,15 +88,6 @@ public final class Plan {
         return assignment.getStyles();
     }
 
-    /** Returns the plan for a network, for a look at it: one line for each block. */
-    String describe(Block network) {
-        StringBuilder text = new StringBuilder();
-        assign(new BlockTree(network))
-                .forEach(
-                        (node, style) -> text.append(node).append(": ").append(style).append('\n'));
-        return text.toString();
-    }
-
     /** {@inheritDoc} */
     @Override
     public String toString() {
@@ -137,6 +127,8 @@ public final class Plan {
          *       PointwiseFeedForwardBlock} with nothing but elementwise functions and dropout
          *       between: column and row
          *   <li>another {@code Linear} with 1,024 outputs or more: column, gathered
+         *   <li>{@code Embedding}, such as {@code TrainableWordEmbedding}: vocabulary
+         *   <li>{@code BatchNorm}: {@link io.djltp.nn.SyncBatchNorm}
          *   <li>{@code Dropout}: {@link io.djltp.nn.ParallelDropout}
          * </ul>
          *

@@ -5,6 +5,8 @@ import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.norm.BatchNorm;
 import ai.djl.nn.norm.LayerNorm;
 
+import io.djltp.nn.SyncBatchNorm;
+
 import java.util.IdentityHashMap;
 import java.util.Map;
 
@@ -86,6 +88,7 @@ final class SequenceCheck {
     private static boolean isLayer(Block block) {
         return LinearState.isPlain(block)
                 || block instanceof BatchNorm
+                || block instanceof SyncBatchNorm
                 || block instanceof LayerNorm
                 || new AttentionStyle().isFor(block)
                 || new EncoderStyle(null).isFor(block);

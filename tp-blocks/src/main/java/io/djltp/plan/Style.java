@@ -83,6 +83,26 @@ public abstract class Style {
     }
 
     /**
+     * Returns the style of DJL's {@code BatchNorm}, which becomes a {@link
+     * io.djltp.nn.SyncBatchNorm}: the statistics of the whole batch where its rows are cut.
+     *
+     * @return the style
+     */
+    public static Style batchNorm() {
+        return new BatchNormStyle();
+    }
+
+    /**
+     * Returns the style of DJL's {@code Embedding}, such as a {@code TrainableWordEmbedding}, whose
+     * vocabulary is cut: it becomes a {@link io.djltp.nn.VocabParallelEmbedding}.
+     *
+     * @return the style
+     */
+    public static Style vocabulary() {
+        return new EmbeddingStyle();
+    }
+
+    /**
      * Returns the style of any block that every rank has a replica of, whatever {@link Plan#auto}
      * would make of it.
      *
