@@ -35,12 +35,17 @@ record PlanTraining(float[] losses, List<float[]> weights) {
 
     /** Trains by SGD at a small rate, from what a fixed seed gives. */
     static PlanTraining of(TrainerKind kind, Block block, Batches batches) {
+        return of(kind, block, batches, 0.01f);
+    }
+
+    /** Trains at a rate of one's own. */
+    static PlanTraining of(TrainerKind kind, Block block, Batches batches, float rate) {
         float[] losses = new float[STEPS];
         Engine.getInstance().setRandomSeed(42);
         try (Model model = Model.newInstance("net");
                 NDManager manager = NDManager.newBaseManager()) {
             model.setBlock(block);
-            try (Trainer trainer = kind.open(model, config(0.01f))) {
+            try (Trainer trainer = kind.open(model, config(rate))) {
                 trainer.initialize(batches.make(manager, 0)[0].getShapes());
                 for (int i = 0; i < STEPS; i++) {
                     losses[i] = step(trainer, batches.make(manager, i));

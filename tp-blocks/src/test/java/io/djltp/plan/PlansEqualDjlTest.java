@@ -175,7 +175,9 @@ public class PlansEqualDjlTest {
         return block.forward(store, input, false).head();
     }
 
-    /** The preset that DJL has, by the plan that needs no names, at a rate that it bears. */
+    /**
+     * The preset that DJL has, by the plan that needs no names, at a rate at which rounding stays.
+     */
     @Test(timeOut = 120_000)
     public void aPresetOfBertIsMadeParallelByItself() {
         train(TENSOR_3, true).assertSame(train(TrainerKind.PLAIN, false), 1e-5);
@@ -186,7 +188,7 @@ public class PlansEqualDjlTest {
         if (parallel) {
             TensorParallel.parallelize(block, Plan.auto());
         }
-        return PlanTraining.of(kind, block, PlannedNetworks.sentences(4));
+        return PlanTraining.of(kind, block, PlannedNetworks.sentences(4), 0.001f);
     }
 
     @Test(timeOut = 60_000)
