@@ -179,6 +179,15 @@ public final class ParallelDropout extends AbstractBlock {
     }
 
     /**
+     * Returns the probability with which an element is set to 0.
+     *
+     * @return the rate
+     */
+    public float getRate() {
+        return rate;
+    }
+
+    /**
      * Returns what the next masks follow from. To be called while no step is running.
      *
      * @return the state, or {@code null} if there is no seed before the first training step

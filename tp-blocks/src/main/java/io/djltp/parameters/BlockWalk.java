@@ -109,14 +109,14 @@ public final class BlockWalk {
     /**
      * Reads a field, or returns null if that is not allowed.
      *
-     * @param block the block
+     * @param owner a block, or a function that a block has
      * @param field the field
      * @return its value, or {@code null}
      */
-    public static Object valueOf(Block block, Field field) {
+    public static Object valueOf(Object owner, Field field) {
         try {
             field.setAccessible(true);
-            return field.get(block);
+            return field.get(owner);
         } catch (IllegalAccessException | RuntimeException e) {
             // a module that is closed to us: execution finds what draws
             logger.debug("{} cannot be read", field, e);

@@ -53,10 +53,12 @@ public class PackagesTest {
                     "nn.norm",
                     "nn.attention",
                     "nn.transformer",
+                    "nn.djl",
                     "nn.moe",
                     "search",
                     "gradient",
-                    "training");
+                    "training",
+                    "plan");
 
     private JavaClasses classes;
 

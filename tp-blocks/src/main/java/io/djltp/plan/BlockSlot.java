@@ -1,0 +1,43 @@
+package io.djltp.plan;
+
+import ai.djl.nn.Block;
+
+/** A place in a network that refers to a block: a child, a field, an element of a collection. */
+interface BlockSlot {
+
+    /**
+     * Checks, without changing anything, that another block can be put there.
+     *
+     * @param type the class of the other block
+     * @param path the path of the block, for the message
+     * @throws IllegalArgumentException if it cannot
+     */
+    void check(Class<? extends Block> type, String path);
+
+    /** Puts another block there. */
+    void set(Block replacement);
+
+    /** A place that may only be read, where nothing else can be put. */
+    record Unreachable(String where, String why) implements BlockSlot {
+
+        /** {@inheritDoc} */
+        @Override
+        public void check(Class<? extends Block> type, String path) {
+            throw new IllegalArgumentException(
+                    "The block "
+                            + path
+                            + " cannot become a "
+                            + type.getSimpleName()
+                            + ": it is held by "
+                            + where
+                            + ", "
+                            + why);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void set(Block replacement) {
+            throw new IllegalStateException("It is held by " + where);
+        }
+    }
+}

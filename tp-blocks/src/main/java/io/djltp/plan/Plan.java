@@ -1,0 +1,170 @@
+package io.djltp.plan;
+
+import ai.djl.util.Preconditions;
+
+import java.util.Collections;
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/**
+ * Which blocks of a network become parallel, and how: an ordered map from a pattern of names to a
+ * {@link Style}.
+ *
+ * <pre>{@code
+ * Plan plan = Plan.builder()
+ *         .add("encoder.*.up", Style.column())
+ *         .add("encoder.*.down", Style.row())
+ *         .add("classifier", Style.column().gatherOutput())
+ *         .build();
+ * Block parallel = TensorParallel.parallelize(block, plan);
+ * }</pre>
+ *
+ * <p>The path of a block is the names on the way to it, with dots between; the network itself has
+ * an empty one. A block below another one has as its name
+ *
+ * <ul>
+ *   <li>as a child: its key in DJL's tree, {@code 03Linear}, as in the names of parameters; the key
+ *       without its number, {@code Linear}; or the name of its class
+ *   <li>in a field: the name of the field, or of its class
+ *   <li>in a list, an array or a map in a field: the name of the field, and in the next segment the
+ *       index from 0 or the key, {@code layers.2}
+ * </ul>
+ *
+ * <p>In a pattern, {@code *} stands for any characters of one segment, {@code ?} for one character,
+ * {@code [0-3]}, {@code [ab]} and {@code [!0-3]} for one of some characters, and {@code **} as a
+ * segment for any number of segments, none included. Of the blocks that a pattern matches, those
+ * are taken that its style is for. A pattern that takes none is an error, and so is a block that
+ * two patterns take.
+ */
+public final class Plan {
+
+    private final Map<PathPattern, Style> styles;
+    private final boolean auto;
+    private final int ranks;
+
+    private Plan(Builder builder) {
+        styles = Collections.unmodifiableMap(new LinkedHashMap<>(builder.styles));
+        auto = builder.auto;
+        ranks = builder.ranks;
+    }
+
+    /**
+     * Returns the plan with one pattern.
+     *
+     * @param pattern the pattern
+     * @param style what becomes of the blocks
+     * @return the plan
+     */
+    public static Plan of(String pattern, Style style) {
+        return builder().add(pattern, style).build();
+    }
+
+    /**
+     * Returns the plan that makes all of DJL's own blocks parallel of which it is known that the
+     * result is the same, see {@link Builder#optAuto}.
+     *
+     * @return the plan
+     */
+    public static Plan auto() {
+        return builder().optAuto(true).build();
+    }
+
+    /**
+     * Creates a builder to build a {@code Plan}.
+     *
+     * @return a new builder
+     */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /** Returns the style of each block that has one, after all checks. */
+    Map<BlockNode, Style> assign(BlockTree tree) {
+        StyleAssignment assignment = new StyleAssignment(tree);
+        styles.forEach(assignment::add);
+        if (auto) {
+            new AutoPlan(tree, assignment, ranks).run();
+        }
+        return assignment.getStyles();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public String toString() {
+        return "Plan" + styles + (auto ? " and auto for " + ranks + " ranks" : "");
+    }
+
+    /** The builder to construct a {@link Plan}. */
+    public static final class Builder {
+
+        private final Map<PathPattern, Style> styles = new LinkedHashMap<>();
+        private boolean auto;
+        private int ranks = 2;
+
+        private Builder() {}
+
+        /**
+         * Adds a pattern.
+         *
+         * @param pattern the pattern
+         * @param style what becomes of the blocks
+         * @return this builder
+         * @throws IllegalArgumentException if it is not a pattern
+         */
+        public Builder add(String pattern, Style style) {
+            styles.put(new PathPattern(pattern), style);
+            return this;
+        }
+
+        /**
+         * Sets whether what no pattern takes is made parallel where the result is known to be the
+         * same. Default: false.
+         *
+         * <ul>
+         *   <li>{@code BertBlock}, {@code TransformerEncoderBlock}, {@code
+         *       ScaledDotProductAttentionBlock}: by heads, and by column and row
+         *   <li>two {@code Linear} in a {@code SequentialBlock} or a {@code
+         *       PointwiseFeedForwardBlock} with nothing but elementwise functions and dropout
+         *       between: column and row
+         *   <li>another {@code Linear} with 1,024 outputs or more: column, gathered
+         *   <li>{@code Embedding}, such as {@code TrainableWordEmbedding}: vocabulary
+         *   <li>{@code BatchNorm}: {@link io.djltp.nn.SyncBatchNorm}
+         *   <li>{@code Dropout}: {@link io.djltp.nn.ParallelDropout}
+         * </ul>
+         *
+         * <p>All else, and what is below a block that a pattern takes, stays replicated.
+         *
+         * @param auto whether blocks are made parallel without a pattern
+         * @return this builder
+         */
+        public Builder optAuto(boolean auto) {
+            this.auto = auto;
+            return this;
+        }
+
+        /**
+         * Sets the number of ranks along the axis tensor, of which no block must leave one without
+         * a part: what {@link #optAuto} finds with fewer heads or features stays whole. Default: 2.
+         *
+         * @param ranks the number of ranks
+         * @return this builder
+         */
+        public Builder optRanks(int ranks) {
+            Preconditions.checkArgument(ranks > 0, "A plan needs ranks, not " + ranks);
+            this.ranks = ranks;
+            return this;
+        }
+
+        /**
+         * Builds the plan.
+         *
+         * @return the plan
+         */
+        public Plan build() {
+            Preconditions.checkArgument(
+                    auto || !styles.isEmpty(),
+                    "The plan is empty: add a pattern, or optAuto(true)");
+            return new Plan(this);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+package io.djltp.plan;
+
+import ai.djl.nn.Block;
+
+/**
+ * What a plan makes of a block: a parallel one with the same parameters. Styles are values; the
+ * options of {@link ColumnStyle} and {@link RowStyle} return another style.
+ *
+ * <p>The idea of a map from a name to a style is PyTorch's {@code parallelize_module} ({@code
+ * torch.distributed.tensor.parallel}); {@code docs/plans.md} has a table of the names in PyTorch,
+ * Megatron-LM and MAX.
+ */
+public abstract class Style {
+
+    /** Creates a style. */
+    Style() {}
+
+    /**
+     * Returns the style of a {@code Linear} whose output features are cut: axis 0 of the weight.
+     *
+     * @return the style, which leaves each rank its slice of the output
+     */
+    public static ColumnStyle column() {
+        return new ColumnStyle(false, false, null);
+    }
+
+    /**
+     * Returns the style of a {@code Linear} whose input features are cut: axis 1 of the weight.
+     *
+     * @return the style, which takes the slice that a column leaves
+     */
+    public static RowStyle row() {
+        return new RowStyle(true, false, null);
+    }
+
+    /**
+     * Returns the style of a last {@code Linear} over many classes, which becomes a {@link
+     * io.djltp.nn.ClassificationHead} for a {@code VocabParallelCrossEntropyLoss}.
+     *
+     * @return the style
+     */
+    public static Style head() {
+        return new HeadStyle();
+    }
+
+    /**
+     * Returns the style of DJL's {@code ScaledDotProductAttentionBlock}, whose heads are cut.
+     *
+     * @return the style
+     */
+    public static Style attention() {
+        return new AttentionStyle();
+    }
+
+    /**
+     * Returns the style of DJL's {@code TransformerEncoderBlock}: its attention by heads, the
+     * linear layers of its feed-forward part by column and row, and its dropout.
+     *
+     * @return the style
+     */
+    public static Style encoder() {
+        return new EncoderStyle(null);
+    }
+
+    /**
+     * Returns the style of DJL's {@code BertBlock}: each of its encoders, and its dropout. Its
+     * embeddings stay on every rank: DJL's class can hold none but its own.
+     *
+     * @return the style
+     */
+    public static Style bert() {
+        return new BertStyle();
+    }
+
+    /**
+     * Returns the style of DJL's {@code Dropout}, which becomes a {@link
+     * io.djltp.nn.ParallelDropout}: one mask over all ranks.
+     *
+     * @return the style
+     */
+    public static Style dropout() {
+        return new DropoutStyle();
+    }
+
+    /**
+     * Returns the style of DJL's {@code BatchNorm}, which becomes a {@link
+     * io.djltp.nn.SyncBatchNorm}: the statistics of the whole batch where its rows are cut.
+     *
+     * @return the style
+     */
+    public static Style batchNorm() {
+        return new BatchNormStyle();
+    }
+
+    /**
+     * Returns the style of DJL's {@code Embedding}, such as a {@code TrainableWordEmbedding}, whose
+     * vocabulary is cut: it becomes a {@link io.djltp.nn.VocabParallelEmbedding}.
+     *
+     * @return the style
+     */
+    public static Style vocabulary() {
+        return new EmbeddingStyle();
+    }
+
+    /**
+     * Returns the style of any block that every rank has a replica of, whatever {@link Plan#auto}
+     * would make of it.
+     *
+     * @return the style
+     */
+    public static Style replicate() {
+        return new ReplicateStyle();
+    }
+
+    /** Returns whether a block can have the style. */
+    abstract boolean isFor(Block block);
+
+    /** Returns what the style is for, for messages. */
+    abstract String wanted();
+
+    /** Returns the class that the block becomes. */
+    abstract Class<? extends Block> typeOf(Block block);
+
+    /** Returns the parallel block with the parameters of this one. */
+    abstract Block parallel(Block block);
+
+    /** Returns whether the style is one of all blocks below the block, too. */
+    boolean isWhole() {
+        return false;
+    }
+}

@@ -1,0 +1,85 @@
+package io.djltp.plan;
+
+import ai.djl.nn.Block;
+import ai.djl.nn.transformer.BertBlock;
+
+import io.djltp.parameters.ParallelParameters;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.util.Map;
+import java.util.function.UnaryOperator;
+
+/** Makes an existing network parallel, and plain again. */
+public final class TensorParallel {
+
+    private static final Logger logger = LoggerFactory.getLogger(TensorParallel.class);
+
+    private TensorParallel() {}
+
+    /**
+     * Replaces blocks of a network by parallel ones, as a plan says.
+     *
+     * <p>The network is changed in place. The new blocks have the same {@code Parameter} objects
+     * under the same names, with their values, initializers and whether they are frozen, whether
+     * the network has values yet or not. Places are children, fields, final ones too, and lists,
+     * arrays and maps in fields; a block that several places hold is replaced once, in all. When
+     * the plan is refused, nothing has been changed.
+     *
+     * @param block the network
+     * @param plan the plan
+     * @return the network: {@code block} itself, unless the plan replaces the root
+     * @throws IllegalArgumentException if a pattern takes no block; if two take one; if a block
+     *     cannot be replaced where it is, with the field that cannot hold another; or if the styles
+     *     of a sequence do not fit each other
+     * @throws IllegalStateException if a trainer has the network
+     */
+    public static Block parallelize(Block block, Plan plan) {
+        ParallelParameters.checkFree(block);
+        BlockTree tree = new BlockTree(block);
+        Map<BlockNode, Style> styles = plan.assign(tree);
+        new SequenceCheck(styles).check(tree);
+        Block root = block;
+        for (Map.Entry<BlockNode, Style> styled : styles.entrySet()) {
+            Block replaced = replace(styled.getKey(), styled.getValue()::parallel);
+            root = styled.getKey() == tree.root() ? replaced : root;
+            logger.debug("{}: {}", styled.getKey(), styled.getValue());
+        }
+        return root;
+    }
+
+    /**
+     * Replaces the parallel blocks that plans make of DJL's by DJL's again: {@code Linear}, {@code
+     * Dropout}, {@code ScaledDotProductAttentionBlock} and {@code TransformerEncoderBlock}, with
+     * the same {@code Parameter} objects. The network can then be used, and loaded, where this
+     * library is not.
+     *
+     * <p>A {@code ClassificationHead} becomes a {@code Linear}, which knows nothing of a margin.
+     *
+     * @param block the network, which is changed in place
+     * @return the network: {@code block} itself, unless it is a parallel block
+     * @throws IllegalStateException if a trainer has the network
+     */
+    public static Block serialize(Block block) {
+        ParallelParameters.checkFree(block);
+        BlockTree tree = new BlockTree(block);
+        Block root = block;
+        for (BlockNode node : tree.nodes()) {
+            if (node.block() instanceof BertBlock) {
+                BertStyle.restore(node.block());
+            }
+            Block replaced = replace(node, PlainBlocks::plainOf);
+            root = node == tree.root() ? replaced : root;
+        }
+        return root;
+    }
+
+    private static Block replace(BlockNode node, UnaryOperator<Block> by) {
+        Block replacement = by.apply(node.block());
+        if (replacement != node.block()) {
+            node.slots().forEach(slot -> slot.set(replacement));
+        }
+        return replacement;
+    }
+}

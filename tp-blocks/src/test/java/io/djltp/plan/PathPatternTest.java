@@ -1,0 +1,60 @@
+package io.djltp.plan;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.List;
+
+/** What a pattern matches, and what is no pattern. */
+public class PathPatternTest {
+
+    @DataProvider
+    public static Object[][] paths() {
+        return new Object[][] {
+            {"", "", true},
+            {"", "a", false},
+            {"**", "", true},
+            {"**", "a.b.c", true},
+            {"encoder.*.query", "encoder.3.query", true},
+            {"encoder.*.query", "encoder.query", false},
+            {"encoder.*.query", "encoder.3.4.query", false},
+            {"encoder.**.query", "encoder.query", true},
+            {"encoder.**.query", "encoder.3.4.query", true},
+            {"**.query", "query", true},
+            {"**.query", "a.query.b", false},
+            {"layers.[0-3].up", "layers.2.up", true},
+            {"layers.[0-3].up", "layers.4.up", false},
+            {"layers.[!0-3].up", "layers.4.up", true},
+            {"layers.[!0-3].up", "layers.0.up", false},
+            {"layers.[ab]", "layers.b", true},
+            {"layers.[1-2]?", "layers.15", true},
+            {"*Linear", "03Linear", true},
+            {"0?Linear", "03Linear", true},
+            {"0?Linear", "13Linear", false},
+            {"a+b", "a+b", true},
+            {"a+b", "aab", false},
+        };
+    }
+
+    @Test(dataProvider = "paths")
+    public void matchesWholePaths(String text, String path, boolean matches) {
+        PathPattern pattern = new PathPattern(text);
+        List<String> names = path.isEmpty() ? List.of() : List.of(path.split("\\."));
+        Assert.assertEquals(
+                pattern.isMatched(pattern.after(pattern.start(), names)), matches, text);
+    }
+
+    @DataProvider
+    public static Object[][] noPatterns() {
+        return new Object[][] {{"a..b"}, {".a"}, {"a**"}, {"a.[0-"}, {"a.[]"}, {"a.[0-3"}};
+    }
+
+    @Test(dataProvider = "noPatterns")
+    public void refusesWhatIsNoPattern(String text) {
+        IllegalArgumentException e =
+                Assert.expectThrows(
+                        IllegalArgumentException.class, () -> Plan.of(text, Style.column()));
+        Assert.assertTrue(e.getMessage().contains("\"" + text + "\""), e.getMessage());
+    }
+}

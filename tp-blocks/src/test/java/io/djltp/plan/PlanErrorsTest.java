@@ -1,0 +1,190 @@
+package io.djltp.plan;
+
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.AbstractBlock;
+import ai.djl.nn.Activation;
+import ai.djl.nn.Block;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.nn.norm.Dropout;
+import ai.djl.nn.norm.LayerNorm;
+import ai.djl.training.ParameterStore;
+import ai.djl.util.PairList;
+
+import io.djltp.nn.ColumnParallelLinear;
+
+import org.testng.Assert;
+import org.testng.annotations.Test;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+
+/** A plan that does not fit is refused with what is wrong, and the network is as it was. */
+public class PlanErrorsTest {
+
+    /** A block that holds a layer in a place of any kind. */
+    private static class Holder extends AbstractBlock {
+
+        @Override
+        protected NDList forwardInternal(
+                ParameterStore store,
+                NDList inputs,
+                boolean training,
+                PairList<String, Object> params) {
+            return inputs;
+        }
+
+        @Override
+        public Shape[] getOutputShapes(Shape[] inputShapes) {
+            return inputShapes;
+        }
+    }
+
+    private static final class Typed extends Holder {
+        final Dropout drop = Dropout.builder().build();
+    }
+
+    private static final class Lists extends Holder {
+        final List<Block> fixed = List.of(linear());
+    }
+
+    private record Pair(Block first) {}
+
+    private static final class Everywhere extends Holder {
+        private final Linear field = linear();
+        private final List<Block> list = new ArrayList<>(List.of(linear(), field));
+        private final Linear[] array = {linear()};
+        private final Map<String, Linear> map = new HashMap<>(Map.of("key", linear()));
+        private final Pair hidden = new Pair(linear());
+
+        Everywhere() {
+            addChildBlock("child", field);
+        }
+    }
+
+    private static Linear linear() {
+        return Linear.builder().setUnits(4).build();
+    }
+
+    private static SequentialBlock pair() {
+        return new SequentialBlock()
+                .add(linear())
+                .add(Activation.reluBlock())
+                .add(Linear.builder().setUnits(3).build());
+    }
+
+    private static void assertRefused(Block block, Plan plan, String... parts) {
+        Block first = block.getChildren().isEmpty() ? null : block.getChildren().valueAt(0);
+        IllegalArgumentException e =
+                Assert.expectThrows(
+                        IllegalArgumentException.class,
+                        () -> TensorParallel.parallelize(block, plan));
+        for (String part : parts) {
+            Assert.assertTrue(e.getMessage().contains(part), part + " in: " + e.getMessage());
+        }
+        if (first != null) {
+            Assert.assertSame(block.getChildren().valueAt(0), first);
+        }
+    }
+
+    @Test
+    public void aPatternThatMatchesNothing() {
+        assertRefused(
+                pair(), Plan.of("encoder.*", Style.column()), "\"encoder.*\"", "03Linear", "01Lin");
+    }
+
+    @Test
+    public void aPatternThatMatchesOtherBlocks() {
+        assertRefused(
+                pair(), Plan.of("02*", Style.column()), "\"02*\"", "DJL's Linear", "(LambdaBlock)");
+    }
+
+    @Test
+    public void aLayerThatIsCutTwice() {
+        Plan plan = Plan.builder().add("01Linear", Style.column()).add("**", Style.row()).build();
+        assertRefused(pair(), plan, "twice", "01Linear", "\"**\"");
+    }
+
+    @Test
+    public void aLayerBelowABlockThatIsCut() {
+        Plan plan =
+                Plan.builder()
+                        .add("*Bert*", Style.bert())
+                        .add("**.outputBlock.01Linear", Style.column())
+                        .build();
+        assertRefused(
+                PlannedNetworks.bert(PlannedNetworks.small(), true),
+                plan,
+                "twice",
+                "takes all of 01BertBlock",
+                "outputBlock.01Linear");
+    }
+
+    @Test
+    public void aSliceWhereTheWholeIsNeeded() {
+        assertRefused(
+                pair(),
+                Plan.of("01Linear", Style.column()),
+                "01Linear",
+                "03Linear",
+                "needs the whole",
+                "gatherOutput()");
+        SequentialBlock normed = pair().add(LayerNorm.builder().build());
+        assertRefused(normed, Plan.of("03Linear", Style.column()), "LayerNorm", "needs the whole");
+    }
+
+    @Test
+    public void theWholeWhereASliceIsNeeded() {
+        assertRefused(pair(), Plan.of("03Linear", Style.row()), "03Linear", "row().scatterInput()");
+    }
+
+    @Test
+    public void aFieldOfAnotherClass() {
+        assertRefused(
+                new Typed(),
+                Plan.of("drop", Style.dropout()),
+                Typed.class.getName() + ".drop",
+                "Declare it as a Block");
+        Typed typed = new Typed();
+        Assert.assertSame(TensorParallel.parallelize(typed, Plan.auto()), typed);
+        Assert.assertSame(typed.drop.getClass(), Dropout.class);
+    }
+
+    @Test
+    public void aListThatCannotBeChanged() {
+        assertRefused(
+                new Lists(),
+                Plan.of("fixed.0", Style.column()),
+                Lists.class.getName() + ".fixed",
+                "ArrayList");
+    }
+
+    @Test
+    public void placesOfEveryKindAreReplacedAndSharedBlocksOnce() {
+        Everywhere block = new Everywhere();
+        TensorParallel.parallelize(block, Plan.of("**", Style.column()));
+        Assert.assertSame(block.field.getClass(), ColumnParallelLinear.class);
+        Assert.assertSame(block.list.get(1), block.field);
+        Assert.assertSame(block.getChildren().valueAt(0), block.field);
+        Assert.assertEquals(block.getChildren().keyAt(0), "01child");
+        Assert.assertSame(block.list.get(0).getClass(), ColumnParallelLinear.class);
+        Assert.assertSame(block.array[0].getClass(), ColumnParallelLinear.class);
+        Assert.assertSame(block.map.get("key").getClass(), ColumnParallelLinear.class);
+        Assert.assertSame(block.hidden.first().getClass(), Linear.class); // not a place
+        Assert.assertSame(TensorParallel.serialize(block), block);
+        Assert.assertSame(block.field.getClass(), Linear.class);
+        Assert.assertSame(block.list.get(1), block.field);
+    }
+
+    @Test
+    public void theRootIsReturned() {
+        Linear root = linear();
+        Block parallel = TensorParallel.parallelize(root, Plan.of("", Style.column()));
+        Assert.assertSame(parallel.getClass(), ColumnParallelLinear.class);
+        Assert.assertEquals(parallel.getParameters(), root.getParameters());
+        Assert.assertSame(TensorParallel.serialize(parallel).getClass(), Linear.class);
+    }
+}

@@ -1,0 +1,2 @@
+/** Tests plans. */
+package io.djltp.plan;
