@@ -71,7 +71,7 @@ public class RandomSweepTest {
         }
     }
 
-    @Test(timeOut = 1_200_000)
+    @Test(timeOut = 3_600_000)
     public void cutNetworksAreThoseOfPlainDjl() {
         long first = ONLY < 0 ? 0 : ONLY;
         long end = ONLY < 0 ? CASES : ONLY + 1;
@@ -111,7 +111,7 @@ public class RandomSweepTest {
             for (float value : expected.get(i)) {
                 largest = Math.max(largest, Math.abs(value));
             }
-            double allowed = tolerance * Math.max(1, RATE / largest);
+            double allowed = tolerance * Math.max(1, RATE / Math.max(largest, 1e-30));
             ArrayAssert.assertClose(
                     actual.get(i), expected.get(i), allowed, "array " + i + " " + what);
         }
