@@ -12,6 +12,8 @@ import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.update.WeightUpdate;
 
+import java.util.Comparator;
+
 /** A rank's shards and replicas by the names of their parameters. */
 final class RankWeights implements OptimizerState.Weights {
 
@@ -38,10 +40,24 @@ final class RankWeights implements OptimizerState.Weights {
         Parameter parameter = parameters.byName(name);
         ShardingStrategy strategy = parameters.getStrategy(parameter);
         Shape whole = parameter.getArray().getShape();
-        if (strategy != null && strategy.axis(whole) != 0) {
-            Communicator group = context.getTensorGroup();
-            Cut cut = strategy.cut(whole, group.getSize());
-            update.setRowsCut(group, whole, strategy.axis(whole), cut);
+        if (strategy == null) {
+            return;
         }
+        Communicator group = context.getTensorGroup();
+        Cut cut = strategy.cut(whole, group.getSize());
+        if (strategy.axis(whole) != 0) {
+            update.setRowsCut(group, whole, strategy.axis(whole), cut);
+        } else if (!cut.isPartition()) {
+            update.setStretches(stretches(cut, group.getRank()));
+        }
+    }
+
+    /** Returns the lengths of what the same ranks hold, in the order in which a rank holds it. */
+    private static long[] stretches(Cut cut, int rank) {
+        return cut.getSegments().stream()
+                .filter(segment -> segment.getPlace(rank) >= 0)
+                .sorted(Comparator.comparingLong(segment -> segment.getPlace(rank)))
+                .mapToLong(segment -> segment.range().length())
+                .toArray();
     }
 }

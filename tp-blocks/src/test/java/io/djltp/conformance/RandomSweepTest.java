@@ -36,6 +36,7 @@ import java.util.function.BiFunction;
 public class RandomSweepTest {
 
     private static final int CASES = Integer.getInteger("djltp.sweep.cases", 300);
+    private static final float RATE = 0.02f;
     private static final long ONLY = Long.getLong("djltp.sweep.seed", -1L);
 
     /** The kinds of networks: one class each. */
@@ -60,7 +61,7 @@ public class RandomSweepTest {
         }
 
         private Optimizer create() {
-            Tracker rate = Tracker.fixed(0.02f);
+            Tracker rate = Tracker.fixed(RATE);
             return optimizer == 2
                     ? Optimizer.adam().optLearningRateTracker(rate).build()
                     : Optimizer.sgd()
@@ -70,7 +71,7 @@ public class RandomSweepTest {
         }
     }
 
-    @Test(timeOut = 1_200_000)
+    @Test(timeOut = 3_600_000)
     public void cutNetworksAreThoseOfPlainDjl() {
         long first = ONLY < 0 ? 0 : ONLY;
         long end = ONLY < 0 ? CASES : ONLY + 1;
@@ -104,8 +105,15 @@ public class RandomSweepTest {
             List<float[]> actual, List<float[]> expected, double tolerance, String what) {
         Assert.assertEquals(actual.size(), expected.size(), what);
         for (int i = 0; i < expected.size(); i++) {
+            // a bias of nearly 0 is what is left of summands of the size of a step, RATE * errors:
+            // a sum in another order loses relative to these
+            double largest = 0;
+            for (float value : expected.get(i)) {
+                largest = Math.max(largest, Math.abs(value));
+            }
+            double allowed = tolerance * Math.max(1, RATE / Math.max(largest, 1e-30));
             ArrayAssert.assertClose(
-                    actual.get(i), expected.get(i), tolerance, "array " + i + " " + what);
+                    actual.get(i), expected.get(i), allowed, "array " + i + " " + what);
         }
     }
 

@@ -91,9 +91,17 @@ final class DenseUpdate {
     }
 
     private void forBlocks(Consumer<GradientRows> rule, boolean changed) {
-        long rows = weight.size(0);
-        for (long first = 0; first < rows; first += step) {
-            long count = Math.min(step, rows - first);
+        long[] whole = {weight.size(0)};
+        long start = 0;
+        for (long rows : update.stretches == null ? whole : update.stretches) {
+            forBlocks(start, start + rows, rule, changed);
+            start += rows;
+        }
+    }
+
+    private void forBlocks(long start, long end, Consumer<GradientRows> rule, boolean changed) {
+        for (long first = start; first < end; first += step) {
+            long count = Math.min(step, end - first);
             try (PointerScope block = new PointerScope()) {
                 Tensor own = weight.narrow(0, first, count);
                 Tensor used = wide ? own : own.to(type);

@@ -56,6 +56,7 @@ public abstract class WeightUpdate implements AutoCloseable {
 
     final Settings settings;
     float learningRate;
+    long[] stretches; // of rows that are updated together, or null: all are
 
     /**
      * Creates an update without state.
@@ -138,6 +139,18 @@ public abstract class WeightUpdate implements AutoCloseable {
      */
     public void setRowsCut(Communicator ranks, Shape whole, int axis, Cut cut) {
         // elements are updated each by itself
+    }
+
+    /**
+     * Tells that some rows are on other ranks too, where they lie elsewhere in the shard. How an
+     * operation rounds an element depends on where it lies (in a vector register, or in what is
+     * left at the end); so that replicas stay equal bit for bit, such rows are updated by
+     * themselves.
+     *
+     * @param rows the lengths of the stretches of rows that the same ranks hold, in their order
+     */
+    public final void setStretches(long... rows) {
+        stretches = rows.clone();
     }
 
     /**
