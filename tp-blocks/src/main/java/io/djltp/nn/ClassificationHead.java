@@ -10,6 +10,8 @@ import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
+import io.djltp.forecast.ForecastArray;
+import io.djltp.forecast.PassForecast;
 import io.djltp.head.FusedCrossEntropy;
 import io.djltp.head.HeadOptions;
 import io.djltp.head.Margin;
@@ -147,6 +149,17 @@ public class ClassificationHead extends AbstractColumnLinear {
         long budget = fusedMemory > 0 ? fusedMemory : usual;
         return new FusedHead(
                 weight(), bias(), new FusedCrossEntropy(group, cut, budget, 0, options));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public ForecastArray forecast(PassForecast pass, ForecastArray input) {
+        if (!fusedLoss) {
+            return super.forecast(pass, input);
+        }
+        ForecastArray x = pass.getMesh().isOverlaid() ? input : pass.gatherRows(input);
+        getDirectParameters().values().forEach(pass::own);
+        return forecastSlice(pass, x).with(true);
     }
 
     /** {@inheritDoc} */

@@ -45,13 +45,15 @@ public class PackagesTest {
                     "layout",
                     "rank",
                     "sharding",
+                    "forecast",
                     "parameters",
                     "optimizer",
                     "loss",
                     "nn",
                     "search",
                     "gradient",
-                    "training");
+                    "training",
+                    "cost");
 
     private JavaClasses classes;
 
