@@ -235,8 +235,18 @@ public final class ModelCost {
                             + sharing
                             + " ranks: each needs a row or more");
             ModelCost[] cost = new ModelCost[1];
-            ShapesOnly.read(block, dataType, () -> cost[0] = new ModelCost(this), inputs);
+            ShapesOnly.read(block, dataType, () -> cost[0] = new ModelCost(this), row());
             return cost[0];
+        }
+
+        /** Returns the inputs of a batch of one row. */
+        Shape[] row() {
+            Shape[] row = new Shape[inputs.length];
+            for (int i = 0; i < row.length; i++) {
+                boolean rows = inputs[i].dimension() > 0 && inputs[i].get(0) == inputs[0].get(0);
+                row[i] = rows ? new Shape(1).addAll(inputs[i].slice(1)) : inputs[i];
+            }
+            return row;
         }
     }
 }

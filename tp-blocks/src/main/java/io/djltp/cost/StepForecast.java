@@ -57,7 +57,7 @@ final class StepForecast {
     /** Reads everything that follows from shapes, and returns the layers. */
     List<LayerCost> read() {
         findStrategies(model.block);
-        output = model.block.getOutputShapes(model.inputs)[0];
+        output = model.block.getOutputShapes(model.row())[0];
         PassForecast first = forward(0);
         for (Pair<String, Parameter> named : model.block.getParameters()) {
             Parameter parameter = named.getValue();
@@ -74,7 +74,7 @@ final class StepForecast {
             tables.add(pass.getTable());
         }
         List<LayerCost> layers = new ArrayList<>();
-        addLayers(model.block, layers);
+        addLayers(model.block, first, layers);
         return layers;
     }
 
@@ -110,20 +110,20 @@ final class StepForecast {
                 parameter.parameter().requiresGradient() ? stateSize.bytes(own) : 0);
     }
 
-    private void addLayers(Block block, List<LayerCost> layers) {
+    private void addLayers(Block block, PassForecast pass, List<LayerCost> layers) {
         if (!block.getDirectParameters().isEmpty()) {
             Shape[] inputs = block.getInputShapes();
             layers.add(
                     new LayerCost(
                             blockNames.get(block),
                             block.getClass().getSimpleName(),
-                            inputs == null ? new Shape() : inputs[0],
+                            inputs == null ? new Shape() : pass.ofBatch(inputs[0]),
                             block instanceof ForecastBlock said ? said.getEquation() : "",
                             block.getDirectParameters().values().stream()
                                     .map(parameters::get)
                                     .toList()));
         }
-        block.getChildren().values().forEach(child -> addLayers(child, layers));
+        block.getChildren().values().forEach(child -> addLayers(child, pass, layers));
     }
 
     private PassForecast forward(int rank) {
@@ -136,7 +136,7 @@ final class StepForecast {
         Rows lie = pass.getDataSize() > 1 ? Rows.CUT : Rows.WHOLE;
         Region start = new Region(lie, Features.REPLICATED);
         ForecastArray input = new ForecastArray(model.inputs[0], start, null, false);
-        addLoss(pass, pass.visit(model.block, input).withShape(output));
+        addLoss(pass, pass.visit(model.block, input).withShape(pass.ofBatch(output)));
         return pass;
     }
 

@@ -93,15 +93,31 @@ public final class PassForecast {
      * Goes through a block, such as a child of one that is composed of others.
      *
      * @param block the block
-     * @param input its first input; its shape is taken from the block where that knows it
+     * @param input its first input; its shape is taken from the block where that knows it, which
+     *     was initialized for one row
      * @return its first output
      */
     public ForecastArray visit(Block block, ForecastArray input) {
         List<Shape> known = knownShapes(block);
-        ForecastArray array = known.isEmpty() ? input : input.withShape(known.get(0));
+        ForecastArray array = known.isEmpty() ? input : input.withShape(ofBatch(known.get(0)));
         return block instanceof ForecastBlock forecast
                 ? forecast.forecast(this, array)
                 : walker.walk(this, block, array);
+    }
+
+    /**
+     * Returns the shape of the whole batch, of one that is known of a batch of one row: some blocks
+     * find shapes by computing with zeros, which are not to be many.
+     *
+     * @param ofRow the shape
+     * @return the shape with axis 0 as many times as long
+     */
+    public Shape ofBatch(Shape ofRow) {
+        long[] shape = ofRow.getShape().clone();
+        if (shape.length > 0) {
+            shape[0] *= batch.getLength();
+        }
+        return new Shape(shape);
     }
 
     private static List<Shape> knownShapes(Block block) {
