@@ -13,6 +13,7 @@ import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.ForecastLoss;
+import io.djltp.forecast.ForecastModel;
 import io.djltp.forecast.PassForecast;
 import io.djltp.layout.Region;
 import io.djltp.layout.Region.Features;
@@ -128,8 +129,8 @@ final class StepForecast {
 
     private PassForecast forward(int rank) {
         boolean rowSparse = model.optimizer.isRowSparse();
-        PassForecast.Model known =
-                new PassForecast.Model(
+        ForecastModel known =
+                new ForecastModel(
                         model.dataType, rowSparse, new TreeWalk(), blockNames, parameterNames);
         long rows = model.inputs[0].get(0);
         PassForecast pass = new PassForecast(model.mesh, rank, rows, known);
@@ -143,6 +144,13 @@ final class StepForecast {
     /** The loss of the rank's rows, and the mean over the ranks; or that of all rows, gathered. */
     private void addLoss(PassForecast pass, ForecastArray predictions) {
         Loss loss = model.loss;
+        if (predictions.region().isShard() && !(loss instanceof ForecastLoss)) {
+            throw new IllegalArgumentException(
+                    loss.getName()
+                            + " cannot be computed of slices of the features: use"
+                            + " VocabParallelCrossEntropyLoss, or let a layer with"
+                            + " optGatherOutput(true) be the last");
+        }
         boolean ofParts = MeanLosses.contains(loss) && predictions.region().isRowsCut();
         ForecastArray rows = ofParts ? predictions : pass.gatherRows(predictions);
         if (loss instanceof ForecastLoss forecast) {

@@ -4,6 +4,7 @@ import ai.djl.nn.Block;
 import ai.djl.nn.ParallelBlock;
 import ai.djl.nn.Parameter;
 
+import io.djltp.forecast.BlockWalker;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.PassForecast;
 
@@ -12,7 +13,7 @@ import io.djltp.forecast.PassForecast;
  * ParallelBlock} have the same input; those of any other block, such as one of the user's, are
  * taken to follow one another in the order in which it has added them, each used once.
  */
-final class TreeWalk implements PassForecast.BlockWalker {
+final class TreeWalk implements BlockWalker {
 
     /** {@inheritDoc} */
     @Override

@@ -43,46 +43,15 @@ public final class PassForecast {
      * @param batch the number of rows of the batch over all ranks
      * @param model what is known of the model
      */
-    public PassForecast(DeviceMesh mesh, int rank, long batch, Model model) {
+    public PassForecast(DeviceMesh mesh, int rank, long batch, ForecastModel model) {
         this.mesh = mesh;
         this.rank = rank;
         this.batch = Cut.balanced(batch, size(mesh, DeviceMesh.DATA));
-        dataType = model.dataType;
-        rowSparse = model.rowSparse;
-        walker = model.walker;
-        blockNames = model.blockNames;
-        parameterNames = model.parameterNames;
-    }
-
-    /**
-     * What is known of the model.
-     *
-     * @param dataType the type of parameters and activations
-     * @param rowSparse whether the optimizer leaves rows of a table alone whose gradient is zero
-     * @param walker goes into blocks that have children
-     * @param blockNames what blocks are called
-     * @param parameterNames what parameters are called
-     */
-    public record Model(
-            DataType dataType,
-            boolean rowSparse,
-            BlockWalker walker,
-            Map<Block, String> blockNames,
-            Map<Parameter, String> parameterNames) {}
-
-    /** Goes into blocks that are no {@link ForecastBlock}. */
-    @FunctionalInterface
-    public interface BlockWalker {
-
-        /**
-         * Goes through a block and its children.
-         *
-         * @param pass the pass
-         * @param block the block
-         * @param input its first input
-         * @return its first output
-         */
-        ForecastArray walk(PassForecast pass, Block block, ForecastArray input);
+        dataType = model.dataType();
+        rowSparse = model.rowSparse();
+        walker = model.walker();
+        blockNames = model.blockNames();
+        parameterNames = model.parameterNames();
     }
 
     private static int size(DeviceMesh mesh, String axis) {

@@ -96,14 +96,14 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
 
     /** Forecasts the slice of the output, or all of it with one rank. */
     ForecastArray forecastSlice(PassForecast pass, ForecastArray input) {
-        ForecastArray x = forecastInput(pass, input);
+        ForecastArray x = LayerForecast.input(this, pass, input);
         if (pass.getTensorSize() == 1) {
-            return forecastOutput(x);
+            return LayerForecast.output(this, x);
         }
         if (x == input) { // the gradient of a gathered input is reduced where it is scattered
             pass.getMappings(this).copyToRegion(x);
         }
-        return forecastOutput(x).cutBy(outputCut(pass.getTensorSize()));
+        return LayerForecast.output(this, x).cutBy(outputCut(pass.getTensorSize()));
     }
 
     /** {@inheritDoc} */

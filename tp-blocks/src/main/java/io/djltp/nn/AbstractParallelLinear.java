@@ -10,9 +10,7 @@ import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
-import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
-import io.djltp.forecast.PassForecast;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.ShardedBlock;
@@ -159,21 +157,6 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
     /** Returns the bias: [output features] over all ranks, or {@code null}. */
     Parameter bias() {
         return getDirectParameters().get("bias");
-    }
-
-    /** Forecasts what becomes of the input: in MIXED mode the rows of all ranks are gathered. */
-    ForecastArray forecastInput(PassForecast pass, ForecastArray input) {
-        boolean gathers = pass.getMesh().isOverlaid() && input.region().isRowsCut();
-        return gathers
-                ? pass.getMappings(this).gatherFromSequenceRegion(input, hasPartialInputGradient())
-                : input;
-    }
-
-    /** Forecasts the whole output, which has a gradient if the layer is trained. */
-    ForecastArray forecastOutput(ForecastArray input) {
-        boolean trained =
-                getDirectParameters().values().stream().anyMatch(Parameter::requiresGradient);
-        return input.withFeatures(weight().getShape().get(0)).with(trained);
     }
 
     /** {@inheritDoc} */

@@ -132,10 +132,10 @@ public class RowParallelLinear extends AbstractParallelLinear {
     /** {@inheritDoc} */
     @Override
     public ForecastArray forecast(PassForecast pass, ForecastArray input) {
-        ForecastArray x = forecastInput(pass, input);
+        ForecastArray x = LayerForecast.input(this, pass, input);
         if (pass.getTensorSize() == 1) {
             pass.use(this, x);
-            return forecastOutput(x);
+            return LayerForecast.output(this, x);
         }
         ForecastMappings mappings = pass.getMappings(this);
         if (!inputIsParallel) {
@@ -143,7 +143,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
             x = mappings.scatterToRegion(x, cut);
         }
         pass.use(weight(), x);
-        ForecastArray y = forecastOutput(x);
+        ForecastArray y = LayerForecast.output(this, x);
         y =
                 batchShardedOutput && pass.getMesh().isOverlaid()
                         ? mappings.reduceScatterToSequenceRegion(y)

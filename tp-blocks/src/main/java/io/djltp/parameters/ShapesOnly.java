@@ -20,8 +20,8 @@ public final class ShapesOnly {
     private ShapesOnly() {}
 
     /**
-     * Finds the shapes of a network, which is as uninitialized as before when this returns; what
-     * has values keeps them.
+     * Finds the shapes of a network, which is as uninitialized as before when this returns. One
+     * that has values keeps them, and the shapes of the inputs that it was initialized with.
      *
      * @param network the network
      * @param dataType the data type
@@ -36,9 +36,16 @@ public final class ShapesOnly {
                 parameter.setInitializer(new OneElement());
             }
         }
+        Shape[] before = network.isInitialized() ? network.getInputShapes() : null;
         try (NDManager manager = NDManager.newBaseManager()) {
             network.initialize(manager, dataType, inputs);
-            reader.run();
+            try {
+                reader.run();
+            } finally {
+                if (before != null) {
+                    network.initialize(manager, dataType, before);
+                }
+            }
         } finally {
             initializers.forEach(
                     (parameter, initializer) -> {

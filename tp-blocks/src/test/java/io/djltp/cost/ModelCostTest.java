@@ -1,5 +1,6 @@
 package io.djltp.cost;
 
+import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
@@ -202,6 +203,66 @@ public class ModelCostTest {
             }
         }
         return cases.toArray(new Object[0][]);
+    }
+
+    private static ModelCost cost(Block block, Loss loss, String mesh) {
+        return ModelCost.builder()
+                .setBlock(block)
+                .setMesh(DeviceMesh.parse(mesh))
+                .setInputs(new Shape(BATCH, 4))
+                .setLoss(loss)
+                .setOptimizer(optimizer("adam"))
+                .build();
+    }
+
+    /** A network that is trained already keeps its weights. */
+    @Test(timeOut = 60_000)
+    public void valuesAndShapesOfANetworkStay() {
+        Block block = Case.MLP.network.get();
+        try (NDManager manager = NDManager.newBaseManager()) {
+            block.initialize(manager, DataType.FLOAT32, new Shape(3, 4));
+            NDArray weight = block.getParameters().get(0).getValue().getArray();
+            float[] values = weight.toFloatArray();
+            ModelCost cost = cost(block, Loss.l2Loss(), "1x2");
+            Assert.assertEquals(cost.getTraffic(0).getTotal().calls(), 2);
+            Assert.assertSame(block.getParameters().get(0).getValue().getArray(), weight);
+            Assert.assertEquals(weight.toFloatArray(), values);
+            Assert.assertEquals(block.getInputShapes(), new Shape[] {new Shape(3, 4)});
+        }
+    }
+
+    @DataProvider
+    public Object[][] refused() {
+        return new Object[][] {
+            {
+                new SequentialBlock().add(column(8).build()).add(column(8).build()),
+                "needs an input that is whole, and gets a slice"
+            },
+            {
+                new SequentialBlock().add(RowParallelLinear.builder().setUnits(5).build()),
+                "needs a slice of the features, and gets an input that is whole"
+            },
+            {
+                new SequentialBlock().add(column(8).build()),
+                "L2Loss cannot be computed of slices of the features"
+            },
+            {
+                new SequentialBlock().add(column(1).optGatherOutput(true).build()),
+                "cannot be cut over 2 ranks"
+            },
+        };
+    }
+
+    /** What a trainer would refuse is refused here, and leaves the network as it was. */
+    @Test(dataProvider = "refused", timeOut = 60_000)
+    public void whatCannotBeTrainedIsRefused(Block block, String message) {
+        try {
+            cost(block, Loss.l2Loss(), "1x2");
+            Assert.fail("it was not refused");
+        } catch (IllegalArgumentException e) {
+            Assert.assertTrue(e.getMessage().contains(message), e.getMessage());
+        }
+        Assert.assertFalse(block.isInitialized());
     }
 
     @Test(dataProvider = "cases", timeOut = 60_000)
