@@ -22,6 +22,7 @@ record Matrix(String name, Shape shape, int axis, Cut cut) {
     private static final double LEAST = 18;
     private static final double MOST = 172;
     private static final double LEAST_FOR_LABEL = 12;
+    private static final double LETTER = 6; // the width of one, about
 
     /** Creates a matrix that every rank has. */
     static Matrix whole(String name, Shape shape) {
@@ -62,7 +63,7 @@ record Matrix(String name, Shape shape, int axis, Cut cut) {
                     Svg.rectangle(x, y, width(), height())
                             .withClass("whole")
                             .titled(name + ": " + Sizes.shape(shape) + " on every rank"));
-            parts.add(Svg.label(x + width() / 2, y + height() / 2, name).withClass("in"));
+            parts.addAll(label(x + width() / 2, y + height() / 2));
             return parts;
         }
         boolean down = axis == 0;
@@ -81,6 +82,17 @@ record Matrix(String name, Shape shape, int axis, Cut cut) {
             }
         }
         return parts;
+    }
+
+    /** Returns the name in the middle, upright where it is too long, or nothing. */
+    private List<Svg> label(double x, double y) {
+        double length = LETTER * name.length();
+        Svg text = Svg.label(x, y, name).withClass("in");
+        if (length <= width()) {
+            return List.of(text);
+        }
+        String turned = "rotate(-90 " + Svg.number(x) + " " + Svg.number(y) + ")";
+        return length <= height() ? List.of(text.attr("transform", turned)) : List.of();
     }
 
     private List<Svg> piece(
