@@ -5,6 +5,7 @@ import io.djltp.examples.bench.WorkerFailedException;
 import io.djltp.examples.doctor.DoctorCommand;
 import io.djltp.examples.embed.EmbedCommand;
 import io.djltp.examples.lemma.LemmaCommand;
+import io.djltp.examples.plan.PlanCommand;
 import io.djltp.examples.train.TrainCommand;
 import io.djltp.examples.verify.VerifyCommand;
 import io.djltp.job.JobFailedException;
@@ -27,7 +28,8 @@ import picocli.CommandLine.Spec;
             EmbedCommand.class,
             VerifyCommand.class,
             DoctorCommand.class,
-            BenchCommand.class
+            BenchCommand.class,
+            PlanCommand.class
         },
         mixinStandardHelpOptions = true,
         version = "DJL Tensor Parallel 0.1.0-SNAPSHOT")
