@@ -30,6 +30,7 @@ public final class ForwardPass {
     private final ArrayRegions regions;
     private final ShapeErrors errors = new ShapeErrors();
     private final PassTrace trace = new PassTrace();
+    private final TokenRegion tokens;
     private boolean training = true; // unless a trainer says that it evaluates
     private boolean watched;
 
@@ -59,6 +60,7 @@ public final class ForwardPass {
         start = new Region(sharing > 1 ? Rows.CUT : Rows.WHOLE, Features.REPLICATED);
         scopes = new RegionScopes(manager, start);
         regions = new ArrayRegions(scopes, trace, start, overlaid, new long[] {rows, globalRows});
+        tokens = new TokenRegion(scopes, regions, trace, errors);
         guard(start);
     }
 
@@ -110,9 +112,9 @@ public final class ForwardPass {
     }
 
     /**
-     * Returns whether rows have to be gathered before features can be cut: over the same ranks.
+     * Returns whether rows have to be gathered before features can be cut, over the same ranks.
      *
-     * @return whether the axes are overlaid
+     * @return whether they have to
      */
     public boolean isOverlaid() {
         return overlaid;
@@ -155,6 +157,15 @@ public final class ForwardPass {
      */
     public PassTrace getTrace() {
         return trace;
+    }
+
+    /**
+     * Returns the way in and out of sequence parallelism.
+     *
+     * @return the way
+     */
+    public TokenRegion getTokenRegion() {
+        return tokens;
     }
 
     /**
@@ -274,7 +285,7 @@ public final class ForwardPass {
         if (layout.head() != null) {
             trace.addHead(layout.head());
         } else {
-            scopes.attachSlice(slice, place);
+            scopes.attach(slice, place);
         }
         scopes.note(slice, place);
         errors.addLayer(layer, slice.getShape(), layout.cut().getLength());

@@ -8,6 +8,7 @@ import io.djltp.cut.Cut;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region.Features;
 import io.djltp.layout.ShardedLayout;
+import io.djltp.layout.TokenCut;
 import io.djltp.rank.ParallelContext;
 import io.djltp.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
@@ -17,15 +18,18 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
 
     private final ShardingStrategy shardingStrategy;
     private final boolean gatherOutput;
+    private final boolean sequenceParallel;
 
     /**
      * Creates a layer.
      *
      * @param builder the builder
      * @param gatherOutput whether every rank gets the whole output
+     * @param sequenceParallel whether the tokens of the input may be cut over the ranks
      */
-    AbstractColumnLinear(Builder<?> builder, boolean gatherOutput) {
+    AbstractColumnLinear(Builder<?> builder, boolean gatherOutput, boolean sequenceParallel) {
         super(builder);
+        this.sequenceParallel = sequenceParallel;
         shardingStrategy = builder.shardingStrategy(0, getClass().getSimpleName());
         this.gatherOutput = gatherOutput;
     }
@@ -44,6 +48,12 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
 
     /** {@inheritDoc} */
     @Override
+    boolean takesTokens() {
+        return sequenceParallel;
+    }
+
+    /** {@inheritDoc} */
+    @Override
     NDArray forwardRank(
             ParallelContext context,
             NDArray input,
@@ -52,13 +62,20 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
             NDArray bias) {
         RegionMappings mappings = context.getMappings(this);
         boolean overlaps = mappings.canOverlap(input, weight);
+        TokenCut tokens = sequenceParallel ? context.getPass().getTokenRegion().cutOf(input) : null;
+        NDArray x = input;
+        if (tokens != null) {
+            x = SequenceRegion.gather(context, this, input, tokens, !overlaps);
+        }
         NDArray y; // [.., in] @ [in, units/p]
-        if (overlaps) {
-            y =
-                    mappings.columnLinear(
-                            input, weight, bias, gathered ? context.getPass().getBatchCut() : null);
+        if (!overlaps) {
+            boolean whole = gathered || tokens != null;
+            y = linear(enterRegion(context, x, whole), weight, bias).singletonOrThrow();
+        } else if (tokens != null) {
+            y = mappings.columnLinear(x, weight, bias, tokens.cut(), tokens.axis());
         } else {
-            y = linear(enterRegion(context, input, gathered), weight, bias).singletonOrThrow();
+            Cut rows = gathered ? context.getPass().getBatchCut() : null;
+            y = mappings.columnLinear(x, weight, bias, rows);
         }
         // a product that overlaps is known to autograd by the whole input that it is made of
         Features below = overlaps ? Features.REPLICATED : Features.SHARD;

@@ -68,7 +68,7 @@ public class ClassificationHead extends AbstractColumnLinear {
      * @param builder the builder
      */
     protected ClassificationHead(Builder builder) {
-        super(builder, false);
+        super(builder, false, false);
         fusedLoss = builder.fusedLoss;
         fusedMemory = builder.fusedMemory;
         linearVersion = version;
