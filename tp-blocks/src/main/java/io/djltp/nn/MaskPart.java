@@ -23,12 +23,14 @@ final class MaskPart {
     static DropoutMask.Part of(
             ParallelContext context, Region region, NDArray input, ShardedLayout layout) {
         ShardRange rows = rows(context.getPass(), region, context.getDataGroup().getRank());
-        boolean known = !region.isRowsCut() || rows.length() > 0;
-        if (!known || input.size() % rows.length() != 0) {
-            return null; // axis 0 is not the batch
+        if (rows.length() == 0) {
+            return null; // of a row that does not count
         }
         if (region.isTokensCut()) {
             return ofTokens(context, rows, input);
+        }
+        if (input.size() % rows.length() != 0) {
+            return null; // axis 0 is not the batch
         }
         long rowSize = input.size() / rows.length(); // on this rank
         if (!region.isShard()) {
@@ -64,6 +66,9 @@ final class MaskPart {
         long token = shape.slice(tokens.axis() + 1).size(); // elements
         long own = shape.get(tokens.axis());
         long whole = input.size() / own * tokens.cut().getLength(); // of this rank's rows
+        if (whole % rows.length() != 0) {
+            return null;
+        }
         long before = whole / rows.length() * rows.start();
         ShardRange range = tokens.cut().getRange(rank);
         ShardRange place = new ShardRange(before + range.start() * token, range.length() * token);
