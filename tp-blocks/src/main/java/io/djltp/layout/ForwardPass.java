@@ -93,8 +93,8 @@ public final class ForwardPass {
     }
 
     /**
-     * Returns the number of rows of the batch that count on this rank. A rank that a small batch
-     * has left without one computes a row of another rank, which is dropped.
+     * Returns the number of rows of the batch that count on this rank. One that a small batch has
+     * left without computes a row of another rank, which is dropped.
      *
      * @return the number of rows
      */
@@ -124,8 +124,7 @@ public final class ForwardPass {
      * Sets what the pass is for.
      *
      * @param train whether a backward pass may follow
-     * @param watch whether the pass has to be in the graph completely, for its analysis, also what
-     *     depends on nothing that is trained
+     * @param watch whether all of it has to be in the graph, for its analysis, trained on or not
      */
     public void setPurpose(boolean train, boolean watch) {
         training = train;
@@ -142,9 +141,9 @@ public final class ForwardPass {
     }
 
     /**
-     * Returns whether slices are in the graph though nothing below them is trained.
+     * Returns whether what depends on nothing that is trained is in the graph too.
      *
-     * @return whether the pass is completely in the graph
+     * @return whether it is
      */
     public boolean isWatched() {
         return watched;
@@ -162,7 +161,7 @@ public final class ForwardPass {
     /**
      * Returns the way in and out of sequence parallelism.
      *
-     * @return the way
+     * @return the region
      */
     public TokenRegion getTokenRegion() {
         return tokens;
