@@ -11,6 +11,7 @@ import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.ParticipantStep;
 import io.djltp.rank.RankPool;
+import io.djltp.update.SquareSum;
 import io.djltp.update.WeightUpdate;
 
 import java.util.ArrayList;
@@ -83,7 +84,7 @@ public final class RankUpdate implements AutoCloseable {
         sums.finish(
                 (parameter, value, gradient) -> {
                     if (factor != 1 && gradient != null) {
-                        gradient.muli(factor);
+                        SquareSum.scale(gradient, factor);
                     }
                     begin(context, parameter, updates).run(value, gradient);
                 });

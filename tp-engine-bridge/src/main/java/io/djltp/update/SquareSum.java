@@ -11,6 +11,7 @@ import io.djltp.cut.ShardRange;
 import io.djltp.torch.TensorView;
 import io.djltp.torch.TorchScope;
 
+import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
@@ -67,6 +68,19 @@ public final class SquareSum implements AutoCloseable {
                 Tensor wide = chunk.to(ScalarType.Double);
                 total.add_(wide.dot(wide));
             }
+        }
+    }
+
+    /**
+     * Multiplies a gradient in place. (DJL's {@code muli} makes an array of the number first.)
+     *
+     * @param gradient the gradient
+     * @param factor the factor
+     */
+    public static void scale(NDArray gradient, float factor) {
+        try (TorchScope scope = TorchScope.withoutGraph();
+                Scalar number = new Scalar(factor)) {
+            TensorView.of(gradient).tensor().mul_(number);
         }
     }
 
