@@ -12,6 +12,7 @@ import io.djltp.forecast.PassForecast;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region.Features;
 import io.djltp.layout.ShardedLayout;
+import io.djltp.layout.TokenCut;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
 import io.djltp.region.RegionMappings;
@@ -22,16 +23,19 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
 
     private final ShardingStrategy shardingStrategy;
     private final boolean gatherOutput;
+    private final boolean sequenceParallel;
 
     /**
      * Creates a layer.
      *
      * @param builder the builder
      * @param gatherOutput whether every rank gets the whole output
+     * @param sequenceParallel whether the tokens of the input may be cut over the ranks
      */
     @SuppressWarnings("this-escape") // the parameters are those of a parent class
-    AbstractColumnLinear(Builder<?> builder, boolean gatherOutput) {
+    AbstractColumnLinear(Builder<?> builder, boolean gatherOutput, boolean sequenceParallel) {
         super(builder);
+        this.sequenceParallel = sequenceParallel;
         VocabParallelEmbedding embedding = builder.tiedTo();
         shardingStrategy =
                 embedding == null || builder.hasShardingStrategy()
@@ -74,6 +78,12 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
 
     /** {@inheritDoc} */
     @Override
+    boolean takesTokens() {
+        return sequenceParallel;
+    }
+
+    /** {@inheritDoc} */
+    @Override
     NDArray forwardRank(
             ParallelContext context,
             NDArray input,
@@ -81,27 +91,38 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
             NDArray weight,
             NDArray bias) {
         RegionMappings mappings = context.getMappings(this);
-        boolean shared = context.getPass().getTrace().isShared(input);
+        ForwardPass pass = context.getPass();
+        boolean shared = pass.getTrace().isShared(input);
         boolean overlaps = !shared && mappings.canOverlap(input, weight);
+        TokenCut tokens = shared ? null : tokensOf(context, input);
+        NDArray x = input;
+        if (tokens != null) {
+            x = SequenceRegion.gather(context, this, input, tokens, !overlaps);
+        }
         NDArray y; // [.., in] @ [in, units/p]
-        if (overlaps) {
-            y =
-                    mappings.columnLinear(
-                            input, weight, bias, gathered ? context.getPass().getBatchCut() : null);
+        if (!overlaps) {
+            boolean entered = gathered || shared || tokens != null;
+            y = linear(entered ? x : enterRegion(context, x), weight, bias).singletonOrThrow();
+        } else if (tokens != null) {
+            y = mappings.columnLinear(x, weight, bias, tokens.cut(), tokens.axis());
         } else {
-            NDArray x = gathered || shared ? input : enterRegion(context, input);
-            y = linear(x, weight, bias).singletonOrThrow();
+            Cut rows = gathered ? pass.getBatchCut() : null;
+            y = mappings.columnLinear(x, weight, bias, rows);
         }
         // a product that overlaps is known to autograd by the whole input that it is made of
         Features below = overlaps ? Features.REPLICATED : Features.SHARD;
         Cut cut = outputCut(context);
-        ForwardPass pass = context.getPass();
         if (gatherOutput) {
             pass.leave(y, Features.SHARD, below);
             NDArray whole = mappings.gatherFromRegion(y, cut);
             return pass.enter(whole, Features.REPLICATED, Features.SHARD);
         }
         return pass.enterSlice(y, new ShardedLayout(cut), below, describe());
+    }
+
+    /** Returns how the tokens of an input are cut, or {@code null} if the rank has all. */
+    private TokenCut tokensOf(ParallelContext context, NDArray input) {
+        return sequenceParallel ? context.getPass().getTokenRegion().cutOf(input) : null;
     }
 
     /** The gradient of a gathered input is reduced where it is scattered, not here. */
@@ -129,7 +150,11 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
             return input; // of the rows of a rank: each layer gathers them
         }
         layerInput.checkCut(context, input, null);
-        NDArray x = enterRegion(context, input);
+        TokenCut tokens = tokensOf(context, input);
+        NDArray x =
+                tokens == null
+                        ? enterRegion(context, input)
+                        : SequenceRegion.gather(context, this, input, tokens, true);
         context.getPass().getTrace().share(x);
         return x;
     }

@@ -73,7 +73,7 @@ public class ClassificationHead extends AbstractColumnLinear {
      */
     @SuppressWarnings("this-escape") // to an embedding, which uses it in forward passes
     protected ClassificationHead(Builder builder) {
-        super(builder, false);
+        super(builder, false, false);
         fusedLoss = builder.fusedLoss;
         fusedMemory = builder.fusedMemory;
         linearVersion = version;
@@ -156,15 +156,13 @@ public class ClassificationHead extends AbstractColumnLinear {
     }
 
     private FusedHead newHead(ParallelContext context) {
-        long units = weight().getShape().get(0);
         Communicator group = context.getTensorGroup();
         Cut cut = outputCut(context);
         long shard = cut.getShardLength(group.getRank());
-        long usual = MemoryEstimate.fusedMemory(shard, weight().getShape().get(1));
-        long budget = fusedMemory > 0 ? fusedMemory : usual;
+        long features = weight().getShape().get(1);
+        long budget = fusedMemory > 0 ? fusedMemory : MemoryEstimate.fusedMemory(shard, features);
         FusedCrossEntropy function = new FusedCrossEntropy(group, cut, budget, 0, options);
-        TiedLookups lookups = tied ? new TiedLookups(weight()) : null;
-        return new FusedHead(weight(), bias(), function, lookups);
+        return new FusedHead(weight(), bias(), function, tied ? new TiedLookups(weight()) : null);
     }
 
     /** {@inheritDoc} */
