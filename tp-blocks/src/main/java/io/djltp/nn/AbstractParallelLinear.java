@@ -62,11 +62,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
         return null;
     }
 
-    /**
-     * Returns whether a rank's input is its slice of the features.
-     *
-     * @return whether the input is not whole
-     */
+    /** Returns whether a rank's input is its slice of the features. */
     boolean takesSlice() {
         return false;
     }
@@ -76,11 +72,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
         return false;
     }
 
-    /**
-     * Returns whether each rank's gradient of the input is a summand, not the whole.
-     *
-     * @return whether the gradient is partial
-     */
+    /** Returns whether each rank's gradient of the input is a summand, not the whole. */
     abstract boolean hasPartialInputGradient();
 
     /** {@inheritDoc} */

@@ -55,8 +55,8 @@ import java.io.IOException;
  * of the input; in DATA mode an all-gather of the input instead, in MIXED mode one and a
  * reduce-scatter in place of the third.
  *
- * <p>Saves and loads what an ordinary {@link Linear} does. With a margin the file begins with it,
- * and only a {@code ClassificationHead} loads it: built without one it takes that of the file.
+ * <p>Saves and loads what a {@link Linear} does. With a margin the file begins with it, and only a
+ * {@code ClassificationHead} loads it: built without one it takes that of the file.
  */
 public class ClassificationHead extends AbstractColumnLinear {
 
@@ -86,9 +86,9 @@ public class ClassificationHead extends AbstractColumnLinear {
     }
 
     /**
-     * Returns the margin that the head is trained with.
+     * Returns the margin of the training, or {@code null}.
      *
-     * @return the margin, or {@code null}
+     * @return the margin
      */
     public Margin getMargin() {
         return options.margin();
@@ -102,10 +102,10 @@ public class ClassificationHead extends AbstractColumnLinear {
             boolean training,
             PairList<String, Object> params) {
         ParallelContext context = RankParameterStore.contextOf(parameterStore);
-        NDList features = inputs;
-        if (context != null && fusedLoss) {
-            features = HeadFeatures.ofAllRows(context, inputs, "The input of " + describe());
-        }
+        NDList features =
+                context == null || !fusedLoss
+                        ? inputs
+                        : HeadFeatures.ofAllRows(context, inputs, "The input of " + describe());
         return super.forwardInternal(parameterStore, features, training, params);
     }
 
