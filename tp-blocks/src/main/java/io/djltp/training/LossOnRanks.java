@@ -20,6 +20,7 @@ import io.djltp.layout.Region;
 import io.djltp.loss.ShardedLoss;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.JavaMemory;
 
 import java.util.List;
 import java.util.Set;
@@ -66,13 +67,15 @@ final class LossOnRanks {
      */
     void evaluate(ParallelContext context, RankOutput part, NDList labels) {
         boolean recorded = part.getPass().isTraining() || part.getPass().isWatched();
-        try (Autograd.GradMode mode = Autograd.gradMode(recorded)) {
-            evaluateInMode(context, part, labels);
+        NDManager scope = part.newScope();
+        try (Autograd.GradMode mode = Autograd.gradMode(recorded);
+                JavaMemory memory = JavaMemory.keep(scope)) {
+            evaluate(context, part, labels, scope);
         }
     }
 
-    private void evaluateInMode(ParallelContext context, RankOutput part, NDList labels) {
-        NDManager scope = part.newScope();
+    private void evaluate(
+            ParallelContext context, RankOutput part, NDList labels, NDManager scope) {
         boolean ofParts = isComputedOfParts(context, part, labels);
         PassTrace trace = part.getPass().getTrace();
         trace.beginLoss(ofParts ? Region.Rows.CUT : Region.Rows.WHOLE);

@@ -12,6 +12,7 @@ import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.JavaMemory;
 
 import java.util.List;
 
@@ -86,7 +87,8 @@ final class ParallelForward {
         RankOutput part = new RankOutput(manager, context);
         NDManager scope = part.newScope();
         long rows = BatchPart.rowsOf(data);
-        try (Autograd.GradMode recording = Autograd.gradMode(training || watched)) {
+        try (Autograd.GradMode recording = Autograd.gradMode(training || watched);
+                JavaMemory memory = JavaMemory.keep(scope)) {
             long own = BatchPart.rows(rows, context, cut).length();
             context.beginForward(rows, own, cut, scope);
             context.getPass().setPurpose(training, watched);
