@@ -86,9 +86,9 @@ public class ClassificationHead extends AbstractColumnLinear {
     }
 
     /**
-     * Returns the margin of the training, or {@code null}.
+     * Returns the margin of the training.
      *
-     * @return the margin
+     * @return the margin, or {@code null}
      */
     public Margin getMargin() {
         return options.margin();
@@ -171,9 +171,9 @@ public class ClassificationHead extends AbstractColumnLinear {
         if (!fusedLoss) {
             return super.forecast(pass, input);
         }
-        ForecastArray x = pass.getMesh().isOverlaid() ? input : pass.gatherRows(input);
         getDirectParameters().values().forEach(pass::own);
-        return forecastSlice(pass, x).with(true);
+        boolean overlaid = pass.getMesh().isOverlaid();
+        return forecastSlice(pass, overlaid ? input : pass.gatherRows(input)).with(true);
     }
 
     /** {@inheritDoc} */

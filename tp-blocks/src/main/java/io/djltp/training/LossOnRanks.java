@@ -18,6 +18,7 @@ import io.djltp.loss.ShardedLoss;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.Phase;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.JavaMemory;
 
 import java.util.List;
 
@@ -54,14 +55,16 @@ final class LossOnRanks {
      */
     void evaluate(ParallelContext context, RankOutput part, NDList labels) {
         boolean recorded = part.getPass().isTraining() || part.getPass().isWatched();
+        NDManager scope = part.newScope();
         try (Autograd.GradMode mode = Autograd.gradMode(recorded);
-                Phase phase = Phase.begin(context, Direction.FORWARD)) {
-            evaluateInMode(context, part, labels);
+                Phase phase = Phase.begin(context, Direction.FORWARD);
+                JavaMemory memory = JavaMemory.keep(scope)) {
+            evaluate(context, part, labels, scope);
         }
     }
 
-    private void evaluateInMode(ParallelContext context, RankOutput part, NDList labels) {
-        NDManager scope = part.newScope();
+    private void evaluate(
+            ParallelContext context, RankOutput part, NDList labels, NDManager scope) {
         boolean ofParts = isComputedOfParts(context, part, labels);
         PassTrace trace = part.getPass().getTrace();
         trace.beginLoss(ofParts ? Region.Rows.CUT : Region.Rows.WHOLE);

@@ -14,6 +14,7 @@ import io.djltp.rank.ParallelContext;
 import io.djltp.rank.Phase;
 import io.djltp.rank.RankPool;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.JavaMemory;
 
 import java.util.List;
 
@@ -89,7 +90,8 @@ final class ParallelForward {
         NDManager scope = part.newScope();
         long rows = BatchPart.rowsOf(data);
         try (Autograd.GradMode recording = Autograd.gradMode(training || watched);
-                Phase phase = Phase.begin(context, Direction.FORWARD)) {
+                Phase phase = Phase.begin(context, Direction.FORWARD);
+                JavaMemory memory = JavaMemory.keep(scope)) {
             long own = BatchPart.rows(rows, context, cut).length();
             context.beginForward(rows, own, cut, scope);
             context.getPass().setPurpose(training, watched);

@@ -4,12 +4,14 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.training.GradientCollector;
 
 import io.djltp.torch.Autograd;
+import io.djltp.torch.JavaMemory;
 
 /** Runs the backward passes of all ranks. */
 final class ParallelGradientCollector implements GradientCollector {
 
     private final TrainingSteps steps;
     private final Autograd.GradMode mode = Autograd.gradMode(true);
+    private final JavaMemory memory = JavaMemory.keep(); // of what is computed from losses
 
     ParallelGradientCollector(TrainingSteps steps) {
         this.steps = steps;
@@ -43,6 +45,7 @@ final class ParallelGradientCollector implements GradientCollector {
     /** {@inheritDoc} */
     @Override
     public void close() {
+        memory.close();
         mode.close();
     }
 }
