@@ -232,9 +232,8 @@ public class ClassificationHead extends AbstractColumnLinear {
         }
 
         /**
-         * Sets whether layer, loss and update are computed in one under a {@link
-         * io.djltp.training.ParallelTrainer}, or the logits as those of a {@link
-         * ColumnParallelLinear}. Default: true.
+         * Sets whether layer, loss and update are one under a {@link
+         * io.djltp.training.ParallelTrainer}, or the logits are computed. Default: true.
          *
          * @param fused whether layer, loss and update are one
          * @return this builder
