@@ -63,7 +63,14 @@ public final class ParallelAttention extends AbstractBlock {
     private final RowParallelLinear result;
     private final ParallelDropout dropout;
 
-    /** The four projections of an attention. */
+    /**
+     * The four projections of an attention.
+     *
+     * @param key that of the keys
+     * @param query that of the queries
+     * @param value that of the values
+     * @param result that of what the heads give
+     */
     public record Projections(
             ColumnParallelLinear key,
             ColumnParallelLinear query,
