@@ -62,6 +62,7 @@ public class SyncBatchNorm extends AbstractBlock {
      *
      * @param builder the builder
      */
+    @SuppressWarnings("this-escape") // the parameters are those of a parent class
     protected SyncBatchNorm(Builder builder) {
         super(VERSION);
         axis = builder.axis;
