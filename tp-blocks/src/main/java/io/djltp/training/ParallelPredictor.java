@@ -56,6 +56,7 @@ public class ParallelPredictor<I, O> extends Predictor<I, O> {
      *     trains the model
      * @throws IllegalArgumentException if there are too few GPUs for the ranks
      */
+    @SuppressWarnings("this-escape") // closed again if the ranks do not start
     public ParallelPredictor(Model model, Translator<I, O> translator, ParallelConfig config) {
         this(config.onDevices(new Device[] {model.getNDManager().getDevice()}), model, translator);
     }

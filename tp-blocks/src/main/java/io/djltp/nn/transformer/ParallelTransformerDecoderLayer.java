@@ -37,6 +37,7 @@ public class ParallelTransformerDecoderLayer extends AbstractTransformerLayer {
      *
      * @param builder the builder
      */
+    @SuppressWarnings("this-escape") // the children are those of a parent class
     protected ParallelTransformerDecoderLayer(Builder builder) {
         attention = add("attention", builder.residual(builder.attention));
         crossAttention =

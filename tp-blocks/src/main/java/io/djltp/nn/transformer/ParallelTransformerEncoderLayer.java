@@ -38,6 +38,7 @@ public class ParallelTransformerEncoderLayer extends AbstractTransformerLayer {
      *
      * @param builder the builder
      */
+    @SuppressWarnings("this-escape") // the children are those of a parent class
     protected ParallelTransformerEncoderLayer(Builder builder) {
         attention = add("attention", builder.residual(builder.attention));
         mlp = add("mlp", builder.residual(builder.mlp));
