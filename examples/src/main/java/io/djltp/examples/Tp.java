@@ -6,6 +6,7 @@ import io.djltp.examples.doctor.DoctorCommand;
 import io.djltp.examples.embed.EmbedCommand;
 import io.djltp.examples.lemma.LemmaCommand;
 import io.djltp.examples.lm.LmCommand;
+import io.djltp.examples.plan.PlanCommand;
 import io.djltp.examples.train.TrainCommand;
 import io.djltp.examples.verify.VerifyCommand;
 import io.djltp.job.JobFailedException;
@@ -29,7 +30,8 @@ import picocli.CommandLine.Spec;
             LmCommand.class,
             VerifyCommand.class,
             DoctorCommand.class,
-            BenchCommand.class
+            BenchCommand.class,
+            PlanCommand.class
         },
         mixinStandardHelpOptions = true,
         version = "DJL Tensor Parallel 0.1.0-SNAPSHOT")

@@ -1,11 +1,8 @@
 package io.djltp.gradient;
 
-import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.types.DataType;
 import ai.djl.nn.Parameter;
 
-import io.djltp.collective.Communicator;
 import io.djltp.gradient.GradientBucket.Member;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelContext;
@@ -14,27 +11,18 @@ import io.djltp.torch.Autograd;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
-import java.util.stream.Collectors;
 
 /**
  * Sums the gradients of a rank's parameters over the ranks that have summands of them, many in one
- * operation: a bucket is full at 25 MiB, as in PyTorch's DistributedDataParallel. A gradient that
- * is larger, or in host memory 2 MiB or more, has an operation for itself and is not copied. All
- * are on their way before the first is waited for.
+ * operation, as {@link BucketPlan} says. A gradient that is larger than a bucket, or in host memory
+ * 2 MiB or more, has an operation for itself and is not copied. All are on their way before the
+ * first is waited for.
  *
  * <p>Which gradients are in a bucket follows from the parameters and not from the gradients that
  * are there, so that all ranks of a group issue the same operations in the same order. Buckets and
  * their memory are kept until other parameters are trained, or summed over other groups.
  */
 final class GradientBuckets implements AutoCloseable {
-
-    /** Bytes of a bucket. */
-    static final long BYTES = 25L << 20;
-
-    /** From so many bytes on, a copy in host memory takes longer than an operation of its own. */
-    private static final long LARGE_ON_HOST = 2L << 20;
-
-    private static final int NAMED = 4; // parameters of a bucket that errors name
 
     private final ParallelParameters parameters;
     private final GradientGroups groups;
@@ -139,80 +127,29 @@ final class GradientBuckets implements AutoCloseable {
         return true;
     }
 
-    /** Members of a bucket that is not full. */
-    private static final class Filling {
-
-        private final Communicator group;
-        private final DataType type;
-        private final Device device;
-        private final boolean closed; // nothing is added to a large gradient
-        private final List<Integer> numbers = new ArrayList<>();
-        private long bytes;
-
-        Filling(Member first) {
-            group = first.group();
-            type = first.value().getDataType();
-            device = first.value().getDevice();
-            closed = isLarge(first);
-        }
-
-        boolean takes(Member member, long limit) {
-            return !closed
-                    && !isLarge(member)
-                    && group == member.group()
-                    && type == member.value().getDataType()
-                    && device.equals(member.value().getDevice())
-                    && bytes + member.bytes() <= limit;
-        }
-    }
-
-    private static boolean isLarge(Member member) {
-        return !member.value().getDevice().isGpu() && member.bytes() >= LARGE_ON_HOST;
-    }
-
     private void plan(List<Member> all) {
         members = all;
-        List<Filling> fillings = new ArrayList<>();
-        for (int i = 0; i < all.size(); i++) {
-            Member member = all.get(i);
-            places.add(null);
-            if (member.group() == null) {
-                continue;
-            }
-            Filling filling =
-                    fillings.stream()
-                            .filter(each -> each.takes(member, limit))
-                            .findFirst()
-                            .orElse(null);
-            if (filling == null) {
-                filling = new Filling(member);
-                fillings.add(filling);
-            }
-            filling.numbers.add(i);
-            filling.bytes += member.bytes();
-        }
-        fillings.forEach(this::make);
+        all.forEach(member -> places.add(null));
+        List<BucketPlan.Gradient> gradients = all.stream().map(GradientBuckets::gradient).toList();
+        BucketPlan.fill(gradients, limit).forEach(this::make);
     }
 
-    private void make(Filling filling) {
-        List<Member> own = filling.numbers.stream().map(members::get).toList();
-        GradientBucket bucket = new GradientBucket(own, filling.group, describe(own));
+    private static BucketPlan.Gradient gradient(Member member) {
+        NDArray value = member.value();
+        return new BucketPlan.Gradient(
+                member.group(), value.getDataType(), value.getDevice(), member.bytes());
+    }
+
+    private void make(List<Integer> numbers) {
+        List<Member> own = numbers.stream().map(members::get).toList();
+        List<String> names =
+                own.stream().map(member -> parameters.nameOf(member.parameter())).toList();
+        GradientBucket bucket =
+                new GradientBucket(own, own.get(0).group(), BucketPlan.describe(names));
         buckets.add(bucket);
         for (int i = 0; i < own.size(); i++) {
-            places.set(filling.numbers.get(i), new Place(bucket, i));
+            places.set(numbers.get(i), new Place(bucket, i));
         }
-    }
-
-    private String describe(List<Member> own) {
-        String names =
-                own.stream()
-                        .limit(NAMED)
-                        .map(member -> parameters.nameOf(member.parameter()))
-                        .collect(Collectors.joining(", "));
-        int others = own.size() - NAMED;
-        return (own.size() == 1 ? "the gradient of " : "the gradients of ")
-                + names
-                + (others > 0 ? " and " + others + " more" : "");
     }
 
     /** Frees the memory of the buckets. */

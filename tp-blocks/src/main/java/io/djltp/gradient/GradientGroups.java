@@ -63,15 +63,22 @@ public final class GradientGroups {
     Communicator of(ParallelContext context, Parameter parameter) {
         boolean cut = parameters.getStrategy(parameter) != null;
         PartialAxes axes = partial.getOrDefault(parameter, usual(parameter));
-        Communicator group;
-        if (context.getMesh().isOverlaid()) {
-            group = !cut && axes.isPartial() ? context.getWorld() : null;
-        } else if (axes.tensor() && !cut) {
-            group = axes.data() ? context.getWorld() : context.getTensorGroup();
-        } else {
-            group = axes.data() ? context.getDataGroup() : null;
-        }
+        Communicator group =
+                groupOf(context, SumOver.of(axes, cut, context.getMesh().isOverlaid()));
         return group == null || group.getSize() == 1 ? null : group;
+    }
+
+    private static Communicator groupOf(ParallelContext context, SumOver ranks) {
+        switch (ranks) {
+            case DATA:
+                return context.getDataGroup();
+            case TENSOR:
+                return context.getTensorGroup();
+            case ALL:
+                return context.getWorld();
+            default:
+                return null;
+        }
     }
 
     /** What was not used with this rank's rows may have been with those of another. */

@@ -45,7 +45,7 @@ public final class RankUpdate implements AutoCloseable {
         for (int i = 0; i < ranks.size(); i++) {
             RankWeights weights = new RankWeights(parameters, ranks.getContext(i));
             states.add(new OptimizerState(optimizer, weights));
-            buckets.add(new GradientBuckets(parameters, groups, GradientBuckets.BYTES));
+            buckets.add(new GradientBuckets(parameters, groups, BucketPlan.BYTES));
         }
     }
 

@@ -3,8 +3,14 @@ package io.djltp.loss;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.training.loss.Loss;
 
+import io.djltp.collective.Collective;
+import io.djltp.collective.Direction;
+import io.djltp.forecast.ForecastArray;
+import io.djltp.forecast.ForecastLoss;
+import io.djltp.forecast.PassForecast;
 import io.djltp.head.LossOptions;
 import io.djltp.head.Reduction;
 import io.djltp.head.ShardLabels;
@@ -44,7 +50,7 @@ import java.util.stream.LongStream;
  * href="https://arxiv.org/abs/1909.08053">arXiv:1909.08053</a>).
  */
 @SuppressWarnings("try") // a scope is used by being open
-public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
+public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss, ForecastLoss {
 
     /** The label of rows that do not count when nothing else is said, as in PyTorch. */
     public static final long DEFAULT_IGNORE_INDEX = LossOptions.DEFAULT_IGNORE_INDEX;
@@ -135,6 +141,25 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss {
                 context.getPass().getTrace().takeSlices(context.getGradientKeeper().getLastNode());
             }
             return scalar;
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void forecast(PassForecast pass, ForecastArray predictions) {
+        if (predictions.region().isShard()) {
+            Shape slice = pass.local(predictions);
+            long rows = slice.size() / slice.get(slice.dimension() - 1);
+            int sums = options.labelSmoothing() > 0 ? 3 : 2; // of each row, in float64
+            String issuer = getClass().getSimpleName();
+            for (long bytes : new long[] {rows * Float.BYTES, rows * sums * Double.BYTES}) {
+                pass.add(
+                        issuer,
+                        Direction.FORWARD,
+                        Collective.ALL_REDUCE,
+                        pass.getTensorSize(),
+                        bytes);
+            }
         }
     }
 

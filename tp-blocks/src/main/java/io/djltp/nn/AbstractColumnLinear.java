@@ -7,6 +7,8 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
+import io.djltp.forecast.ForecastArray;
+import io.djltp.forecast.PassForecast;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region.Features;
 import io.djltp.layout.ShardedLayout;
@@ -142,9 +144,40 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
         return outputCut(context);
     }
 
+    /** {@inheritDoc} */
+    @Override
+    public ForecastArray forecast(PassForecast pass, ForecastArray input) {
+        ForecastArray y = forecastSlice(pass, input);
+        pass.use(this, y);
+        return gatherOutput && pass.getTensorSize() > 1
+                ? pass.getMappings(this).gatherFromRegion(y)
+                : y;
+    }
+
+    /** Forecasts the slice of the output, or all of it with one rank. */
+    ForecastArray forecastSlice(PassForecast pass, ForecastArray input) {
+        ForecastArray x = LayerForecast.input(this, pass, input);
+        if (pass.getTensorSize() == 1) {
+            return LayerForecast.output(this, x);
+        }
+        if (x == input) { // the gradient of a gathered input is reduced where it is scattered
+            pass.getMappings(this).copyToRegion(x);
+        }
+        return LayerForecast.output(this, x).cutBy(outputCut(pass.getTensorSize()));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public String getEquation() {
+        return "y[r] = x W[r]ᵀ" + (bias() == null ? "" : " + b[r]");
+    }
+
     /** Returns which output features each rank has. */
     Cut outputCut(ParallelContext context) {
-        int ranks = context.getTensorGroup().getSize();
+        return outputCut(context.getTensorGroup().getSize());
+    }
+
+    private Cut outputCut(int ranks) {
         Shape whole = weight().getShape();
         return ranks == 1 // a chosen cut is one for more
                 ? Cut.replicated(whole.get(0), 1)

@@ -11,6 +11,7 @@ import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
+import io.djltp.forecast.ForecastBlock;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.ShardedBlock;
@@ -26,7 +27,7 @@ import java.io.IOException;
  * What column- and row-parallel layers share: they are DJL's {@link Linear} in everything but the
  * forward pass of a rank, and in particular in what they save.
  */
-abstract class AbstractParallelLinear extends Linear implements ShardedBlock {
+abstract class AbstractParallelLinear extends Linear implements ShardedBlock, ForecastBlock {
 
     private final boolean batchShardedInput;
     private final boolean skipBiasAdd;

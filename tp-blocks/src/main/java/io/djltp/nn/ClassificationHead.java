@@ -10,6 +10,8 @@ import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
+import io.djltp.forecast.ForecastArray;
+import io.djltp.forecast.PassForecast;
 import io.djltp.head.FusedCrossEntropy;
 import io.djltp.head.HeadOptions;
 import io.djltp.head.Margin;
@@ -163,6 +165,17 @@ public class ClassificationHead extends AbstractColumnLinear {
         FusedCrossEntropy function = new FusedCrossEntropy(group, cut, budget, 0, options);
         TiedLookups lookups = tied ? new TiedLookups(weight()) : null;
         return new FusedHead(weight(), bias(), function, lookups);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public ForecastArray forecast(PassForecast pass, ForecastArray input) {
+        if (!fusedLoss) {
+            return super.forecast(pass, input);
+        }
+        ForecastArray x = pass.getMesh().isOverlaid() ? input : pass.gatherRows(input);
+        getDirectParameters().values().forEach(pass::own);
+        return forecastSlice(pass, x).with(true);
     }
 
     /** {@inheritDoc} */

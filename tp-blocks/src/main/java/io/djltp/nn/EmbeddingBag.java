@@ -12,6 +12,11 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
+import io.djltp.collective.Collective;
+import io.djltp.collective.Direction;
+import io.djltp.forecast.ForecastArray;
+import io.djltp.forecast.ForecastBlock;
+import io.djltp.forecast.PassForecast;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
 import io.djltp.update.BagIndex;
@@ -36,7 +41,7 @@ import io.djltp.update.EmbeddingBags;
  *
  * <p>As PyTorch's {@code EmbeddingBag} with {@code mode="sum"} and {@code padding_idx=0}.
  */
-public final class EmbeddingBag extends AbstractBlock {
+public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
 
     private static final byte VERSION = 1;
 
@@ -101,6 +106,46 @@ public final class EmbeddingBag extends AbstractBlock {
         NDArray output = sums.reshape(sums.getShape());
         output.attach(ids.getManager()); // what is computed from it goes with the pass
         return new NDList(output);
+    }
+
+    /**
+     * {@inheritDoc}
+     *
+     * <p>Of a table that is updated by rows the ranks gather the number and the places of the bags,
+     * their row numbers, and the gradients of the sums.
+     */
+    @Override
+    public ForecastArray forecast(PassForecast pass, ForecastArray input) {
+        long features = table.getShape().get(1);
+        ForecastArray sums =
+                new ForecastArray(
+                        new Shape(input.shape().get(0), features),
+                        input.region(),
+                        null,
+                        table.requiresGradient());
+        pass.use(table, sums);
+        if (pass.isRowSparse() && table.requiresGradient()) {
+            pass.own(table);
+            if (input.region().isRowsCut()) {
+                String issuer = "the gradient of " + pass.nameOf(table);
+                int size = pass.getDataSize();
+                for (long bytes :
+                        new long[] {
+                            2L * size * Integer.BYTES,
+                            input.shape().size() * Integer.BYTES,
+                            pass.bytes(sums.shape())
+                        }) {
+                    pass.add(issuer, Direction.STEP, Collective.ALL_GATHER, size, bytes);
+                }
+            }
+        }
+        return sums;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public String getEquation() {
+        return "y = Σ table[id], the sum over the row numbers of a bag";
     }
 
     /** The same in operations that autograd knows. */

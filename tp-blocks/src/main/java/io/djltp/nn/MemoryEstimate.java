@@ -1,12 +1,10 @@
 package io.djltp.nn;
 
-import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.optimizer.OptimizerSettings;
+import io.djltp.optimizer.StateSize;
 import io.djltp.sharding.ShardingStrategy;
-import io.djltp.update.WeightUpdate;
 
 /**
  * What the large parts of a training take on one rank, in bytes: its shards and replicas, their
@@ -25,8 +23,7 @@ public final class MemoryEstimate {
     private final int rank;
     private final int ranks;
     private final boolean rowSparse;
-    private long statesOfElement;
-    private long statesOfRow;
+    private final StateSize stateSize;
     private long weights;
     private long gradients;
     private long state;
@@ -43,21 +40,7 @@ public final class MemoryEstimate {
         this.rank = rank;
         this.ranks = ranks;
         rowSparse = optimizer.isRowSparse();
-        measureState(optimizer);
-    }
-
-    /** The rule says itself what it keeps: of two rows of three elements. */
-    private void measureState(OptimizerSettings optimizer) {
-        try (NDManager manager = NDManager.newBaseManager();
-                WeightUpdate update = optimizer.newUpdate()) {
-            NDArray weight = manager.zeros(new Shape(2, 3));
-            update.begin(0, 1);
-            update.run(weight, weight.onesLike());
-            for (NDArray kept : update.getState(manager).values()) {
-                statesOfElement += kept.size() == weight.size() ? 1 : 0;
-                statesOfRow += kept.size() == 2 ? 1 : 0;
-            }
-        }
+        stateSize = StateSize.of(optimizer);
     }
 
     /**
@@ -116,7 +99,7 @@ public final class MemoryEstimate {
     private Shape addWeight(Shape shape, ShardingStrategy strategy) {
         Shape own = strategy.isReplicated() ? shape : strategy.shardShape(shape, rank, ranks);
         weights += bytes(own);
-        state += statesOfElement * bytes(own) + statesOfRow * own.get(0) * Float.BYTES;
+        state += stateSize.bytes(own);
         return own;
     }
 

@@ -6,6 +6,9 @@ import ai.djl.nn.core.Linear;
 import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
+import io.djltp.forecast.ForecastArray;
+import io.djltp.forecast.ForecastMappings;
+import io.djltp.forecast.PassForecast;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region.Features;
 import io.djltp.rank.ParallelContext;
@@ -124,6 +127,35 @@ public class RowParallelLinear extends AbstractParallelLinear {
             pass.enter(y, Features.REPLICATED, Features.PARTIAL);
         }
         return bias == null ? y : y.addi(bias);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public ForecastArray forecast(PassForecast pass, ForecastArray input) {
+        ForecastArray x = LayerForecast.input(this, pass, input);
+        if (pass.getTensorSize() == 1) {
+            pass.use(this, x);
+            return LayerForecast.output(this, x);
+        }
+        ForecastMappings mappings = pass.getMappings(this);
+        if (!inputIsParallel) {
+            Cut cut = shardingStrategy.cut(weight().getShape(), pass.getTensorSize());
+            x = mappings.scatterToRegion(x, cut);
+        }
+        pass.use(weight(), x);
+        ForecastArray y = LayerForecast.output(this, x);
+        y =
+                batchShardedOutput && pass.getMesh().isOverlaid()
+                        ? mappings.reduceScatterToSequenceRegion(y)
+                        : mappings.reduceFromRegion(y);
+        pass.use(bias(), y);
+        return y;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public String getEquation() {
+        return "y = Σ x[r] W[r]ᵀ" + (bias() == null ? "" : " + b");
     }
 
     /** Returns which rows of the output each rank gets: those of its rows of the batch. */

@@ -94,6 +94,8 @@ public final class ParallelParameters {
         shards.blocks().forEach(b -> b.setWeightSource(gathering));
         names.keySet().forEach(p -> HeldParameters.hold(p, shards.contains(p)));
         checkBatchGather();
+        Map<Block, String> blocks = BlockNames.of(block);
+        contexts.forEach(context -> context.setBlockNames(blocks));
     }
 
     /**

@@ -13,6 +13,7 @@ import io.djltp.torch.RandomDraws;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 
 /**
  * What a rank knows about itself: its number, its device, the groups that it computes in, and how
@@ -169,13 +170,22 @@ public final class ParallelContext implements AutoCloseable {
     }
 
     /**
+     * Sets what errors and counts call blocks from the next mappings on. Default: their class.
+     *
+     * @param names the names, by the identity of the block
+     */
+    public void setBlockNames(Map<Block, String> names) {
+        mappings.setNames(names);
+    }
+
+    /**
      * Returns the autograd mappings in and out of tensor-parallel regions.
      *
      * @param user the layer that uses them, which errors then name
      * @return the mappings
      */
     public RegionMappings getMappings(Block user) {
-        return mappings.get(user.getClass().getSimpleName(), getTensorGroup());
+        return mappings.get(user, getTensorGroup());
     }
 
     /**

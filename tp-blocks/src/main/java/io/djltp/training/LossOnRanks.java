@@ -5,24 +5,21 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.loss.AbstractCompositeLoss;
-import ai.djl.training.loss.HingeLoss;
 import ai.djl.training.loss.IndexLoss;
-import ai.djl.training.loss.L1Loss;
-import ai.djl.training.loss.L2Loss;
 import ai.djl.training.loss.Loss;
-import ai.djl.training.loss.SigmoidBinaryCrossEntropyLoss;
-import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
 
+import io.djltp.collective.Direction;
 import io.djltp.collective.ReduceOp;
 import io.djltp.gradient.GradientFlow;
 import io.djltp.layout.PassTrace;
 import io.djltp.layout.Region;
+import io.djltp.loss.MeanLosses;
 import io.djltp.loss.ShardedLoss;
 import io.djltp.rank.ParallelContext;
+import io.djltp.rank.Phase;
 import io.djltp.torch.Autograd;
 
 import java.util.List;
-import java.util.Set;
 
 /**
  * The user's loss as a rank computes it: of its slice of the classes, and of all rows of the batch.
@@ -33,15 +30,6 @@ import java.util.Set;
  */
 @SuppressWarnings("try") // a scope is used by being open
 final class LossOnRanks {
-
-    /** Means over all elements. Not their subclasses: these may do something else. */
-    private static final Set<Class<?>> MEANS =
-            Set.of(
-                    L1Loss.class,
-                    L2Loss.class,
-                    HingeLoss.class,
-                    SigmoidBinaryCrossEntropyLoss.class,
-                    SoftmaxCrossEntropyLoss.class);
 
     private final Loss loss;
     private final GradientFlow flow;
@@ -66,7 +54,8 @@ final class LossOnRanks {
      */
     void evaluate(ParallelContext context, RankOutput part, NDList labels) {
         boolean recorded = part.getPass().isTraining() || part.getPass().isWatched();
-        try (Autograd.GradMode mode = Autograd.gradMode(recorded)) {
+        try (Autograd.GradMode mode = Autograd.gradMode(recorded);
+                Phase phase = Phase.begin(context, Direction.FORWARD)) {
             evaluateInMode(context, part, labels);
         }
     }
@@ -107,8 +96,7 @@ final class LossOnRanks {
 
     private boolean isComputedOfParts(ParallelContext context, RankOutput part, NDList labels) {
         long rows = part.getPass().getGlobalRows();
-        boolean mean = loss instanceof ShardedLoss && ((ShardedLoss) loss).isMean();
-        return (MEANS.contains(loss.getClass()) || mean)
+        return MeanLosses.contains(loss)
                 && context.getDataGroup().getSize() > 1
                 && part.isBatchCut()
                 && !part.getPass().hasSpareRanks()

@@ -5,11 +5,13 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
 import ai.djl.nn.SymbolBlock;
 
+import io.djltp.collective.Direction;
 import io.djltp.gradient.GradientFlow;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelContext;
+import io.djltp.rank.Phase;
 import io.djltp.rank.RankPool;
 import io.djltp.torch.Autograd;
 
@@ -86,7 +88,8 @@ final class ParallelForward {
         RankOutput part = new RankOutput(manager, context);
         NDManager scope = part.newScope();
         long rows = BatchPart.rowsOf(data);
-        try (Autograd.GradMode recording = Autograd.gradMode(training || watched)) {
+        try (Autograd.GradMode recording = Autograd.gradMode(training || watched);
+                Phase phase = Phase.begin(context, Direction.FORWARD)) {
             long own = BatchPart.rows(rows, context, cut).length();
             context.beginForward(rows, own, cut, scope);
             context.getPass().setPurpose(training, watched);

@@ -6,10 +6,12 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.collective.Direction;
 import io.djltp.gradient.GradientGroups;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.loss.ShardedPredictions;
 import io.djltp.parameters.ShardedArray;
+import io.djltp.rank.Phase;
 import io.djltp.rank.RankPool;
 import io.djltp.torch.Autograd;
 
@@ -249,7 +251,8 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         ranks.run(
                 context -> {
                     RankOutput part = parts.get(context.getLocalIndex());
-                    try (NDManager scope = part.manager.newSubManager()) {
+                    try (NDManager scope = part.manager.newSubManager();
+                            Phase phase = Phase.begin(context, Direction.BACKWARD)) {
                         LossOfPass.backward(reached, context.getLocalIndex(), scope);
                     } finally {
                         context.getGradientKeeper().clearTaken();

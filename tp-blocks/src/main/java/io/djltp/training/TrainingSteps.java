@@ -2,6 +2,7 @@ package io.djltp.training;
 
 import ai.djl.nn.Parameter;
 
+import io.djltp.collective.Direction;
 import io.djltp.gradient.GradientGroups;
 import io.djltp.gradient.RankUpdate;
 import io.djltp.optimizer.LearningRates;
@@ -9,6 +10,7 @@ import io.djltp.optimizer.OptimizerSettings;
 import io.djltp.optimizer.OptimizerState;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
+import io.djltp.rank.Phase;
 import io.djltp.rank.RankPool;
 import io.djltp.rank.StepParticipant;
 import io.djltp.torch.Autograd;
@@ -18,6 +20,7 @@ import java.util.List;
 import java.util.Map;
 
 /** The steps of a training: the forward passes of one, their backward passes, and the update. */
+@SuppressWarnings("try") // a phase is used by being open
 final class TrainingSteps implements AutoCloseable {
 
     private final RankPool ranks;
@@ -97,7 +100,9 @@ final class TrainingSteps implements AutoCloseable {
         beforeChange.run();
         ranks.run(
                 context -> {
-                    updates.run(context, rates);
+                    try (Phase phase = Phase.begin(context, Direction.STEP)) {
+                        updates.run(context, rates);
+                    }
                     context.getGradientKeeper().close(); // of losses that were never used
                     return null;
                 });

@@ -45,6 +45,7 @@ public class PackagesTest {
                     "layout",
                     "rank",
                     "sharding",
+                    "forecast",
                     "parameters",
                     "optimizer",
                     "loss",
@@ -58,7 +59,8 @@ public class PackagesTest {
                     "search",
                     "gradient",
                     "training",
-                    "plan");
+                    "plan",
+                    "cost");
 
     private JavaClasses classes;
 

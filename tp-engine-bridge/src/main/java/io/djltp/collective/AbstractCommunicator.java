@@ -240,6 +240,7 @@ public abstract class AbstractCommunicator implements Communicator {
     private void count(CollectiveCall call) {
         if (size > 1) {
             counts = counts.plus(call.getCollective(), call.getBytes());
+            recorder.tell(call, size);
         }
     }
 }

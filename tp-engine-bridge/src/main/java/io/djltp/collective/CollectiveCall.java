@@ -161,6 +161,27 @@ public final class CollectiveCall {
         return bytes;
     }
 
+    /**
+     * Returns the size of the whole array that the operation is about, as {@link Traffic} counts
+     * it.
+     *
+     * @return the number of bytes, on all ranks of the group the same but for an all-to-all
+     */
+    public long getPayload() {
+        return inputShares == null || collective == Collective.ALL_TO_ALL
+                ? bytes
+                : Arrays.stream(inputShares).sum() * dataType.getNumOfBytes();
+    }
+
+    /**
+     * Returns who has called.
+     *
+     * @return the name of a block, a loss or a gradient, empty if it is not known
+     */
+    public String getIssuer() {
+        return issuer == null ? "" : issuer;
+    }
+
     /** Notes that the operation is complete, and lets go of the tensors. */
     public void finish() {
         finished = System.nanoTime();

@@ -17,12 +17,43 @@ public final class FlightRecorder {
 
     private final CollectiveCall[] ring = new CollectiveCall[CAPACITY];
     private long count;
+    private volatile CallListener listener;
+    private volatile Direction direction = Direction.OTHER;
 
     /** Creates a recorder of a rank that has not called anything yet. */
     public FlightRecorder() {}
 
     synchronized void add(CollectiveCall call) {
         ring[(int) (count++ % CAPACITY)] = call;
+    }
+
+    /**
+     * Sets who is told of the calls of this rank, in all of its groups.
+     *
+     * @param listener the listener, or {@code null} for nobody
+     */
+    public void setListener(CallListener listener) {
+        this.listener = listener;
+    }
+
+    /**
+     * Sets what the rank is doing from here on.
+     *
+     * @param direction what the rank is doing
+     * @return what it was doing before
+     */
+    public Direction setDirection(Direction direction) {
+        Direction before = this.direction;
+        this.direction = direction;
+        return before;
+    }
+
+    /** Tells the listener, if there is one. */
+    void tell(CollectiveCall call, int size) {
+        CallListener told = listener;
+        if (told != null) {
+            told.called(call, size, direction);
+        }
     }
 
     /**

@@ -25,6 +25,8 @@ import java.util.Map;
  */
 final class RowwiseAdagradUpdate extends WeightUpdate {
 
+    private static final String ISSUER = "row-wise Adagrad";
+
     private final float epsilon;
     private Tensor sums; // [rows]: of the means of the squared gradients so far
     private Tensor squares; // [rows]: the sums of this step's, of rows that are cut
@@ -105,6 +107,7 @@ final class RowwiseAdagradUpdate extends WeightUpdate {
     /** {@inheritDoc} */
     @Override
     void endMeasure() {
+        group.setIssuer(ISSUER);
         group.allReduce(TensorView.of(squares), ReduceOp.SUM).await();
     }
 

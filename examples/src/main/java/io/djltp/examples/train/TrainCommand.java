@@ -48,7 +48,10 @@ import java.util.stream.Collectors;
 public final class TrainCommand implements Callable<Integer> {
 
     static final int HELD_OUT = 4000;
-    static final int N_GRAMS = 96; // of a word
+
+    /** The n-grams of a word. */
+    public static final int N_GRAMS = 96;
+
     static final long SPLIT_SEED = 20260101; // never changed: held-out words stay held out
     private static final int EVALUATION_BATCH = 128;
     private static final long DJL_FORMAT_LIMIT = Integer.MAX_VALUE - 100;
@@ -90,7 +93,7 @@ public final class TrainCommand implements Callable<Integer> {
         LemmaCorpus corpus = readCorpus();
         HeldOutSplit split = HeldOutSplit.of(corpus, HELD_OUT, SPLIT_SEED);
         CharNGrams nGrams =
-                CharNGrams.builder().setRows(tableRows(corpus)).optLimit(N_GRAMS).build();
+                CharNGrams.builder().setRows(tableRows(corpus.classes())).optLimit(N_GRAMS).build();
         checkSizes(corpus, nGrams);
         try (Model model = Model.newInstance(SavedModel.NAME)) {
             train(model, job, split, nGrams);
@@ -122,8 +125,14 @@ public final class TrainCommand implements Callable<Integer> {
         return corpus;
     }
 
-    static int tableRows(LemmaCorpus corpus) {
-        return corpus.classes() > 500_000 ? 1 << 17 : 1 << 16;
+    /**
+     * Returns the rows of the table of n-grams.
+     *
+     * @param classes the number of lemmas
+     * @return the rows
+     */
+    public static int tableRows(int classes) {
+        return classes > 500_000 ? 1 << 17 : 1 << 16;
     }
 
     private void checkSizes(LemmaCorpus corpus, CharNGrams nGrams) {

@@ -146,7 +146,8 @@ public class TrainEqualsPlainDjlTest {
         }
         HeldOutSplit split =
                 HeldOutSplit.of(corpus, TrainCommand.HELD_OUT, TrainCommand.SPLIT_SEED);
-        CharNGrams nGrams = CharNGrams.builder().setRows(TrainCommand.tableRows(corpus)).build();
+        CharNGrams nGrams =
+                CharNGrams.builder().setRows(TrainCommand.tableRows(corpus.classes())).build();
         LemmaDataset dataset =
                 LemmaDataset.builder()
                         .setSplit(split)

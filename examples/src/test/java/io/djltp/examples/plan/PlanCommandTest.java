@@ -1,0 +1,127 @@
+package io.djltp.examples.plan;
+
+import com.google.gson.JsonObject;
+
+import io.djltp.examples.TpRun;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+import org.w3c.dom.Document;
+import org.w3c.dom.Element;
+import org.w3c.dom.NodeList;
+import org.xml.sax.SAXException;
+
+import java.io.ByteArrayInputStream;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+
+import javax.xml.parsers.DocumentBuilderFactory;
+import javax.xml.parsers.ParserConfigurationException;
+
+/** {@code tp plan} prints, writes and draws what a model costs, and refuses what cannot be. */
+public class PlanCommandTest {
+
+    @Test(timeOut = 60_000)
+    public void theFiguresAreThoseOfTheShards() throws IOException {
+        Path json = Files.createTempFile("plan", ".json");
+        try {
+            TpRun run =
+                    TpRun.of(
+                            "plan",
+                            "lemmatiser",
+                            "--mesh",
+                            "2x3",
+                            "--batch",
+                            "60",
+                            "--classes",
+                            "1000",
+                            "--optimizer",
+                            "adam",
+                            "--json",
+                            json.toString());
+            Assert.assertEquals(run.status(), 0, run.output());
+            Assert.assertTrue(run.output().contains("334 × 64 or 333 × 64"), run.output());
+            JsonObject figures = TpRun.json(json);
+            Assert.assertEquals(figures.getAsJsonArray("ranks").size(), 6);
+            JsonObject first = figures.getAsJsonArray("ranks").get(0).getAsJsonObject();
+            long table = 65_536 * 64 * 4;
+            long head = 334 * (64 + 1) * 4;
+            Assert.assertEquals(first.get("weights").getAsLong(), table + head);
+            Assert.assertEquals(first.get("gradients").getAsLong(), table, "the head has none");
+            Assert.assertEquals(first.get("state").getAsLong(), 2 * (table + head));
+        } finally {
+            Files.delete(json);
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void thePictureHasEveryShard() throws Exception {
+        Path html = Files.createTempFile("plan", ".html");
+        try {
+            TpRun run = TpRun.of("plan", "lemmatiser", "--mesh", "1x8", "--html", html.toString());
+            Assert.assertEquals(run.status(), 0, run.output());
+            String page = Files.readString(html);
+            Assert.assertFalse(page.contains("http"), "the page needs no other file");
+            Assert.assertTrue(page.contains("prefers-color-scheme"));
+            String picture =
+                    page.substring(page.lastIndexOf("<svg"), page.lastIndexOf("</svg>") + 6);
+            NodeList rectangles = parse(picture).getElementsByTagName("rect");
+            int[] shards = new int[8];
+            for (int i = 0; i < rectangles.getLength(); i++) {
+                String colour = ((Element) rectangles.item(i)).getAttribute("class");
+                if (colour.startsWith("r")) {
+                    shards[Integer.parseInt(colour.substring(1))]++;
+                    Assert.assertEquals(
+                            ((Element) rectangles.item(i))
+                                    .getElementsByTagName("title")
+                                    .getLength(),
+                            1);
+                }
+            }
+            for (int shard : shards) {
+                Assert.assertEquals(shard, 3, "of W, b and y");
+            }
+        } finally {
+            Files.delete(html);
+        }
+    }
+
+    private static Document parse(String text)
+            throws ParserConfigurationException, SAXException, IOException {
+        return DocumentBuilderFactory.newInstance()
+                .newDocumentBuilder()
+                .parse(new ByteArrayInputStream(text.getBytes(StandardCharsets.UTF_8)));
+    }
+
+    @Test(timeOut = 60_000)
+    public void aResnetHasItsHeadCut() {
+        TpRun run = TpRun.of("plan", "resnet", "--mesh", "1x3", "--batch", "4");
+        Assert.assertEquals(run.status(), 0, run.output());
+        Assert.assertTrue(run.output().contains("334 × 512 or 333 × 512"), run.output());
+    }
+
+    @DataProvider
+    public Object[][] wrong() {
+        return new Object[][] {
+            {"plan lemmatiser --mesh 2x", "--mesh: A mesh is written as the sizes"},
+            {"plan lemmatiser --mesh 0x2", "--mesh: The axis 'data' of a mesh needs 1 rank"},
+            {"plan lemmatiser --mesh 1x5 --classes 4", "Use at most 4 ranks"},
+            {"plan lemmatiser --mesh 4x1 --batch 3", "cannot be shared by 4 ranks"},
+            {"plan lemmatiser --mesh 2000x1", "at most 1024 ranks"},
+            {"plan lemmatiser --batch 0", "must be 1 or more"},
+            {"plan bert", "There is no model 'bert': choose one of lemmatiser, resnet"},
+            {"plan", "Missing required parameter: 'MODEL'"},
+        };
+    }
+
+    @Test(dataProvider = "wrong", timeOut = 60_000)
+    public void whatCannotBeIsOneError(String arguments, String message) {
+        TpRun run = TpRun.of(arguments.split(" "));
+        Assert.assertEquals(run.status(), 2, run.output());
+        Assert.assertTrue(run.output().contains(message), run.output());
+        Assert.assertFalse(run.output().contains("\tat "), run.output());
+    }
+}

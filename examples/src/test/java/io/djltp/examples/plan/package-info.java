@@ -1,0 +1,2 @@
+/** Contains the tests of {@code tp plan}. */
+package io.djltp.examples.plan;

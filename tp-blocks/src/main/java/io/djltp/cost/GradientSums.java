@@ -1,0 +1,113 @@
+package io.djltp.cost;
+
+import ai.djl.Device;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.nn.Parameter;
+
+import io.djltp.collective.Collective;
+import io.djltp.collective.Direction;
+import io.djltp.cut.Segment;
+import io.djltp.forecast.PassForecast;
+import io.djltp.gradient.BucketPlan;
+import io.djltp.gradient.PartialAxes;
+import io.djltp.gradient.SumOver;
+import io.djltp.layout.Region;
+import io.djltp.layout.Region.Features;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/** What a step communicates of the gradients of parameters, as the trainer's step does. */
+final class GradientSums {
+
+    private final PassForecast pass;
+    private final List<ParameterCost> summed; // in the order of the tree
+    private final Device device;
+    private final DataType dataType;
+    private final Map<Parameter, Region> uses;
+
+    GradientSums(
+            PassForecast pass, List<ParameterCost> parameters, Device device, DataType dataType) {
+        this.pass = pass;
+        this.device = device;
+        this.dataType = dataType;
+        uses = pass.getUses();
+        summed =
+                parameters.stream()
+                        .filter(each -> each.parameter().requiresGradient())
+                        .filter(each -> !pass.isOwn(each.parameter()))
+                        .toList();
+    }
+
+    /**
+     * Notes the sums.
+     *
+     * @param ofRows whether the optimizer keeps numbers of rows, of which ranks that share a row
+     *     sum the squares
+     */
+    void forecast(boolean ofRows) {
+        summed.forEach(this::forecastReplicas);
+        List<BucketPlan.Gradient> gradients = summed.stream().map(this::gradient).toList();
+        for (List<Integer> bucket : BucketPlan.fill(gradients, BucketPlan.BYTES)) {
+            List<String> names = bucket.stream().map(i -> summed.get(i).name()).toList();
+            long bytes = bucket.stream().mapToLong(i -> gradients.get(i).bytes()).sum();
+            int size = size((SumOver) gradients.get(bucket.get(0)).group());
+            add(BucketPlan.describe(names), size, bytes);
+        }
+        for (ParameterCost parameter : summed) {
+            if (ofRows && parameter.getAxis() > 0) {
+                add(
+                        "row-wise Adagrad",
+                        pass.getTensorSize(),
+                        parameter.shape().get(0) * Float.BYTES);
+            }
+        }
+    }
+
+    private void add(String issuer, int size, long bytes) {
+        pass.add(issuer, Direction.STEP, Collective.ALL_REDUCE, size, bytes);
+    }
+
+    private BucketPlan.Gradient gradient(ParameterCost parameter) {
+        Region region = uses.getOrDefault(parameter.parameter(), Region.WHOLE);
+        PartialAxes axes =
+                new PartialAxes(region.isRowsCut(), region.features() != Features.REPLICATED);
+        SumOver ranks = SumOver.of(axes, parameter.isCut(), pass.getMesh().isOverlaid());
+        long bytes = pass.bytes(parameter.getShape(pass.getTensorRank()));
+        return new BucketPlan.Gradient(size(ranks) == 1 ? null : ranks, dataType, device, bytes);
+    }
+
+    private int size(SumOver ranks) {
+        switch (ranks) {
+            case DATA:
+                return pass.getDataSize();
+            case TENSOR:
+                return pass.getTensorSize();
+            case ALL:
+                return pass.getMesh().getRanks();
+            default:
+                return 1;
+        }
+    }
+
+    /** What several ranks of the tensor-parallel group have of a parameter that is cut. */
+    private void forecastReplicas(ParameterCost parameter) {
+        if (!parameter.isCut() || parameter.cut().isPartition()) {
+            return;
+        }
+        Map<List<Integer>, Long> lengths = new LinkedHashMap<>();
+        List<Segment> segments = new ArrayList<>(parameter.cut().getSegments());
+        segments.removeIf(
+                each -> !each.isReplicated() || !each.ranks().contains(pass.getTensorRank()));
+        segments.forEach(each -> lengths.merge(each.ranks(), each.range().length(), Long::sum));
+        long whole = parameter.shape().get(parameter.getAxis());
+        lengths.forEach(
+                (ranks, length) ->
+                        add(
+                                "the gradient of " + parameter.name(),
+                                ranks.size(),
+                                pass.bytes(parameter.shape()) / whole * length));
+    }
+}

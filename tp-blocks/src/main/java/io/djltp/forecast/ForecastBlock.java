@@ -1,0 +1,30 @@
+package io.djltp.forecast;
+
+import ai.djl.nn.Block;
+
+/**
+ * A block that communicates, and can say what, from shapes alone. What it says is what a step of a
+ * {@link io.djltp.rank.CommunicationCounter counted} training issues.
+ *
+ * <p>{@link #forecast} mirrors the forward pass of the block: where that asks its context for
+ * mappings and computes with them, this asks {@link PassForecast#getMappings}, whose methods have
+ * the same names and note the operations of both directions.
+ */
+public interface ForecastBlock extends Block {
+
+    /**
+     * Notes what the block will communicate, and how its parameters will be used.
+     *
+     * @param pass the pass of one rank
+     * @param input the first input
+     * @return the first output
+     */
+    ForecastArray forecast(PassForecast pass, ForecastArray input);
+
+    /**
+     * Returns what a rank computes, for people.
+     *
+     * @return an equation in which {@code r} is the rank, and what it has a part of has an index
+     */
+    String getEquation();
+}

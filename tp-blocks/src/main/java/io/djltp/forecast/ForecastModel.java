@@ -1,0 +1,23 @@
+package io.djltp.forecast;
+
+import ai.djl.ndarray.types.DataType;
+import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
+
+import java.util.Map;
+
+/**
+ * What is known of a model whose step is forecast.
+ *
+ * @param dataType the type of parameters and activations
+ * @param rowSparse whether the optimizer leaves rows of a table alone whose gradient is zero
+ * @param walker goes into blocks that have children
+ * @param blockNames what blocks are called
+ * @param parameterNames what parameters are called
+ */
+public record ForecastModel(
+        DataType dataType,
+        boolean rowSparse,
+        BlockWalker walker,
+        Map<Block, String> blockNames,
+        Map<Parameter, String> parameterNames) {}

@@ -1,0 +1,285 @@
+package io.djltp.forecast;
+
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
+
+import io.djltp.collective.Collective;
+import io.djltp.collective.Direction;
+import io.djltp.collective.TrafficTable;
+import io.djltp.cut.Cut;
+import io.djltp.layout.Region;
+import io.djltp.rank.DeviceMesh;
+
+import java.util.HashMap;
+import java.util.IdentityHashMap;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * A training step of one rank that has not happened: what it will communicate, and how it will use
+ * the parameters. Filled by {@link ForecastBlock} and {@link ForecastLoss}.
+ */
+public final class PassForecast {
+
+    private final DeviceMesh mesh;
+    private final int rank;
+    private final Cut batch;
+    private final DataType dataType;
+    private final boolean rowSparse;
+    private final BlockWalker walker;
+    private final Map<Block, String> blockNames;
+    private final Map<Parameter, String> parameterNames;
+    private final TrafficTable table = new TrafficTable();
+    private final Map<Parameter, Region> uses = new IdentityHashMap<>();
+    private final Map<Parameter, Boolean> own = new IdentityHashMap<>();
+
+    /**
+     * Begins a step.
+     *
+     * @param mesh the ranks
+     * @param rank the rank whose step it is
+     * @param batch the number of rows of the batch over all ranks
+     * @param model what is known of the model
+     */
+    public PassForecast(DeviceMesh mesh, int rank, long batch, ForecastModel model) {
+        this.mesh = mesh;
+        this.rank = rank;
+        this.batch = Cut.balanced(batch, size(mesh, DeviceMesh.DATA));
+        dataType = model.dataType();
+        rowSparse = model.rowSparse();
+        walker = model.walker();
+        blockNames = model.blockNames();
+        parameterNames = model.parameterNames();
+    }
+
+    private static int size(DeviceMesh mesh, String axis) {
+        return mesh.isCut(axis) ? mesh.getSize(axis) : 1;
+    }
+
+    /**
+     * Goes through a block, such as a child of one that is composed of others.
+     *
+     * @param block the block
+     * @param input its first input; its shape is taken from the block where that knows it, which
+     *     was initialized for one row
+     * @return its first output
+     */
+    public ForecastArray visit(Block block, ForecastArray input) {
+        List<Shape> known = knownShapes(block);
+        ForecastArray array = known.isEmpty() ? input : input.withShape(ofBatch(known.get(0)));
+        return block instanceof ForecastBlock forecast
+                ? forecast.forecast(this, array)
+                : walker.walk(this, block, array);
+    }
+
+    /**
+     * Returns the shape of the whole batch, of one that is known of a batch of one row: some blocks
+     * find shapes by computing with zeros, which are not to be many.
+     *
+     * @param ofRow the shape
+     * @return the shape with axis 0 as many times as long
+     */
+    public Shape ofBatch(Shape ofRow) {
+        long[] shape = ofRow.getShape().clone();
+        if (shape.length > 0) {
+            shape[0] *= batch.getLength();
+        }
+        return new Shape(shape);
+    }
+
+    private static List<Shape> knownShapes(Block block) {
+        Shape[] shapes = block.isInitialized() ? block.getInputShapes() : null;
+        return shapes == null ? List.of() : List.of(shapes);
+    }
+
+    /**
+     * Returns the mappings of a block.
+     *
+     * @param user the block
+     * @return what notes operations for it
+     */
+    public ForecastMappings getMappings(Block user) {
+        String type = user.getClass().getSimpleName();
+        return new ForecastMappings(this, blockNames.getOrDefault(user, type));
+    }
+
+    /**
+     * Notes an operation.
+     *
+     * @param issuer who will issue it, as a {@link io.djltp.rank.CommunicationCounter} names it
+     * @param direction when
+     * @param collective the operation
+     * @param size the number of ranks of the group; of one rank is nothing noted
+     * @param bytes the size of the whole array that it is about
+     */
+    public void add(
+            String issuer, Direction direction, Collective collective, int size, long bytes) {
+        table.add(issuer, direction, collective, size, bytes);
+    }
+
+    /**
+     * Notes that the rows of the data group's ranks are put together, as {@link
+     * io.djltp.rank.DataRows} does: an all-gather, and the own rows of the gradient.
+     *
+     * @param input the rank's rows
+     * @return all rows
+     */
+    public ForecastArray gatherRows(ForecastArray input) {
+        if (!input.region().isRowsCut()) {
+            return input;
+        }
+        ForecastArray whole = input.with(Region.Rows.WHOLE);
+        add(
+                "the rows of the batch",
+                Direction.FORWARD,
+                Collective.ALL_GATHER,
+                getDataSize(),
+                bytes(local(whole)));
+        return whole;
+    }
+
+    /**
+     * Notes where parameters are used: over which ranks their gradients are summed follows.
+     *
+     * @param block the block whose own parameters they are
+     * @param array what they are computed with on the rank
+     */
+    public void use(Block block, ForecastArray array) {
+        block.getDirectParameters().values().forEach(parameter -> use(parameter, array));
+    }
+
+    /**
+     * Notes where a parameter is used.
+     *
+     * @param parameter the parameter, or {@code null} for none
+     * @param array what it is computed with on the rank
+     */
+    public void use(Parameter parameter, ForecastArray array) {
+        if (parameter != null) {
+            uses.put(parameter, array.region());
+        }
+    }
+
+    /**
+     * Notes that a block updates a parameter itself, as a {@link io.djltp.rank.StepParticipant},
+     * and keeps no gradient of it.
+     *
+     * @param parameter the parameter
+     */
+    public void own(Parameter parameter) {
+        own.put(parameter, true);
+    }
+
+    /**
+     * Returns the shape of what the rank has of an array.
+     *
+     * @param array the array
+     * @return the shape with the rank's rows and features
+     */
+    public Shape local(ForecastArray array) {
+        long[] shape = array.shape().getShape().clone();
+        if (array.region().isRowsCut() && shape.length > 0) {
+            int place = mesh.getCoordinate(rank, DeviceMesh.DATA);
+            shape[0] = shape[0] / batch.getLength() * batch.getShardLength(place);
+        }
+        if (array.cut() != null) {
+            shape[shape.length - 1] = array.cut().getShardLength(getTensorRank());
+        }
+        return new Shape(shape);
+    }
+
+    /**
+     * Returns the size of an array in the type of the parameters.
+     *
+     * @param shape its shape
+     * @return the bytes
+     */
+    public long bytes(Shape shape) {
+        return shape.size() * dataType.getNumOfBytes();
+    }
+
+    /**
+     * Returns the number of ranks over which layers are cut.
+     *
+     * @return the size of the tensor-parallel group
+     */
+    public int getTensorSize() {
+        return size(mesh, DeviceMesh.TENSOR);
+    }
+
+    /**
+     * Returns the rank's place among those over which layers are cut.
+     *
+     * @return the rank in the tensor-parallel group
+     */
+    public int getTensorRank() {
+        return getTensorSize() == 1 ? 0 : mesh.getCoordinate(rank, DeviceMesh.TENSOR);
+    }
+
+    /**
+     * Returns the number of ranks over which the batch is cut.
+     *
+     * @return the size of the data-parallel group
+     */
+    public int getDataSize() {
+        return size(mesh, DeviceMesh.DATA);
+    }
+
+    /**
+     * Returns how the ranks are arranged.
+     *
+     * @return the mesh
+     */
+    public DeviceMesh getMesh() {
+        return mesh;
+    }
+
+    /**
+     * Returns whether the optimizer leaves rows of a table alone whose gradient is zero.
+     *
+     * @return whether tables are updated by the rows that were used
+     */
+    public boolean isRowSparse() {
+        return rowSparse;
+    }
+
+    /**
+     * Returns the name of a parameter in the network.
+     *
+     * @param parameter the parameter
+     * @return the name
+     */
+    public String nameOf(Parameter parameter) {
+        return parameterNames.getOrDefault(parameter, parameter.getName());
+    }
+
+    /**
+     * Returns what was noted.
+     *
+     * @return the traffic of the rank
+     */
+    public TrafficTable getTable() {
+        return table;
+    }
+
+    /**
+     * Returns where parameters are used.
+     *
+     * @return the region that each is computed in
+     */
+    public Map<Parameter, Region> getUses() {
+        return new HashMap<>(uses);
+    }
+
+    /**
+     * Returns whether a block updates a parameter itself.
+     *
+     * @param parameter the parameter
+     * @return whether it has no gradient of its own
+     */
+    public boolean isOwn(Parameter parameter) {
+        return own.containsKey(parameter);
+    }
+}

@@ -1,0 +1,134 @@
+package io.djltp.testing;
+
+import ai.djl.Model;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.GradientCollector;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
+
+import io.djltp.collective.TrafficTable;
+import io.djltp.cost.RankCost;
+import io.djltp.rank.CommunicationCounter;
+import io.djltp.rank.DeviceMesh;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.torch.Autograd;
+import io.djltp.training.ParallelTrainer;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.Function;
+
+/** The second step of a training, with what each rank has communicated and what it holds. */
+public final class CountedStep {
+
+    private final List<TrafficTable> tables = new ArrayList<>();
+    private final List<RankCost> costs = new ArrayList<>();
+
+    private CountedStep() {}
+
+    /**
+     * Makes two steps and counts the second.
+     *
+     * @param network the network
+     * @param loss the loss
+     * @param optimizer the optimizer
+     * @param mesh the ranks
+     * @param batch makes the batch: data and labels
+     * @return what was counted
+     */
+    public static CountedStep run(
+            Block network,
+            Loss loss,
+            Optimizer optimizer,
+            DeviceMesh mesh,
+            Function<NDManager, NDList> batch) {
+        CountedStep counted = new CountedStep();
+        ParallelConfig ranks = ParallelConfig.builder().setMesh(mesh).optDriftCheck(0).build();
+        try (Model model = Model.newInstance("counted")) {
+            model.setBlock(network);
+            DefaultTrainingConfig config = new DefaultTrainingConfig(loss).optOptimizer(optimizer);
+            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks)) {
+                NDManager manager = trainer.getManager().newSubManager();
+                NDList all = batch.apply(manager);
+                NDList data = new NDList(all.get(0));
+                NDList labels = new NDList(all.get(1));
+                trainer.initialize(data.head().getShape());
+                step(trainer, data, labels, null);
+                try (CommunicationCounter counter = new CommunicationCounter(trainer.getRanks())) {
+                    long[] gradients = new long[trainer.getRanks().size()];
+                    step(trainer, data, labels, gradients);
+                    for (int rank = 0; rank < gradients.length; rank++) {
+                        counted.tables.add(counter.getTable(rank));
+                        counted.costs.add(cost(trainer, rank, gradients[rank], manager));
+                    }
+                }
+            }
+        }
+        return counted;
+    }
+
+    private static void step(
+            ParallelTrainer trainer, NDList data, NDList labels, long[] gradients) {
+        try (GradientCollector collector = trainer.newGradientCollector()) {
+            NDList output = trainer.forward(data, labels);
+            collector.backward(trainer.getLoss().evaluate(labels, output));
+        }
+        for (int rank = 0; gradients != null && rank < gradients.length; rank++) {
+            for (Parameter parameter : parameters(trainer)) {
+                NDArray value = trainer.getParameterStore(rank).getValue(parameter, null, true);
+                try (NDArray gradient = Autograd.gradient(value)) {
+                    gradients[rank] += gradient == null ? 0 : bytes(gradient);
+                }
+            }
+        }
+        trainer.step();
+    }
+
+    private static List<Parameter> parameters(ParallelTrainer trainer) {
+        return trainer.getModel().getBlock().getParameters().values().stream().distinct().toList();
+    }
+
+    private static RankCost cost(
+            ParallelTrainer trainer, int rank, long gradients, NDManager manager) {
+        long weights = 0;
+        for (Parameter parameter : parameters(trainer)) {
+            weights += bytes(trainer.getParameterStore(rank).getValue(parameter, null, true));
+        }
+        long state = 0;
+        for (String name : trainer.getOptimizerState(rank).getNames()) {
+            for (NDArray kept : trainer.getOptimizerState(rank).get(name, manager).values()) {
+                state += bytes(kept);
+            }
+        }
+        return new RankCost(weights, gradients, state);
+    }
+
+    private static long bytes(NDArray array) {
+        return array.size() * array.getDataType().getNumOfBytes();
+    }
+
+    /**
+     * Returns what a rank has communicated.
+     *
+     * @param rank the rank
+     * @return its table
+     */
+    public TrafficTable table(int rank) {
+        return tables.get(rank);
+    }
+
+    /**
+     * Returns what a rank holds.
+     *
+     * @param rank the rank
+     * @return the bytes
+     */
+    public RankCost cost(int rank) {
+        return costs.get(rank);
+    }
+}
