@@ -81,6 +81,27 @@ final class GradientBuckets implements AutoCloseable {
     }
 
     /**
+     * Waits for all sums, and shows all gradients without using them up.
+     *
+     * @param consumer what looks at them
+     */
+    void look(Consumer consumer) {
+        for (int i = 0; i < places.size(); i++) {
+            Member member = members.get(i);
+            Place place = places.get(i);
+            if (place == null) {
+                try (NDArray gradient = Autograd.gradient(member.value())) {
+                    consumer.accept(member.parameter(), member.value(), gradient);
+                }
+            } else {
+                place.bucket.await();
+                NDArray gradient = place.bucket.get(place.number);
+                consumer.accept(member.parameter(), member.value(), gradient);
+            }
+        }
+    }
+
+    /**
      * Hands all gradients out: first those that are not summed, while others travel, then the sums.
      * Uses the gradients up.
      *

@@ -199,7 +199,9 @@ public final class GradientFlow {
                 throw leaked(slice);
             }
             if (boundary != null && !region.equals(boundary.above())) {
-                throw mixed(graph.get(address), region);
+                throw region.tokens() == boundary.above().tokens()
+                        ? mixed(graph.get(address), region)
+                        : TokenFlow.mixed(graph.get(address));
             }
             Region below = boundary == null ? region : boundary.below();
             AutogradGraph.Node node = graph.get(address);
@@ -208,6 +210,7 @@ public final class GradientFlow {
             }
         }
         new SliceFlow(graph, trace).check();
+        new TokenFlow(graph, trace).check();
         return regions;
     }
 
@@ -244,7 +247,8 @@ public final class GradientFlow {
         boolean cut = parameters.getStrategy(parameter) != null; // over the axis tensor
         Set<PartialAxes> axes = new HashSet<>();
         for (Region region : used) {
-            boolean shard = !cut && region.features() != Region.Features.REPLICATED;
+            boolean own = region.features() != Region.Features.REPLICATED || region.isTokensCut();
+            boolean shard = !cut && own;
             boolean summand = overlaid && (region.isRowsCut() || shard);
             axes.add(
                     overlaid

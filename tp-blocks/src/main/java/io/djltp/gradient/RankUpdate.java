@@ -11,6 +11,7 @@ import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.ParticipantStep;
 import io.djltp.rank.RankPool;
+import io.djltp.update.SquareSum;
 import io.djltp.update.WeightUpdate;
 
 import java.util.ArrayList;
@@ -26,6 +27,7 @@ public final class RankUpdate implements AutoCloseable {
     private final GradientGroups groups;
     private final List<OptimizerState> states = new ArrayList<>(); // of the ranks of this process
     private final List<GradientBuckets> buckets = new ArrayList<>(); // of these ranks
+    private final GlobalNorm norm; // or null: gradients are not limited by it
 
     /**
      * Creates the update of a training, without state.
@@ -34,12 +36,15 @@ public final class RankUpdate implements AutoCloseable {
      * @param groups over which ranks gradients are summed
      * @param optimizer the settings of the optimizer
      * @param ranks the ranks
+     * @param clipNorm the largest norm of all gradients, or 0 for none
      */
     public RankUpdate(
             ParallelParameters parameters,
             GradientGroups groups,
             OptimizerSettings optimizer,
-            RankPool ranks) {
+            RankPool ranks,
+            float clipNorm) {
+        norm = clipNorm == 0 ? null : new GlobalNorm(parameters, clipNorm);
         this.parameters = parameters;
         this.groups = groups;
         for (int i = 0; i < ranks.size(); i++) {
@@ -72,12 +77,50 @@ public final class RankUpdate implements AutoCloseable {
         parameters.getReplicas().sum(context, parameters, summed);
         GradientBuckets sums = buckets.get(context.getLocalIndex());
         sums.start(context, summed);
+        float factor = norm == null ? 1 : norm.factor(context, sums);
         // while the others are summed
         ParticipantStep step = new StepOfRank(context, updates);
         context.getParticipants().forEach(participant -> participant.step(step));
         sums.finish(
-                (parameter, value, gradient) ->
-                        begin(context, parameter, updates).run(value, gradient));
+                (parameter, value, gradient) -> {
+                    if (factor != 1 && gradient != null) {
+                        SquareSum.scale(gradient, factor);
+                    }
+                    begin(context, parameter, updates).run(value, gradient);
+                });
+    }
+
+    /**
+     * Returns the norm of all gradients of the last step, before they were limited by it.
+     *
+     * @return the norm; NaN before the first step, and where it is not computed
+     */
+    public double getGradientNorm() {
+        return norm == null ? Double.NaN : norm.getLast();
+    }
+
+    /**
+     * Checks that the norm of all gradients can be known before the first parameter is updated.
+     *
+     * @param context a rank, between its steps
+     * @param trained the parameters that are trained
+     * @throws IllegalArgumentException if a block computes the gradient of one while it updates it
+     */
+    public void checkNorm(ParallelContext context, Set<Parameter> trained) {
+        for (Parameter parameter : context.getParticipants().getParameters()) {
+            if (norm != null && trained.contains(parameter)) {
+                throw new IllegalArgumentException(
+                        "optGradientClipNorm needs all gradients before the first parameter is"
+                                + " updated, and parameter "
+                                + parameters.nameOf(parameter)
+                                + " "
+                                + parameter.getShape()
+                                + " belongs to a block that computes its gradient a part at a time"
+                                + " and updates it at once. Build a ClassificationHead with"
+                                + " optFusedLoss(false); in the place of an EmbeddingBag use DJL's"
+                                + " embedding and a sum; or freeze the parameter");
+            }
+        }
     }
 
     /** What participants get. */

@@ -38,7 +38,7 @@ final class ArrayRegions {
         }
         Set<Region> above = trace.regionsOf(array);
         for (Region region : above) {
-            if (region.isShard()) {
+            if (region.isShard() || region.isTokensCut()) {
                 return region;
             }
         }
@@ -49,6 +49,12 @@ final class ArrayRegions {
     ShardedLayout layoutOf(NDArray array) {
         Place place = scopes.placeOf(array);
         return place == null ? null : place.layout();
+    }
+
+    /** Returns how the tokens are cut of which an array is a rank's part, or {@code null}. */
+    TokenCut tokensOf(NDArray array) {
+        Place place = scopes.placeOf(array);
+        return place == null ? null : place.tokens();
     }
 
     /** Of an array whose operation had a parameter as its first operand. */

@@ -31,6 +31,7 @@ public final class ForwardPass {
     private final SliceRegions slices;
     private final ShapeErrors errors = new ShapeErrors();
     private final PassTrace trace = new PassTrace();
+    private final TokenRegion tokens;
     private boolean training = true; // unless a trainer says that it evaluates
     private boolean watched;
 
@@ -61,6 +62,7 @@ public final class ForwardPass {
         scopes = new RegionScopes(manager, start);
         regions = new ArrayRegions(scopes, trace, start, overlaid, new long[] {rows, globalRows});
         slices = new SliceRegions(scopes, regions, trace, errors);
+        tokens = new TokenRegion(scopes, regions, trace, errors);
         guard(start);
     }
 
@@ -93,8 +95,8 @@ public final class ForwardPass {
     }
 
     /**
-     * Returns the number of rows of the batch that count on this rank. A rank that a small batch
-     * has left without one computes a row of another rank, which is dropped.
+     * Returns the number of rows of the batch that count on this rank. One that a small batch has
+     * left without computes a row of another rank, which is dropped.
      *
      * @return the number of rows
      */
@@ -112,9 +114,9 @@ public final class ForwardPass {
     }
 
     /**
-     * Returns whether rows have to be gathered before features can be cut: over the same ranks.
+     * Returns whether rows have to be gathered before features can be cut, over the same ranks.
      *
-     * @return whether the axes are overlaid
+     * @return whether they have to
      */
     public boolean isOverlaid() {
         return overlaid;
@@ -124,8 +126,7 @@ public final class ForwardPass {
      * Sets what the pass is for.
      *
      * @param train whether a backward pass may follow
-     * @param watch whether the pass has to be in the graph completely, for its analysis, also what
-     *     depends on nothing that is trained
+     * @param watch whether all of it has to be in the graph, for its analysis, trained on or not
      */
     public void setPurpose(boolean train, boolean watch) {
         training = train;
@@ -142,9 +143,9 @@ public final class ForwardPass {
     }
 
     /**
-     * Returns whether slices are in the graph though nothing below them is trained.
+     * Returns whether what depends on nothing that is trained is in the graph too.
      *
-     * @return whether the pass is completely in the graph
+     * @return whether it is
      */
     public boolean isWatched() {
         return watched;
@@ -157,6 +158,15 @@ public final class ForwardPass {
      */
     public PassTrace getTrace() {
         return trace;
+    }
+
+    /**
+     * Returns the way in and out of sequence parallelism.
+     *
+     * @return the region
+     */
+    public TokenRegion getTokenRegion() {
+        return tokens;
     }
 
     /**

@@ -29,6 +29,7 @@ public final class PassTrace {
     private final Map<Long, Boundary> boundaries = new HashMap<>();
     private final Map<Long, Slice> slices = new HashMap<>();
     private final Map<Long, Cut> cuts = new HashMap<>(); // of slices, and of what is made of them
+    private final Map<Long, TokenCut> tokens = new HashMap<>(); // where tokens are cut
     private final Map<NDArray, Parameter> leaves = new IdentityHashMap<>();
     private final List<DeferredHead> heads = new ArrayList<>();
     private final Map<NDArray, Region> taken = new IdentityHashMap<>();
@@ -71,7 +72,7 @@ public final class PassTrace {
             boolean inPlace = before != null && before.above().equals(below);
             boundaries.put(node, new Boundary(above, inPlace ? before.below() : below));
         }
-        structure = 31 * structure + above.index() * 6L + below.index() + 1;
+        structure = 31 * structure + above.index() * 12L + below.index() + 1;
     }
 
     /**
@@ -120,6 +121,14 @@ public final class PassTrace {
         return shared.contains(array);
     }
 
+    /** Notes a node from which on the tokens are cut over the ranks. */
+    void tokens(NDArray array, TokenCut cut) {
+        long node = node(array);
+        if (node != 0) {
+            tokens.put(node, cut);
+        }
+    }
+
     /** Notes a head that has left its output to the loss. */
     void addHead(DeferredHead head) {
         heads.add(head);
@@ -166,6 +175,7 @@ public final class PassTrace {
         boundaries.clear();
         slices.clear();
         cuts.clear();
+        tokens.clear();
     }
 
     /**
@@ -270,6 +280,15 @@ public final class PassTrace {
      */
     public Map<Long, Cut> getCuts() {
         return cuts;
+    }
+
+    /**
+     * Returns where sequence-parallel regions begin.
+     *
+     * @return how the tokens are cut from there on, by the address of the node
+     */
+    public Map<Long, TokenCut> getTokens() {
+        return tokens;
     }
 
     /**

@@ -5,8 +5,9 @@ package io.djltp.layout;
  *
  * @param rows how its rows, those of the batch, lie over the axis data
  * @param features how its features lie over the axis tensor
+ * @param tokens how its tokens lie over the axis tensor
  */
-public record Region(Rows rows, Features features) {
+public record Region(Rows rows, Features features, Tokens tokens) {
 
     /** All ranks have the same: the whole. */
     public static final Region WHOLE = new Region(Rows.WHOLE, Features.REPLICATED);
@@ -27,6 +28,43 @@ public record Region(Rows rows, Features features) {
         SHARD,
         /** Each rank has a summand of all of them. */
         PARTIAL
+    }
+
+    /** How the tokens lie over the axis tensor. */
+    public enum Tokens {
+        /** All ranks have all tokens. */
+        WHOLE,
+        /** Each rank has its part of them, with all features: the sequence-parallel region. */
+        CUT
+    }
+
+    /**
+     * Creates a region in which all ranks have all tokens.
+     *
+     * @param rows how the rows lie
+     * @param features how the features lie
+     */
+    public Region(Rows rows, Features features) {
+        this(rows, features, Tokens.WHOLE);
+    }
+
+    /**
+     * Returns whether each rank has its tokens only.
+     *
+     * @return whether the tokens are cut
+     */
+    public boolean isTokensCut() {
+        return tokens == Tokens.CUT;
+    }
+
+    /**
+     * Returns the region of the same rows and features with other tokens.
+     *
+     * @param other how the tokens lie
+     * @return the region
+     */
+    public Region with(Tokens other) {
+        return new Region(rows, features, other);
     }
 
     /**
@@ -54,7 +92,7 @@ public record Region(Rows rows, Features features) {
      * @return the region
      */
     public Region with(Features other) {
-        return new Region(rows, other);
+        return new Region(rows, other, tokens);
     }
 
     /**
@@ -64,15 +102,16 @@ public record Region(Rows rows, Features features) {
      * @return the region
      */
     public Region with(Rows other) {
-        return new Region(other, features);
+        return new Region(other, features, tokens);
     }
 
     /**
      * Returns a number of the region.
      *
-     * @return the number, another for each region
+     * @return the number, another for each region, less than 12
      */
     public int index() {
-        return rows.ordinal() * Features.values().length + features.ordinal();
+        int tokensAndRows = tokens.ordinal() * Rows.values().length + rows.ordinal();
+        return tokensAndRows * Features.values().length + features.ordinal();
     }
 }

@@ -25,8 +25,14 @@ final class RegionScopes {
      *
      * @param region the region
      * @param layout how the features are cut, or {@code null} if they are not
+     * @param tokens how the tokens are cut, or {@code null} if they are not
      */
-    record Place(Region region, ShardedLayout layout) {}
+    record Place(Region region, ShardedLayout layout, TokenCut tokens) {
+
+        Place(Region region, ShardedLayout layout) {
+            this(region, layout, null);
+        }
+    }
 
     RegionScopes(NDManager manager, Region start) {
         this.manager = manager;
@@ -71,8 +77,8 @@ final class RegionScopes {
         }
     }
 
-    /** Takes an array, and what is computed of it, into a region of slices of its own. */
-    void attachSlice(NDArray array, Place place) {
+    /** Takes an array, and what is computed of it, into a region of its own. */
+    void attach(NDArray array, Place place) {
         if (manager != null) {
             array.attach(scope(place));
         }

@@ -18,10 +18,16 @@ final class ShapeErrors {
                     Pattern.CASE_INSENSITIVE);
 
     private final List<String> cutLayers = new ArrayList<>();
+    private String cutTokens; // the last place, or null
 
     /** Notes a layer whose output is cut over the ranks, here a slice of a longer axis. */
     void addLayer(String layer, Shape slice, long length) {
         cutLayers.add(layer + " (here " + slice + " of " + length + ")");
+    }
+
+    /** Notes where the tokens are cut over the ranks, here a rank's part. */
+    void addTokens(Shape part, TokenCut cut) {
+        cutTokens = part + " of " + cut.cut().getLength();
     }
 
     /**
@@ -41,7 +47,7 @@ final class ShapeErrors {
                             + " penalty on weights is the optimizer's: optWeightDecays(...)",
                     e);
         }
-        if (!isAboutShapes(e) || cutLayers.isEmpty() && rows == null) {
+        if (!isAboutShapes(e) || cutLayers.isEmpty() && cutTokens == null && rows == null) {
             return e;
         }
         StringBuilder text = new StringBuilder(String.valueOf(e.getMessage()));
@@ -54,6 +60,12 @@ final class ShapeErrors {
             text.append(" the ranks do not divide, cannot take a slice: build the layer with");
             text.append(" optGatherOutput(true), or let elementwise operations and a");
             text.append(" RowParallelLinear follow");
+        }
+        if (cutTokens != null) {
+            text.append(". In the sequence-parallel region each rank has its tokens only (here ");
+            text.append(cutTokens).append("): what needs all of them, or is joined with an array");
+            text.append(" that has all, comes before the SequenceScatter or behind a");
+            text.append(" SequenceGather");
         }
         if (rows != null) {
             text.append(". This rank has ").append(rows[0]).append(" of the ").append(rows[1]);

@@ -34,7 +34,7 @@ final class SliceRegions {
         if (layout.head() != null) {
             trace.addHead(layout.head());
         } else {
-            scopes.attachSlice(slice, place);
+            scopes.attach(slice, place);
         }
         scopes.note(slice, place);
         errors.addLayer(layer, slice.getShape(), layout.cut().getLength());
@@ -63,7 +63,7 @@ final class SliceRegions {
         NDArray taken = slice.reshape(slice.getShape()); // a view, with a node of its own
         trace.boundary(taken, region, region);
         trace.cut(taken, cut);
-        scopes.attachSlice(taken, new Place(region, null));
+        scopes.attach(taken, new Place(region, null));
         return taken;
     }
 }

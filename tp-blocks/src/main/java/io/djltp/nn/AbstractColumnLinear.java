@@ -12,6 +12,7 @@ import io.djltp.forecast.PassForecast;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region.Features;
 import io.djltp.layout.ShardedLayout;
+import io.djltp.layout.TokenCut;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
 import io.djltp.region.RegionMappings;
@@ -22,16 +23,19 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
 
     private final ShardingStrategy shardingStrategy;
     private final boolean gatherOutput;
+    private final boolean sequenceParallel;
 
     /**
      * Creates a layer.
      *
      * @param builder the builder
      * @param gatherOutput whether every rank gets the whole output
+     * @param sequenceParallel whether the tokens of the input may be cut over the ranks
      */
     @SuppressWarnings("this-escape") // the parameters are those of a parent class
-    AbstractColumnLinear(Builder<?> builder, boolean gatherOutput) {
+    AbstractColumnLinear(Builder<?> builder, boolean gatherOutput, boolean sequenceParallel) {
         super(builder);
+        this.sequenceParallel = sequenceParallel;
         VocabParallelEmbedding embedding = builder.tiedTo();
         shardingStrategy =
                 embedding == null || builder.hasShardingStrategy()
@@ -74,6 +78,12 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
 
     /** {@inheritDoc} */
     @Override
+    boolean takesTokens() {
+        return sequenceParallel;
+    }
+
+    /** {@inheritDoc} */
+    @Override
     NDArray forwardRank(
             ParallelContext context,
             NDArray input,
@@ -83,14 +93,20 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
         RegionMappings mappings = context.getMappings(this);
         boolean shared = context.getPass().getTrace().isShared(input);
         boolean overlaps = !shared && mappings.canOverlap(input, weight);
+        TokenCut tokens = tokensOf(context, input);
+        NDArray x = input;
+        if (tokens != null) {
+            x = SequenceRegion.gather(context, this, input, tokens, !overlaps);
+        }
         NDArray y; // [.., in] @ [in, units/p]
-        if (overlaps) {
-            y =
-                    mappings.columnLinear(
-                            input, weight, bias, gathered ? context.getPass().getBatchCut() : null);
+        if (!overlaps) {
+            boolean entered = gathered || shared || tokens != null;
+            y = linear(entered ? x : enterRegion(context, x), weight, bias).singletonOrThrow();
+        } else if (tokens != null) {
+            y = mappings.columnLinear(x, weight, bias, tokens.cut(), tokens.axis());
         } else {
-            NDArray x = gathered || shared ? input : enterRegion(context, input);
-            y = linear(x, weight, bias).singletonOrThrow();
+            Cut rows = gathered ? context.getPass().getBatchCut() : null;
+            y = mappings.columnLinear(x, weight, bias, rows);
         }
         // a product that overlaps is known to autograd by the whole input that it is made of
         Features below = overlaps ? Features.REPLICATED : Features.SHARD;
@@ -104,6 +120,11 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
         return pass.enterSlice(y, new ShardedLayout(cut), below, describe());
     }
 
+    /** Returns how the tokens of an input are cut that the layer gathers, or {@code null}. */
+    private TokenCut tokensOf(ParallelContext context, NDArray input) {
+        return sequenceParallel ? context.getPass().getTokenRegion().cutOf(input) : null;
+    }
+
     /** The gradient of a gathered input is reduced where it is scattered, not here. */
     private NDArray enterRegion(ParallelContext context, NDArray input) {
         NDArray x = context.getMappings(this).copyToRegion(input, true);
@@ -114,9 +135,11 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
     /**
      * Takes an input into the region of the layer before several layers get it, this one among
      * them: its gradient is then one all-reduce, of the sum over the layers, and not one for each.
+     * Of a rank's tokens, with {@code optSequenceParallel}, it is one all-gather and backward one
+     * reduce-scatter.
      *
      * @param parameterStore the parameters, which know the rank
-     * @param input the input, the same on all ranks
+     * @param input the input, the same on all ranks, or a rank's tokens
      * @return what to give to the layers
      */
     public NDArray shareInput(ParameterStore parameterStore, NDArray input) {
@@ -129,7 +152,11 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
             return input; // of the rows of a rank: each layer gathers them
         }
         layerInput.checkCut(context, input, null);
-        NDArray x = enterRegion(context, input);
+        TokenCut tokens = tokensOf(context, input);
+        NDArray x =
+                tokens == null
+                        ? enterRegion(context, input)
+                        : SequenceRegion.gather(context, this, input, tokens, true);
         context.getPass().getTrace().share(x);
         return x;
     }

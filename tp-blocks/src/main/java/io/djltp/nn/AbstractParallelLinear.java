@@ -71,6 +71,11 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
         return false;
     }
 
+    /** Returns whether a rank's input may be its tokens only, which the layer gathers. */
+    boolean takesTokens() {
+        return false;
+    }
+
     /**
      * Returns whether each rank's gradient of the input is a summand, not the whole.
      *

@@ -73,7 +73,7 @@ public class ClassificationHead extends AbstractColumnLinear {
      */
     @SuppressWarnings("this-escape") // to an embedding, which uses it in forward passes
     protected ClassificationHead(Builder builder) {
-        super(builder, false);
+        super(builder, false, false);
         fusedLoss = builder.fusedLoss;
         fusedMemory = builder.fusedMemory;
         linearVersion = version;

@@ -19,7 +19,8 @@ import ai.djl.nn.core.Linear;
  *
  * <ul>
  *   <li>input X: [x1, x2, ..., xn, input_dim], the same on all ranks; with {@code
- *       optBatchShardedInput} in MIXED mode this rank's part of axis 0
+ *       optBatchShardedInput} in MIXED mode this rank's part of axis 0; with {@code
+ *       optSequenceParallel} this rank's part of the tokens, axis 1, or axis 0 of two
  *   <li>weight W: [units/p, input_dim] of the logical [units, input_dim]
  *   <li>bias b: [units/p] of the logical [units]
  *   <li>output Y: [x1, x2, ..., xn, units/p], or [x1, x2, ..., xn, units] with {@code
@@ -29,7 +30,7 @@ import ai.djl.nn.core.Linear;
  * <p>An elementwise activation commutes with this cut, so that {@code column, activation, row}
  * needs no communication before the {@link RowParallelLinear}. Collectives: none forward (one
  * all-gather with {@code optGatherOutput}), one all-reduce of the input's gradient backward; with a
- * batch-sharded input one all-gather forward and one reduce-scatter backward.
+ * batch-sharded or sequence-parallel input one all-gather forward and one reduce-scatter backward.
  *
  * <p>Under an ordinary parameter store, such as that of DJL's own trainer or of a predictor, it is
  * the unsharded layer, and it saves and loads what an ordinary {@link Linear} does.
@@ -48,7 +49,7 @@ public class ColumnParallelLinear extends AbstractColumnLinear {
      * @param builder the builder
      */
     protected ColumnParallelLinear(Builder builder) {
-        super(builder, builder.gatherOutput);
+        super(builder, builder.gatherOutput, builder.sequenceParallel);
     }
 
     /**
@@ -64,6 +65,7 @@ public class ColumnParallelLinear extends AbstractColumnLinear {
     public static class Builder extends AbstractColumnLinear.Builder<Builder> {
 
         private boolean gatherOutput;
+        private boolean sequenceParallel;
 
         /** Creates a builder. */
         protected Builder() {}
@@ -95,6 +97,19 @@ public class ColumnParallelLinear extends AbstractColumnLinear {
          */
         public Builder optSkipBiasAdd(boolean skipBiasAdd) {
             return skipBiasAdd(skipBiasAdd);
+        }
+
+        /**
+         * Sets whether the tokens of the input are cut over the tensor-parallel ranks: the layer
+         * gathers them, and scatters their gradients back. An input that has all tokens is taken as
+         * it is, so that with one tensor-parallel rank this has no effect. Default: false.
+         *
+         * @param sequenceParallel whether the layer gathers tokens, see {@link SequenceScatter}
+         * @return this builder
+         */
+        public Builder optSequenceParallel(boolean sequenceParallel) {
+            this.sequenceParallel = sequenceParallel;
+            return this;
         }
 
         /**

@@ -128,6 +128,15 @@ final class LayerInput {
                             + ": build the layer before it with optGatherOutput(true), or let a"
                             + " RowParallelLinear take the slice");
         }
+        if (region.isTokensCut() && !layer.takesTokens()) {
+            throw new IllegalArgumentException(
+                    describe()
+                            + " gets this rank's tokens, "
+                            + input.getShape()
+                            + ", of a sequence-parallel region, and needs all of them: build a"
+                            + " ColumnParallelLinear with optSequenceParallel(true), or put a"
+                            + " SequenceGather before the layer");
+        }
         if (!region.isRowsCut() || !pass.isOverlaid()) {
             return false; // another layer has gathered the batch, or it may stay cut
         }

@@ -13,8 +13,6 @@ import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Communicator;
-import io.djltp.cut.Cut;
-import io.djltp.cut.ShardRange;
 import io.djltp.layout.Region;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.parameters.RankParameterStore;
@@ -24,7 +22,6 @@ import io.djltp.torch.DropoutMask;
 import java.io.DataInputStream;
 import java.io.IOException;
 import java.util.Collections;
-import java.util.List;
 import java.util.Map;
 import java.util.WeakHashMap;
 
@@ -39,10 +36,10 @@ import java.util.WeakHashMap;
  *
  * <p>The mask follows from a seed, the number of the call, and the place of an element in the whole
  * array over all ranks. Ranks that compute alike have the same mask; a rank that has some rows of
- * the batch, or a slice of the features, has those of the mask. A training therefore does not
- * depend on the number of ranks, and is the same when it is run again with the same seed. (Two
- * exceptions, in which the masks of the ranks are merely different: the batch is not axis 0, or the
- * rank does not know of which whole its slice is.) Collectives: none.
+ * the batch, some of the tokens, or a slice of the features, has those of the mask. A training
+ * therefore does not depend on the number of ranks, and is the same when it is run again with the
+ * same seed. (Two exceptions, in which the masks of the ranks are merely different: the batch is
+ * not axis 0, or the rank does not know of which whole its slice is.) Collectives: none.
  *
  * <p>With an ordinary parameter store, that of DJL's own trainer or of a predictor, the block is
  * DJL's {@code Dropout}, and it saves and loads what that does.
@@ -110,9 +107,10 @@ public final class ParallelDropout extends AbstractBlock {
         }
         long key = streamOf(context).nextKey();
         Region region = context.getPass().regionOf(input);
-        DropoutMask.Part part = partOf(context, region, input, layout);
+        DropoutMask.Part part = MaskPart.of(context, region, input, layout);
         if (part == null) { // another mask on each rank, but where several compute alike
-            boolean alike = region.features() == Region.Features.REPLICATED;
+            boolean alike =
+                    region.features() == Region.Features.REPLICATED && !region.isTokensCut();
             Communicator group = alike ? context.getDataGroup() : context.getWorld();
             key = DropoutMask.key(key, group.getRank());
             part = DropoutMask.Part.from(0);
@@ -124,43 +122,6 @@ public final class ParallelDropout extends AbstractBlock {
             }
             return new NDList(output);
         }
-    }
-
-    /** Returns which elements of the whole array a rank's are, or {@code null} if it is unknown. */
-    private static DropoutMask.Part partOf(
-            ParallelContext context, Region region, NDArray input, ShardedLayout layout) {
-        ShardRange rows = rows(context, region);
-        boolean known = !region.isRowsCut() || rows.length() > 0;
-        if (!known || input.size() % rows.length() != 0) {
-            return null; // axis 0 is not the batch
-        }
-        long rowSize = input.size() / rows.length(); // on this rank
-        if (!region.isShard()) {
-            return DropoutMask.Part.from(rows.start() * rowSize);
-        }
-        if (layout == null) {
-            return null;
-        }
-        Cut cut = layout.cut();
-        int rank = context.getTensorGroup().getRank();
-        long length = cut.getShardLength(rank);
-        Shape shape = input.getShape();
-        if (shape.get(shape.dimension() - 1) != length) {
-            return null; // cut to heads
-        }
-        long before = length == 0 ? 0 : rowSize / length * rows.start();
-        List<ShardRange> places =
-                cut.getRanges(rank).stream()
-                        .map(range -> range.movedBy(before * cut.getLength()))
-                        .toList();
-        return new DropoutMask.Part(places, cut.getLength());
-    }
-
-    /** Returns the rows of the batch that a rank has; of those that are not cut, one of all. */
-    private static ShardRange rows(ParallelContext context, Region region) {
-        return region.isRowsCut()
-                ? context.getPass().getBatchCut().getRange(context.getDataGroup().getRank())
-                : new ShardRange(0, 1);
     }
 
     private Stream streamOf(ParallelContext context) {

@@ -37,13 +37,14 @@ import java.util.Arrays;
  *   <li>weight W: [units, input_dim/p] of the logical [units, input_dim]
  *   <li>bias b: [units], the same on all ranks, added once, after the reduction
  *   <li>output Y: [x1, x2, ..., xn, units], the same on all ranks; with {@code
- *       optBatchShardedOutput} in MIXED mode this rank's part of axis 0
+ *       optBatchShardedOutput} in MIXED mode this rank's part of axis 0; with {@code
+ *       optSequenceParallel} this rank's part of the tokens, axis 1, or axis 0 of two
  * </ul>
  *
  * <p>The ranks' products are summands: an activation does not commute with this cut and must come
  * after the layer. Collectives: one all-reduce of the output forward, none backward; with {@code
  * optInputIsParallel(false)} one all-gather of the input's gradient backward; with a batch-sharded
- * output one reduce-scatter forward and one all-gather backward.
+ * or sequence-parallel output one reduce-scatter forward and one all-gather backward.
  *
  * <p>Under an ordinary parameter store, such as that of DJL's own trainer or of a predictor, it is
  * the unsharded layer, and it saves and loads what an ordinary {@link Linear} does.
@@ -56,6 +57,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
 
     private final boolean inputIsParallel;
     private final boolean batchShardedOutput;
+    private final boolean sequenceParallel;
     private final ShardingStrategy shardingStrategy;
 
     /**
@@ -67,6 +69,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
         super(builder);
         inputIsParallel = builder.inputIsParallel;
         batchShardedOutput = builder.batchShardedOutput;
+        sequenceParallel = builder.sequenceParallel;
         ShardingStrategy strategy = builder.shardingStrategy(1, "RowParallelLinear");
         shardingStrategy = ShardingStrategy.withoutReplicas(strategy); // the products are summed
     }
@@ -122,6 +125,8 @@ public class RowParallelLinear extends AbstractParallelLinear {
         if (batchShardedOutput && pass.isOverlaid()) {
             y = mappings.reduceScatterToSequenceRegion(y, rowCut(context, y));
             pass.enterScattered(y);
+        } else if (sequenceParallel) {
+            y = SequenceRegion.reduceScatter(context, this, y);
         } else {
             y = mappings.reduceFromRegion(y, true);
             pass.enter(y, Features.REPLICATED, Features.PARTIAL);
@@ -184,6 +189,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
 
         private boolean inputIsParallel = true;
         private boolean batchShardedOutput;
+        private boolean sequenceParallel;
 
         /** Creates a builder. */
         protected Builder() {}
@@ -227,6 +233,19 @@ public class RowParallelLinear extends AbstractParallelLinear {
          */
         public Builder optSkipBiasAdd(boolean skipBiasAdd) {
             return skipBiasAdd(skipBiasAdd);
+        }
+
+        /**
+         * Sets whether the tokens of the output are cut over the tensor-parallel ranks: what
+         * follows the layer is computed of a rank's tokens. With one tensor-parallel rank this has
+         * no effect. Default: false.
+         *
+         * @param sequenceParallel whether the output is cut, see {@link SequenceScatter}
+         * @return this builder
+         */
+        public Builder optSequenceParallel(boolean sequenceParallel) {
+            this.sequenceParallel = sequenceParallel;
+            return this;
         }
 
         /**

@@ -27,6 +27,7 @@ public final class ParallelConfig extends RankSettings {
     private final DeviceMesh mesh;
     private final int driftCheckSteps;
     private final boolean randomCheck;
+    private final float gradientClipNorm; // 0: gradients are left as they are
 
     private ParallelConfig(Builder builder, DeviceMesh mesh) {
         super(builder, mesh.getRanks());
@@ -34,6 +35,7 @@ public final class ParallelConfig extends RankSettings {
         this.mesh = mesh;
         driftCheckSteps = builder.driftCheckSteps;
         randomCheck = builder.randomCheck;
+        gradientClipNorm = builder.gradientClipNorm;
     }
 
     private ParallelConfig(ParallelConfig other, List<Device> devices) {
@@ -42,6 +44,7 @@ public final class ParallelConfig extends RankSettings {
         mesh = other.mesh;
         driftCheckSteps = other.driftCheckSteps;
         randomCheck = other.randomCheck;
+        gradientClipNorm = other.gradientClipNorm;
     }
 
     /**
@@ -129,6 +132,15 @@ public final class ParallelConfig extends RankSettings {
     }
 
     /**
+     * Returns the largest norm of all gradients.
+     *
+     * @return the norm, or 0 if gradients are left as they are
+     */
+    public float getGradientClipNorm() {
+        return gradientClipNorm;
+    }
+
+    /**
      * Creates a builder to build a {@code ParallelConfig}.
      *
      * @return a new builder
@@ -145,6 +157,7 @@ public final class ParallelConfig extends RankSettings {
         private Integer ranks;
         private int driftCheckSteps = DOUBLING;
         private boolean randomCheck = true;
+        private float gradientClipNorm;
 
         private Builder() {}
 
@@ -185,6 +198,24 @@ public final class ParallelConfig extends RankSettings {
          */
         public Builder setRanks(int ranks) {
             this.ranks = ranks;
+            return this;
+        }
+
+        /**
+         * Limits the norm of all gradients together, over all ranks and each element once: if it is
+         * larger, all gradients are scaled down alike before the update, as {@code
+         * torch.nn.utils.clip_grad_norm_} does it. Not that of each element, which is DJL's {@code
+         * Optimizer.optClipGrad}, and comes after it. Default: no limit.
+         *
+         * @param norm the largest norm; with infinity it is computed, and nothing is scaled
+         * @return this builder
+         */
+        public Builder optGradientClipNorm(float norm) {
+            if (!(norm > 0)) {
+                throw new IllegalArgumentException(
+                        "The largest norm of the gradients must be more than 0, not " + norm);
+            }
+            gradientClipNorm = norm;
             return this;
         }
 

@@ -98,7 +98,7 @@ public class ParallelTrainer extends Trainer {
             parameters =
                     new ParallelParameters(
                             model.getBlock(), model.getNDManager(), getManager(), ranks);
-            steps = new TrainingSteps(ranks, parameters, optimizer);
+            steps = new TrainingSteps(ranks, parameters, optimizer, parallelConfig);
             driftCheck = new DriftCheck(ranks, parameters);
             trained =
                     new TrainedModel(
@@ -110,9 +110,6 @@ public class ParallelTrainer extends Trainer {
                             driftCheck,
                             steps::isOpen,
                             steps::count);
-            for (int i = 0; i < ranks.size(); i++) {
-                ranks.getContext(i).setRowSparse(optimizer.isRowSparse());
-            }
             randomness = new RandomnessCheck(model.getBlock(), parallelConfig);
             forwardPass =
                     new ParallelForward(
@@ -161,11 +158,7 @@ public class ParallelTrainer extends Trainer {
         return forward(input, null, true);
     }
 
-    /**
-     * {@inheritDoc}
-     *
-     * <p>The ranks compute their loss in the same go.
-     */
+    /** {@inheritDoc} The ranks compute their loss in the same go. */
     @Override
     public NDList forward(NDList data, NDList labels) {
         return forward(data, labels, true);
@@ -292,6 +285,15 @@ public class ParallelTrainer extends Trainer {
      */
     public LearningRates getLearningRates() {
         return steps.getLearningRates();
+    }
+
+    /**
+     * Returns the norm of all gradients of the last step, over all ranks and before it was limited.
+     *
+     * @return the norm; NaN without {@link ParallelConfig.Builder#optGradientClipNorm}
+     */
+    public double getGradientNorm() {
+        return steps.getGradientNorm();
     }
 
     /**

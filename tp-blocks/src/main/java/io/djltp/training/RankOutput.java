@@ -58,6 +58,7 @@ final class RankOutput {
         for (NDArray array : output) {
             Region region =
                     alone && pass.layoutOf(array) == null ? Region.WHOLE : pass.regionOf(array);
+            checkTokens(region, array);
             ShardedLayout layout = region.isShard() ? pass.layoutOf(array) : null;
             if (region.isShard() && layout == null) {
                 throw new IllegalArgumentException(
@@ -85,6 +86,19 @@ final class RankOutput {
             updates.add(updates(layout));
         }
         pass.getTrace().getHeads().forEach(this::checkIsOutput);
+    }
+
+    private void checkTokens(Region region, NDArray array) {
+        if (region.isTokensCut()) {
+            throw new IllegalArgumentException(
+                    "Output "
+                            + arrays.size()
+                            + " of the network, here "
+                            + array.getShape()
+                            + ", has this rank's tokens only: end the sequence-parallel region"
+                            + " with a SequenceGather, or with a ColumnParallelLinear with"
+                            + " optSequenceParallel(true)");
+        }
     }
 
     /**

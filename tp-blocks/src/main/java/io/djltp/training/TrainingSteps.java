@@ -10,12 +10,14 @@ import io.djltp.optimizer.OptimizerSettings;
 import io.djltp.optimizer.OptimizerState;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
+import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.Phase;
 import io.djltp.rank.RankPool;
 import io.djltp.rank.StepParticipant;
 import io.djltp.torch.Autograd;
 
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 
@@ -32,12 +34,21 @@ final class TrainingSteps implements AutoCloseable {
     private long count;
     private boolean hasGradients;
 
-    TrainingSteps(RankPool ranks, ParallelParameters parameters, OptimizerSettings optimizer) {
+    TrainingSteps(
+            RankPool ranks,
+            ParallelParameters parameters,
+            OptimizerSettings optimizer,
+            ParallelConfig config) {
         this.ranks = ranks;
         this.parameters = parameters;
         learningRates = new LearningRates(optimizer, name -> parameters.byName(name) != null);
         gradientGroups = new GradientGroups(parameters);
-        updates = new RankUpdate(parameters, gradientGroups, optimizer, ranks);
+        updates =
+                new RankUpdate(
+                        parameters, gradientGroups, optimizer, ranks, config.getGradientClipNorm());
+        for (int i = 0; i < ranks.size(); i++) {
+            ranks.getContext(i).setRowSparse(optimizer.isRowSparse());
+        }
     }
 
     /** Adds a forward pass that may be differentiated. */
@@ -95,6 +106,7 @@ final class TrainingSteps implements AutoCloseable {
                     "There are no gradients: call backward(loss) of trainer.newGradientCollector()"
                             + " before step()");
         }
+        updates.checkNorm(ranks.getContext(0), new HashSet<>(parameters.getTrained()));
         Map<Parameter, LearningRates.Update> rates =
                 learningRates.next(parameters.getTrained(), parameters::nameOf);
         beforeChange.run();
@@ -120,6 +132,11 @@ final class TrainingSteps implements AutoCloseable {
     /** Returns whether a forward pass has come whose step has not. */
     boolean isOpen() {
         return hasGradients || pending.stream().anyMatch(ParallelOutput::isPending);
+    }
+
+    /** Returns the norm of all gradients of the last step, or NaN if it is not computed. */
+    double getGradientNorm() {
+        return updates.getGradientNorm();
     }
 
     LearningRates getLearningRates() {

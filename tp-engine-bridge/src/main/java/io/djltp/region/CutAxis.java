@@ -14,6 +14,7 @@ import io.djltp.torch.TensorView;
 import org.bytedeco.pytorch.MemoryFormatOptional;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorVector;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.MemoryFormat;
 
@@ -23,8 +24,8 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Supplier;
 
 /**
- * The first or the last axis of arrays that are cut over a group, as one of its ranks sees it: what
- * it has of a whole, and how it gets the rest.
+ * An axis of arrays that are cut over a group, as one of its ranks sees it: what it has of a whole,
+ * and how it gets the rest.
  *
  * <p>A gradient in a region of slices is a summand on each rank. So what a scatter has given to
  * several ranks gets the sum of their gradients, and of what several ranks could have given to a
@@ -34,7 +35,7 @@ final class CutAxis implements AutoCloseable {
 
     private final Supplier<Communicator> group;
     private final Cut cut;
-    private final boolean last;
+    private final int number;
     private final int rank;
     private final CutPlan plan;
 
@@ -52,19 +53,19 @@ final class CutAxis implements AutoCloseable {
      * @param group returns the rank's end of the group, for a call
      * @param rank the rank
      * @param cut how the axis is cut
-     * @param last whether it is the last axis, or the first
+     * @param number the number of the axis, or -1 for the last
      * @param failure where the first exception of a hook is kept
      */
     CutAxis(
             Supplier<Communicator> group,
             int rank,
             Cut cut,
-            boolean last,
+            int number,
             AtomicReference<Throwable> failure) {
         this.group = group;
         this.rank = rank;
         this.cut = cut;
-        this.last = last;
+        this.number = number;
         plan = new CutPlan(cut);
         // the gradient of a slice or of a copy to places of a whole: fresh memory
         ofWhole = new GradientHook(this::putTogether, true, failure);
@@ -73,7 +74,16 @@ final class CutAxis implements AutoCloseable {
     }
 
     private int axis(Tensor tensor) {
-        return last ? (int) tensor.dim() - 1 : 0;
+        return number < 0 ? (int) tensor.dim() + number : number;
+    }
+
+    /** Returns whether the ranks' slices lie one after the other in memory. */
+    private boolean isLeading(Tensor tensor) {
+        boolean leading = cut.isConsecutive();
+        for (int i = 0; i < axis(tensor); i++) {
+            leading &= tensor.size(i) == 1;
+        }
+        return leading;
     }
 
     /** Returns how many elements each rank sends, of an array that is whole. */
@@ -118,9 +128,9 @@ final class CutAxis implements AutoCloseable {
         Tensor target = whole.detach();
         int axis = axis(target);
         long[] counts = counts(target);
-        if (axis == 0 && cut.isConsecutive()) { // the slices lie as they arrive
+        if (isLeading(target)) { // the slices lie as they arrive
             ShardRange own = cut.getRange(rank);
-            gather(target.narrow(0, own.start(), own.length()), target, counts);
+            gather(target.narrow(axis, own.start(), own.length()), target, counts);
             return;
         }
         Tensor all = torch.empty_like(target).view(-1);
@@ -149,36 +159,47 @@ final class CutAxis implements AutoCloseable {
     }
 
     /**
-     * Begins to sum a contiguous array, cut along axis 0: when it is done, what this rank sends of
-     * such an array is the sum over the ranks, and the rest anything.
+     * Begins to sum a contiguous array, cut along the axis: when it is done, what this rank sends
+     * of such an array is the sum over the ranks, and the rest anything.
      */
     Work beginSum(Tensor whole) {
         long[] counts = counts(whole);
-        if (cut.isConsecutive()) {
+        int axis = axis(whole);
+        if (isLeading(whole)) {
             ShardRange own = cut.getRange(rank);
             // the caller's scope keeps the slice until the operation is complete
-            Tensor place = whole.narrow(0, own.start(), own.length());
+            Tensor place = whole.narrow(axis, own.start(), own.length());
             return group.get()
                     .reduceScatter(
                             TensorView.of(whole), TensorView.of(place), counts, ReduceOp.SUM);
         }
-        Tensor sorted = CutPlan.joined(whole, 0, plan.sentByAll());
-        long start = Arrays.stream(plan.sent(), 0, rank).sum();
-        Tensor sum = sorted.narrow(0, start, plan.sent()[rank]);
+        Tensor sorted = inOrderOfRanks(whole, axis);
+        long start = Arrays.stream(counts, 0, rank).sum();
+        Tensor sum = sorted.narrow(0, start, counts[rank]);
         group.get()
                 .reduceScatter(TensorView.of(sorted), TensorView.of(sum), counts, ReduceOp.SUM)
                 .await();
-        CutPlan.distribute(sum, whole, 0, plan.sentBy(rank));
+        CutPlan.distribute(sum, whole, axis, plan.sentBy(rank));
         return Work.DONE;
     }
 
-    /** Sums an array over the ranks and writes the own slice of axis 0 of it. */
+    /** Copies what each rank has, one rank after the other, in one row. */
+    private Tensor inOrderOfRanks(Tensor whole, int axis) {
+        if (axis == 0) {
+            return CutPlan.joined(whole, 0, plan.sentByAll()).view(-1);
+        }
+        TensorVector parts = new TensorVector();
+        for (int i = 0; i < cut.getRanks(); i++) {
+            parts.push_back(CutPlan.joined(whole, axis, plan.sentBy(i)).view(-1));
+        }
+        return torch.cat(parts, 0);
+    }
+
+    /** Sums an array over the ranks and writes the own slice of the axis of it. */
     void sumToSlice(Tensor whole, Tensor slice) {
         if (cut.isPartition()) {
             Tensor sorted =
-                    cut.isConsecutive()
-                            ? whole.contiguous()
-                            : CutPlan.joined(whole, 0, plan.sentByAll());
+                    isLeading(whole) ? whole.contiguous() : inOrderOfRanks(whole, axis(whole));
             group.get()
                     .reduceScatter(
                             TensorView.of(sorted),
@@ -205,9 +226,9 @@ final class CutAxis implements AutoCloseable {
 
     /** Refuses an array that is not as long as the own slice, or as the whole. */
     void check(Shape shape, boolean whole) {
-        int axis = last ? shape.dimension() - 1 : 0;
+        int axis = number < 0 ? shape.dimension() + number : number;
         long expected = whole ? cut.getLength() : cut.getShardLength(rank);
-        if (axis < 0 || shape.dimension() == 0 || shape.get(axis) != expected) {
+        if (axis < 0 || axis >= shape.dimension() || shape.get(axis) != expected) {
             throw new IllegalArgumentException(
                     "Axis "
                             + axis

@@ -119,6 +119,20 @@ public final class RegionMappings extends SliceMappings {
     }
 
     /**
+     * Enters a tensor-parallel region by a column-parallel product, see {@link
+     * #columnLinear(NDArray, NDArray, NDArray, Cut, int)}, where axis 0 was gathered or none.
+     *
+     * @param input a replicated array, [.., in]
+     * @param weight the rank's shard of the weight, [out/p, in], a leaf
+     * @param bias the rank's shard of the bias, [out/p], or {@code null}
+     * @param gathered how axis 0 of the input was cut before it was gathered, or {@code null}
+     * @return the rank's slice of the product, [.., out/p]
+     */
+    public NDArray columnLinear(NDArray input, NDArray weight, NDArray bias, Cut gathered) {
+        return columnLinear(input, weight, bias, gathered, 0);
+    }
+
+    /**
      * Enters a tensor-parallel region by a column-parallel product: backward, the gradient of the
      * input is reduced while that of the weight is computed.
      *
@@ -128,11 +142,13 @@ public final class RegionMappings extends SliceMappings {
      * @param gathered if {@code input} is the result of {@link #gatherFromSequenceRegion} without a
      *     partial gradient, the cut of that: the gradient is then reduce-scattered. {@code null} if
      *     not: it is all-reduced
+     * @param axis the number of the axis that was gathered
      * @return the rank's slice of the product, [.., out/p]
      */
-    public NDArray columnLinear(NDArray input, NDArray weight, NDArray bias, Cut gathered) {
+    public NDArray columnLinear(
+            NDArray input, NDArray weight, NDArray bias, Cut gathered, int axis) {
         Function<Tensor, Work> reduction =
-                gathered == null ? this::beginAllReduce : axis(gathered, false)::beginSum;
+                gathered == null ? this::beginAllReduce : axis(gathered, axis)::beginSum;
         return new OverlappedLinear(reduction, failure).forward(input, weight, bias);
     }
 

@@ -30,7 +30,9 @@ abstract class SliceMappings implements AutoCloseable {
     private final String issuer;
     private final Map<AxisKey, CutAxis> axes = new HashMap<>();
 
-    private record AxisKey(Cut cut, boolean last) {}
+    private static final int LAST = -1;
+
+    private record AxisKey(Cut cut, int number) {}
 
     /** Creates the mappings of a rank. */
     SliceMappings(Communicator communicator, String issuer) {
@@ -49,7 +51,7 @@ abstract class SliceMappings implements AutoCloseable {
      * @throws IllegalArgumentException if the slice is not as long as the rank's shard
      */
     public NDArray gatherFromRegion(NDArray input, Cut cut) {
-        return isWhole(cut) ? input : gather(input, axis(cut, true), false);
+        return isWhole(cut) ? input : gather(input, axis(cut, LAST), false);
     }
 
     /**
@@ -62,13 +64,12 @@ abstract class SliceMappings implements AutoCloseable {
      * @throws IllegalArgumentException if the last axis has another length
      */
     public NDArray scatterToRegion(NDArray input, Cut cut) {
-        return isWhole(cut) ? input : scatter(input, axis(cut, true));
+        return isWhole(cut) ? input : scatter(input, axis(cut, LAST));
     }
 
     /**
-     * Gathers the slices of axis 0: all-gather forward; backward the reduce-scatter of gradients
-     * that are partial, as those of a tensor-parallel consumer are, or the own slice of one that is
-     * whole.
+     * Gathers the slices of axis 0, see {@link #gatherFromSequenceRegion(NDArray, Cut, int,
+     * boolean)}.
      *
      * @param input this rank's slice, [length of the rank's shard, ...]
      * @param cut how axis 0 is cut
@@ -77,7 +78,24 @@ abstract class SliceMappings implements AutoCloseable {
      * @throws IllegalArgumentException if the slice is not as long as the rank's shard
      */
     public NDArray gatherFromSequenceRegion(NDArray input, Cut cut, boolean partialGradient) {
-        return isWhole(cut) ? input : gather(input, axis(cut, false), partialGradient);
+        return gatherFromSequenceRegion(input, cut, 0, partialGradient);
+    }
+
+    /**
+     * Gathers the slices of an axis: all-gather forward; backward the reduce-scatter of gradients
+     * that are partial, as those of a tensor-parallel consumer are, or the own slice of one that is
+     * whole.
+     *
+     * @param input this rank's slice, [.., length of the rank's shard, ..]
+     * @param cut how the axis is cut
+     * @param axis the number of the axis
+     * @param partialGradient whether every rank's gradient is a summand of the whole gradient
+     * @return the whole, [.., length of the axis, ..]
+     * @throws IllegalArgumentException if the slice is not as long as the rank's shard
+     */
+    public NDArray gatherFromSequenceRegion(
+            NDArray input, Cut cut, int axis, boolean partialGradient) {
+        return isWhole(cut) ? input : gather(input, axis(cut, axis), partialGradient);
     }
 
     /**
@@ -107,8 +125,7 @@ abstract class SliceMappings implements AutoCloseable {
     }
 
     /**
-     * Takes this rank's slice of axis 0: own slice forward; backward the slices' gradients are put
-     * together by an all-gather, or summed where several ranks have taken the same.
+     * Takes this rank's slice of axis 0, see {@link #scatterToSequenceRegion(NDArray, Cut, int)}.
      *
      * @param input the whole, [length of the axis, ...]
      * @param cut how axis 0 is cut
@@ -116,7 +133,21 @@ abstract class SliceMappings implements AutoCloseable {
      * @throws IllegalArgumentException if axis 0 has another length
      */
     public NDArray scatterToSequenceRegion(NDArray input, Cut cut) {
-        return isWhole(cut) ? input : scatter(input, axis(cut, false));
+        return scatterToSequenceRegion(input, cut, 0);
+    }
+
+    /**
+     * Takes this rank's slice of an axis: own slice forward; backward the slices' gradients are put
+     * together by an all-gather, or summed where several ranks have taken the same.
+     *
+     * @param input the whole, [.., length of the axis, ..]
+     * @param cut how the axis is cut
+     * @param axis the number of the axis
+     * @return this rank's slice, [.., length of the rank's shard, ..]; a view if it is one range
+     * @throws IllegalArgumentException if the axis has another length
+     */
+    public NDArray scatterToSequenceRegion(NDArray input, Cut cut, int axis) {
+        return isWhole(cut) ? input : scatter(input, axis(cut, axis));
     }
 
     private NDArray scatter(NDArray input, CutAxis axis) {
@@ -129,8 +160,8 @@ abstract class SliceMappings implements AutoCloseable {
     }
 
     /**
-     * Leaves a tensor-parallel region into slices of axis 0: reduce-scatter forward; backward as
-     * {@link #scatterToSequenceRegion}.
+     * Leaves a tensor-parallel region into slices of axis 0, see {@link
+     * #reduceScatterToSequenceRegion(NDArray, Cut, int)}.
      *
      * @param input this rank's summand of the whole, [length of the axis, ...]
      * @param cut how axis 0 is cut
@@ -138,10 +169,24 @@ abstract class SliceMappings implements AutoCloseable {
      * @throws IllegalArgumentException if axis 0 has another length
      */
     public NDArray reduceScatterToSequenceRegion(NDArray input, Cut cut) {
+        return reduceScatterToSequenceRegion(input, cut, 0);
+    }
+
+    /**
+     * Leaves a tensor-parallel region into slices of an axis: reduce-scatter forward; backward as
+     * {@link #scatterToSequenceRegion}.
+     *
+     * @param input this rank's summand of the whole, [.., length of the axis, ..]
+     * @param cut how the axis is cut
+     * @param number the number of the axis
+     * @return this rank's slice of the sum, [.., length of the rank's shard, ..]
+     * @throws IllegalArgumentException if the axis has another length
+     */
+    public NDArray reduceScatterToSequenceRegion(NDArray input, Cut cut, int number) {
         if (isWhole(cut)) {
             return input;
         }
-        CutAxis axis = axis(cut, false);
+        CutAxis axis = axis(cut, number);
         axis.check(input.getShape(), true);
         try (PointerScope scope = new PointerScope()) {
             Tensor whole = GradientHook.hooked(TensorView.of(input).tensor(), axis.ofWhole);
@@ -179,10 +224,10 @@ abstract class SliceMappings implements AutoCloseable {
     }
 
     /** Returns an axis and its hooks, the same at every call. */
-    final CutAxis axis(Cut cut, boolean last) {
+    final CutAxis axis(Cut cut, int number) {
         return axes.computeIfAbsent(
-                new AxisKey(cut, last),
-                key -> new CutAxis(this::issue, communicator.getRank(), cut, last, failure));
+                new AxisKey(cut, number),
+                key -> new CutAxis(this::issue, communicator.getRank(), cut, number, failure));
     }
 
     /** Frees the hooks. No backward pass through a mapping may follow. */

@@ -89,21 +89,25 @@ public class MappingCutTest {
 
     /** What the ranks compute, and the same on one rank that has the arrays of all. */
     private enum Case {
-        GATHER(true, false, true),
-        SCATTER(false, true, true),
-        GATHER_ROWS(true, false, false),
-        GATHER_ROWS_PARTIAL(true, false, false),
-        SCATTER_ROWS(false, true, false),
-        REDUCE_SCATTER(false, true, false);
+        GATHER(true, false, 2),
+        SCATTER(false, true, 2),
+        GATHER_ROWS(true, false, 0),
+        GATHER_ROWS_PARTIAL(true, false, 0),
+        SCATTER_ROWS(false, true, 0),
+        REDUCE_SCATTER(false, true, 0),
+        GATHER_TOKENS(true, false, 1),
+        GATHER_TOKENS_PARTIAL(true, false, 1),
+        SCATTER_TOKENS(false, true, 1),
+        REDUCE_SCATTER_TOKENS(false, true, 1);
 
         final boolean slicedInput;
         final boolean slicedOutput;
-        final boolean last;
+        final int axis;
 
-        Case(boolean slicedInput, boolean slicedOutput, boolean last) {
+        Case(boolean slicedInput, boolean slicedOutput, int axis) {
             this.slicedInput = slicedInput;
             this.slicedOutput = slicedOutput;
-            this.last = last;
+            this.axis = axis;
         }
 
         NDArray apply(RegionMappings mappings, NDArray input, Cut cut) {
@@ -118,8 +122,16 @@ public class MappingCutTest {
                     return mappings.gatherFromSequenceRegion(input, cut, true);
                 case SCATTER_ROWS:
                     return mappings.scatterToSequenceRegion(input, cut);
-                default:
+                case REDUCE_SCATTER:
                     return mappings.reduceScatterToSequenceRegion(input, cut);
+                case GATHER_TOKENS:
+                    return mappings.gatherFromSequenceRegion(input, cut, 1, false);
+                case GATHER_TOKENS_PARTIAL:
+                    return mappings.gatherFromSequenceRegion(input, cut, 1, true);
+                case SCATTER_TOKENS:
+                    return mappings.scatterToSequenceRegion(input, cut, 1);
+                default:
+                    return mappings.reduceScatterToSequenceRegion(input, cut, 1);
             }
         }
 
@@ -134,7 +146,7 @@ public class MappingCutTest {
                 }
                 return joined(parts);
             }
-            NDArray whole = this == REDUCE_SCATTER ? Mapping.sum(inputs) : inputs.get(rank);
+            NDArray whole = name().startsWith("REDUCE") ? Mapping.sum(inputs) : inputs.get(rank);
             NDList parts = new NDList();
             for (ShardRange range : cut.getRanges(rank)) {
                 parts.add(part(whole, range.start(), range.length()));
@@ -143,22 +155,20 @@ public class MappingCutTest {
         }
 
         private NDArray part(NDArray array, long start, long length) {
-            return array.get(
-                    last
-                            ? new NDIndex()
-                                    .addAllDim()
-                                    .addAllDim()
-                                    .addSliceDim(start, start + length)
-                            : new NDIndex().addSliceDim(start, start + length));
+            NDIndex index = new NDIndex();
+            for (int i = 0; i < axis; i++) {
+                index.addAllDim();
+            }
+            return array.get(index.addSliceDim(start, start + length));
         }
 
         private NDArray joined(NDList parts) {
-            return parts.size() == 1 ? parts.head() : NDArrays.concat(parts, last ? 2 : 0);
+            return parts.size() == 1 ? parts.head() : NDArrays.concat(parts, axis);
         }
 
         Shape shape(Cut cut, int rank, boolean sliced) {
             long length = sliced ? cut.getShardLength(rank) : cut.getLength();
-            return last ? OTHER.add(length) : new Shape(length).addAll(OTHER);
+            return OTHER.slice(0, axis).add(length).addAll(OTHER.slice(axis));
         }
 
         /**
@@ -166,7 +176,7 @@ public class MappingCutTest {
          * are summands of one loss. A gather for replicated consumers has the whole gradient.
          */
         boolean sums() {
-            return this != GATHER && this != GATHER_ROWS;
+            return this != GATHER && this != GATHER_ROWS && this != GATHER_TOKENS;
         }
     }
 
@@ -194,7 +204,7 @@ public class MappingCutTest {
         List<NDArray> inputs = new ArrayList<>();
         List<NDArray> gradients = new ArrayList<>();
         // what is scattered is replicated: the same leaf on all ranks
-        boolean shared = each == Case.SCATTER || each == Case.SCATTER_ROWS;
+        boolean shared = each.name().startsWith("SCATTER");
         for (int i = 0; i < cut.getRanks(); i++) {
             int seed = shared ? 0 : i;
             NDArray values =

@@ -1,0 +1,131 @@
+package io.djltp.nn;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.nn.Block;
+
+import io.djltp.layout.ForwardPass;
+import io.djltp.layout.Region;
+import io.djltp.layout.Region.Features;
+import io.djltp.layout.TokenCut;
+import io.djltp.rank.ParallelContext;
+import io.djltp.torch.Autograd;
+
+/**
+ * The ways in and out of sequence parallelism (Korthikanti et al., 2022, <a
+ * href="https://arxiv.org/abs/2205.05198">arXiv:2205.05198</a>), for blocks: between
+ * tensor-parallel parts of a network the tokens are cut over the tensor-parallel ranks, and norms,
+ * dropout and residual sums are computed of a rank's tokens alone.
+ *
+ * <table>
+ * <caption>The ways</caption>
+ * <tr><th>way</th><th>forward</th><th>backward</th></tr>
+ * <tr><td>{@link #scatter}, in, from what is replicated</td><td>own tokens</td>
+ * <td>all-gather</td></tr>
+ * <tr><td>{@link #reduceScatter}, in, from summands</td><td>reduce-scatter</td>
+ * <td>all-gather</td></tr>
+ * <tr><td>{@link #gather}, out, to tensor-parallel products</td><td>all-gather</td>
+ * <td>reduce-scatter</td></tr>
+ * <tr><td>{@link #gather}, out, to what is replicated</td><td>all-gather</td>
+ * <td>own tokens</td></tr>
+ * </table>
+ *
+ * <p>Several products may share what was gathered once, such as those of query, key and value:
+ * their gradients are summed before they are scattered.
+ */
+public final class SequenceRegion {
+
+    private SequenceRegion() {}
+
+    /**
+     * Enters the region from an array that all ranks have.
+     *
+     * @param context the rank, one of several
+     * @param user the block, for errors
+     * @param whole all tokens, [batch, tokens, .., features] or [tokens, features]
+     * @return this rank's tokens
+     * @throws IllegalArgumentException if there are fewer tokens than ranks, the tokens are cut
+     *     already, or the features are
+     */
+    public static NDArray scatter(ParallelContext context, Block user, NDArray whole) {
+        ForwardPass pass = context.getPass();
+        Region region = pass.regionOf(whole);
+        if (region.isShard() || region.isTokensCut()) {
+            throw new IllegalArgumentException(
+                    user.getClass().getSimpleName()
+                            + " cuts the tokens of an array that all ranks have, and gets "
+                            + whole.getShape()
+                            + (region.isShard()
+                                    ? ", a slice of the features: let a RowParallelLinear with"
+                                            + " optSequenceParallel(true) follow instead"
+                                    : ", whose tokens are cut already: remove one of the two"));
+        }
+        TokenCut cut = cutOf(context, user, whole);
+        NDArray own =
+                context.getMappings(user).scatterToSequenceRegion(whole, cut.cut(), cut.axis());
+        own = pass.isWatched() ? Autograd.tracked(own) : own; // the analysis begins here
+        return pass.getTokenRegion().enter(own, cut, Features.REPLICATED);
+    }
+
+    /**
+     * Enters the region from summands: the output of a row-parallel product, or the rows of a
+     * vocabulary-parallel embedding.
+     *
+     * @param context the rank, one of several
+     * @param user the block, for errors
+     * @param summand this rank's summand of all tokens, [batch, tokens, .., features] or [tokens,
+     *     features]; of which the caller has noted that it is one, as {@code
+     *     context.getPass().leave(summand, Features.PARTIAL, ..)} does
+     * @return this rank's tokens of the sum
+     * @throws IllegalArgumentException if there are fewer tokens than ranks
+     */
+    public static NDArray reduceScatter(ParallelContext context, Block user, NDArray summand) {
+        TokenCut cut = cutOf(context, user, summand);
+        NDArray own =
+                context.getMappings(user)
+                        .reduceScatterToSequenceRegion(summand, cut.cut(), cut.axis());
+        return context.getPass().getTokenRegion().enter(own, cut, Features.PARTIAL);
+    }
+
+    /**
+     * Leaves the region.
+     *
+     * @param context the rank, one of several
+     * @param user the block, for errors
+     * @param own this rank's tokens
+     * @param cut how the tokens are cut, see {@link io.djltp.layout.TokenRegion#cutOf}
+     * @param partial whether tensor-parallel products follow, whose gradient is a summand on each
+     *     rank; else all ranks compute the same with the result
+     * @return all tokens
+     */
+    public static NDArray gather(
+            ParallelContext context, Block user, NDArray own, TokenCut cut, boolean partial) {
+        if (!cut.fits(own.getShape(), context.getTensorGroup().getRank())) {
+            throw new IllegalArgumentException(
+                    user.getClass().getSimpleName()
+                            + " gets "
+                            + own.getShape()
+                            + ", whose axis "
+                            + cut.axis()
+                            + " is no longer this rank's part of the tokens, which are cut as "
+                            + cut.cut()
+                            + ": between a SequenceScatter and a SequenceGather the token axis has"
+                            + " to stay where it is");
+        }
+        NDArray whole =
+                context.getMappings(user)
+                        .gatherFromSequenceRegion(own, cut.cut(), cut.axis(), partial);
+        return context.getPass().getTokenRegion().leave(whole, partial);
+    }
+
+    private static TokenCut cutOf(ParallelContext context, Block user, NDArray whole) {
+        if (context.getPass().isOverlaid()) {
+            throw new IllegalArgumentException(
+                    user.getClass().getSimpleName()
+                            + " cuts the tokens over the tensor-parallel ranks, and in MIXED mode"
+                            + " the rows of the batch are cut over the same ranks: use TENSOR mode"
+                            + " or a mesh of data and tensor, or optBatchShardedInput(true) and"
+                            + " optBatchShardedOutput(true)");
+        }
+        return TokenCut.of(whole.getShape(), context.getTensorGroup().getSize());
+    }
+}

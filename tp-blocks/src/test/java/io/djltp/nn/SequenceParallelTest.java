@@ -1,0 +1,154 @@
+package io.djltp.nn;
+
+import static io.djltp.testing.Blocks.gelu;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.map;
+import static io.djltp.testing.Blocks.reshape;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.sum;
+
+import ai.djl.ndarray.NDList;
+import ai.djl.nn.Block;
+import ai.djl.nn.norm.LayerNorm;
+import ai.djl.training.loss.Loss;
+
+import io.djltp.layout.ParallelMode;
+import io.djltp.testing.Network;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+/**
+ * A network whose tokens are cut between its tensor-parallel layers has the results of DJL's own
+ * trainer: outputs, losses and every parameter after four steps with momentum.
+ */
+public class SequenceParallelTest {
+
+    private static final int WIDTH = 6;
+
+    @DataProvider
+    public static Object[][] kinds() {
+        return new Object[][] {
+            {new TrainerKind(ParallelMode.TENSOR, 1)},
+            {new TrainerKind(ParallelMode.TENSOR, 2)},
+            {new TrainerKind(ParallelMode.TENSOR, 3)},
+            {new TrainerKind(ParallelMode.TENSOR, 4)},
+            {new TrainerKind(ParallelMode.DATA, 2)},
+            {TrainerKind.mesh(2, 2)},
+            {TrainerKind.mesh(2, 3)},
+        };
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void tokensOfSequences(TrainerKind kind) {
+        Network.of(cut -> sequence(body(cut, true, 2), linear(3)), Loss::l2Loss, sequences(3, 7))
+                .assertEqual(kind);
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void oneTokenOnEachRank(TrainerKind kind) {
+        int tokens = kind.mesh() == null ? kind.ranks() : kind.ranks() / 2;
+        Network.of(cut -> body(cut, true, 2), Loss::l2Loss, sequences(WIDTH, tokens))
+                .assertEqual(kind);
+    }
+
+    /** The rows of a batch are tokens: they are cut over data, and once more over tensor. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void flattenedTokens(TrainerKind kind) {
+        Network.of(cut -> body(cut, true, 1), Loss::l2Loss, Network.regression(13, WIDTH, WIDTH))
+                .assertEqual(kind);
+    }
+
+    /** The tokens are those of the flattened batch, of which a row has several. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void tokensThatWereFlattenedBefore(TrainerKind kind) {
+        Network.of(
+                        cut ->
+                                sequence(
+                                        reshape(-1, WIDTH),
+                                        body(cut, true, 1),
+                                        reshape(-1, 7, WIDTH)),
+                        Loss::l2Loss,
+                        sequences(WIDTH, 7))
+                .assertEqual(kind);
+    }
+
+    /** The last layer takes tokens, and there is no gather before. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void theHeadGathers(TrainerKind kind) {
+        Network.of(
+                        cut ->
+                                sequence(
+                                        body(cut, false, 2),
+                                        column(cut, 4),
+                                        gelu(),
+                                        row(cut, 3, false)),
+                        Loss::l2Loss,
+                        sequences(3, 7))
+                .assertEqual(kind);
+    }
+
+    /** A mean over the features keeps the tokens apart. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void operationsOverTheFeatures(TrainerKind kind) {
+        Network.of(
+                        cut ->
+                                sequence(
+                                        linear(WIDTH),
+                                        cut ? new SequenceScatter() : map(x -> x),
+                                        column(cut, 9),
+                                        gelu(),
+                                        row(cut, WIDTH, true),
+                                        map(x -> x.mul(0.5f).add(x.mean(new int[] {2}, true))),
+                                        cut ? new SequenceGather() : map(x -> x)),
+                        Loss::l2Loss,
+                        sequences(WIDTH, 5))
+                .assertEqual(kind);
+    }
+
+    static Network.Batches sequences(int targets, int tokens) {
+        return (manager, step) ->
+                new NDList[] {
+                    new NDList(TrainingRun.random(manager, 10 + step, 4, tokens, WIDTH)),
+                    new NDList(TrainingRun.random(manager, 50 + step, 4, tokens, targets))
+                };
+    }
+
+    /** A transformer layer's second half, twice: scatter, [norm, column, row, residual], gather. */
+    static Block body(boolean cut, boolean gathered, int axis) {
+        return sequence(
+                linear(WIDTH),
+                cut ? new SequenceScatter() : map(x -> x),
+                layer(cut, axis),
+                layer(cut, axis),
+                norm(axis),
+                cut && gathered ? new SequenceGather() : map(x -> x));
+    }
+
+    static Block layer(boolean cut, int axis) {
+        return sum(
+                map(x -> x), sequence(norm(axis), column(cut, 9), gelu(), row(cut, WIDTH, true)));
+    }
+
+    /** Of DJL's norms, that of the features is that of an axis with a number. */
+    static Block norm(int axis) {
+        return LayerNorm.builder().axis(axis).build();
+    }
+
+    static Block column(boolean cut, long units) {
+        return cut
+                ? ColumnParallelLinear.builder().setUnits(units).optSequenceParallel(true).build()
+                : linear(units);
+    }
+
+    static Block row(boolean cut, long units, boolean sequenceParallel) {
+        return cut
+                ? RowParallelLinear.builder()
+                        .setUnits(units)
+                        .optSequenceParallel(sequenceParallel)
+                        .build()
+                : linear(units);
+    }
+}

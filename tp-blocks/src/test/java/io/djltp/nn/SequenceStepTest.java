@@ -1,0 +1,313 @@
+package io.djltp.nn;
+
+import static io.djltp.nn.SequenceParallelTest.body;
+import static io.djltp.nn.SequenceParallelTest.column;
+import static io.djltp.nn.SequenceParallelTest.norm;
+import static io.djltp.nn.SequenceParallelTest.row;
+import static io.djltp.testing.Blocks.gelu;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.map;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.sum;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Activation;
+import ai.djl.nn.Block;
+import ai.djl.nn.LambdaBlock;
+import ai.djl.nn.Parameter;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.GradientCollector;
+import ai.djl.training.Trainer;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+
+import io.djltp.collective.CollectiveCounts;
+import io.djltp.job.Job;
+import io.djltp.launch.Launcher;
+import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+import io.djltp.training.ParallelTrainer;
+
+import org.testng.Assert;
+import org.testng.annotations.Test;
+
+import java.net.ServerSocket;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.Function;
+
+/** What a step with cut tokens computes and communicates, on one process and on several. */
+public class SequenceStepTest {
+
+    private static final double TOLERANCE = 1e-5;
+
+    /** Conformance case 14 and the table of counts: the gathered input of a layer is kept. */
+    @Test(timeOut = 60_000)
+    public void collectivesOfAStep() {
+        List<String> expected =
+                List.of(
+                        "3 all-gather, 2 reduce-scatter", // a layer each: 1 and 1; the last gather
+                        "3 all-gather, 2 reduce-scatter", // a layer each: 1 and 1; the first
+                        // scatter
+                        "1 all-reduce"); // of norms and row-parallel biases together
+        for (int ranks : new int[] {2, 3}) {
+            Assert.assertEquals(
+                    counts(new TrainerKind(ParallelMode.TENSOR, ranks), body(true, true, 2)),
+                    expected);
+        }
+        Assert.assertEquals(
+                counts(new TrainerKind(ParallelMode.TENSOR, 1), body(true, true, 2)),
+                List.of("none", "none", "none"));
+    }
+
+    private static List<String> counts(TrainerKind kind, Block block) {
+        List<CollectiveCounts> at = new ArrayList<>();
+        try (Model model = Model.newInstance("net");
+                NDManager manager = NDManager.newBaseManager()) {
+            model.setBlock(block);
+            NDArray data = TrainingRun.random(manager, 1, 4, 7, 6);
+            NDList labels = new NDList(TrainingRun.random(manager, 2, 4, 7, 6));
+            ParallelConfig config =
+                    ParallelConfig.builder()
+                            .setMode(kind.mode())
+                            .setRanks(kind.ranks())
+                            .optDriftCheck(0)
+                            .build();
+            try (ParallelTrainer trainer = new ParallelTrainer(model, config(0.1f), config)) {
+                trainer.initialize(data.getShape());
+                for (int step = 0; step < 2; step++) {
+                    at.clear();
+                    at.add(trainer.getCollectiveCounts());
+                    try (GradientCollector collector = trainer.newGradientCollector()) {
+                        NDList output = trainer.forward(new NDList(data), labels);
+                        NDArray loss = trainer.getLoss().evaluate(labels, output);
+                        at.add(trainer.getCollectiveCounts());
+                        collector.backward(loss);
+                    }
+                    at.add(trainer.getCollectiveCounts());
+                    trainer.step();
+                    at.add(trainer.getCollectiveCounts());
+                }
+            }
+        }
+        List<String> counts = new ArrayList<>();
+        for (int i = 1; i < at.size(); i++) {
+            counts.add(at.get(i).minus(at.get(i - 1)).toString());
+        }
+        return counts;
+    }
+
+    /** Conformance case 24: the replicas of norms and biases stay the same, bit for bit. */
+    @Test(timeOut = 60_000)
+    public void replicasAreBitEqualAfterTheSum() {
+        for (TrainerKind kind :
+                List.of(new TrainerKind(ParallelMode.TENSOR, 3), TrainerKind.mesh(2, 2))) {
+            Block block = body(true, true, 2);
+            train(
+                    kind,
+                    block,
+                    Loss.l2Loss(),
+                    trainer -> {
+                        ParallelTrainer parallel = (ParallelTrainer) trainer;
+                        for (Parameter parameter : block.getParameters().values()) {
+                            float[] first = value(parallel, 0, parameter);
+                            for (int rank = 1; rank < kind.ranks(); rank++) {
+                                float[] other = value(parallel, rank, parameter);
+                                if (parameter.getShape().size() == other.length) { // not cut
+                                    ArrayAssert.assertBitEqual(other, first, parameter.getName());
+                                }
+                            }
+                        }
+                        return null;
+                    });
+        }
+    }
+
+    private static float[] value(ParallelTrainer trainer, int rank, Parameter parameter) {
+        return trainer.getParameterStore(rank).getValue(parameter, null, true).toFloatArray();
+    }
+
+    /** Conformance case 15: a step of a two-layer perceptron is that of the dense one. */
+    @Test(timeOut = 60_000)
+    public void aStepOfAPerceptron() {
+        List<float[]> dense = perceptron(TrainerKind.PLAIN, false);
+        for (int ranks : new int[] {1, 2, 3, 4}) {
+            List<float[]> cut = perceptron(new TrainerKind(ParallelMode.TENSOR, ranks), true);
+            for (int i = 0; i < dense.size(); i++) {
+                ArrayAssert.assertClose(cut.get(i), dense.get(i), 1e-6, ranks + " ranks, " + i);
+            }
+        }
+    }
+
+    private static List<float[]> perceptron(TrainerKind kind, boolean cut) {
+        Block block =
+                sequence(
+                        cut ? new SequenceScatter() : map(x -> x),
+                        column(cut, 16),
+                        new LambdaBlock(Activation::relu),
+                        row(cut, 12, true),
+                        cut ? new SequenceGather() : map(x -> x));
+        List<float[]> results = new ArrayList<>();
+        Engine.getInstance().setRandomSeed(15);
+        try (Model model = Model.newInstance("mlp");
+                NDManager manager = NDManager.newBaseManager()) {
+            model.setBlock(block);
+            DefaultTrainingConfig config = config(0.25f, new HalfSquareLoss());
+            NDArray data = TrainingRun.random(manager, 1, 8, 10);
+            try (Trainer trainer = kind.open(model, config)) {
+                trainer.initialize(data.getShape());
+                results.add(trainer.evaluate(new NDList(data)).head().toFloatArray());
+                TrainingRun.backward(trainer, data, TrainingRun.random(manager, 2, 8, 12));
+                trainer.step();
+                results.add(trainer.evaluate(new NDList(data)).head().toFloatArray());
+            }
+            results.addAll(TrainingRun.weights(block)); // plain SGD: with them every gradient
+        }
+        return results;
+    }
+
+    /** A rank drops those elements of its tokens that one rank drops of all. */
+    @Test(timeOut = 60_000)
+    public void dropoutInTheRegion() {
+        for (int axis : new int[] {1, 2}) { // flattened tokens, and sequences
+            List<float[]> expected = dropout(new TrainerKind(ParallelMode.TENSOR, 1), axis);
+            for (TrainerKind kind :
+                    List.of(
+                            new TrainerKind(ParallelMode.TENSOR, 2),
+                            new TrainerKind(ParallelMode.TENSOR, 3),
+                            new TrainerKind(ParallelMode.DATA, 2),
+                            TrainerKind.mesh(2, 2),
+                            TrainerKind.mesh(2, 3))) {
+                List<float[]> actual = dropout(kind, axis);
+                for (int i = 0; i < expected.size(); i++) {
+                    ArrayAssert.assertClose(
+                            actual.get(i), expected.get(i), TOLERANCE, kind + ", " + i);
+                }
+            }
+        }
+    }
+
+    private static List<float[]> dropout(TrainerKind kind, int axis) {
+        Block layer =
+                sequence(
+                        norm(axis),
+                        column(true, 9),
+                        gelu(),
+                        ParallelDropout.builder().optRate(0.3f).optSeed(4).build(),
+                        row(true, 6, true),
+                        ParallelDropout.builder().optRate(0.4f).optSeed(5).build());
+        Block block =
+                sequence(
+                        linear(6),
+                        new SequenceScatter(),
+                        sum(map(x -> x), layer),
+                        ParallelDropout.builder().optRate(0.2f).optSeed(6).build(),
+                        new SequenceGather());
+        long[] shape = axis == 1 ? new long[] {13, 6} : new long[] {4, 7, 6};
+        return train(kind, block, Loss.l2Loss(), trainer -> null, shape);
+    }
+
+    private static List<float[]> train(
+            TrainerKind kind,
+            Block block,
+            Loss loss,
+            Function<Trainer, Void> after,
+            long... sizes) {
+        long[] shape = sizes.length == 0 ? new long[] {4, 7, 6} : sizes;
+        try (Model model = Model.newInstance("net");
+                NDManager manager = NDManager.newBaseManager()) {
+            initialize(model, block, shape);
+            try (Trainer trainer = kind.open(model, config(0.1f, loss))) {
+                trainer.initialize(new Shape(shape));
+                steps(trainer, manager, shape);
+                after.apply(trainer);
+            }
+            return TrainingRun.weights(block);
+        }
+    }
+
+    /** The generator is one for all threads. */
+    private static synchronized void initialize(Model model, Block block, long... shape) {
+        Engine.getInstance().setRandomSeed(42);
+        block.initialize(model.getNDManager(), DataType.FLOAT32, new Shape(shape));
+        model.setBlock(block);
+    }
+
+    private static void steps(Trainer trainer, NDManager manager, long... shape) {
+        for (int step = 0; step < 3; step++) {
+            NDArray data = TrainingRun.random(manager, 10 + step, shape);
+            TrainingRun.backward(trainer, data, TrainingRun.random(manager, 50 + step, shape));
+            trainer.step();
+        }
+    }
+
+    private static DefaultTrainingConfig config(float rate) {
+        return config(rate, Loss.l2Loss());
+    }
+
+    private static DefaultTrainingConfig config(float rate, Loss loss) {
+        return new DefaultTrainingConfig(loss)
+                .optOptimizer(Optimizer.sgd().setLearningRateTracker(Tracker.fixed(rate)).build())
+                .optDevices(new Device[] {Device.cpu()});
+    }
+
+    /** On a backend that is asynchronous, where products overlap with the scatter of gradients. */
+    @Test(timeOut = 120_000)
+    public void processesOverTcp() throws Exception {
+        List<float[]> expected =
+                train(TrainerKind.PLAIN, body(false, true, 2), Loss.l2Loss(), trainer -> null);
+        int port;
+        try (ServerSocket socket = new ServerSocket(0)) {
+            port = socket.getLocalPort();
+        }
+        CompletableFuture<List<float[]>> other =
+                CompletableFuture.supplyAsync(() -> process(1, port));
+        for (List<float[]> actual : List.of(process(0, port), other.get())) {
+            for (int i = 0; i < expected.size(); i++) {
+                ArrayAssert.assertClose(actual.get(i), expected.get(i), TOLERANCE, "tcp " + i);
+            }
+        }
+    }
+
+    private static List<float[]> process(int process, int port) {
+        Map<String, String> environment =
+                Map.of(
+                        "RANK", "" + process,
+                        "WORLD_SIZE", "2",
+                        "LOCAL_RANK", "" + process,
+                        "MASTER_ADDR", "127.0.0.1",
+                        "MASTER_PORT", "" + port);
+        Block block = body(true, true, 2);
+        try (Job job = Launcher.join(environment, 2, Duration.ofSeconds(20));
+                Model model = Model.newInstance("net");
+                NDManager manager = NDManager.newBaseManager()) {
+            initialize(model, block, 4, 7, 6);
+            ParallelConfig config =
+                    ParallelConfig.builder()
+                            .setMode(ParallelMode.TENSOR)
+                            .setRanks(2)
+                            .optJob(job)
+                            .build();
+            try (ParallelTrainer trainer = new ParallelTrainer(model, config(0.1f), config)) {
+                trainer.initialize(new Shape(4, 7, 6));
+                steps(trainer, manager, 4, 7, 6);
+            }
+            return TrainingRun.weights(block);
+        }
+    }
+}
