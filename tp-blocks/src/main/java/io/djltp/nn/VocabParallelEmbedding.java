@@ -40,7 +40,8 @@ import java.io.IOException;
  * <p>Collectives: one all-reduce forward, of one row of features for each id, and none backward. In
  * MIXED mode the ids of all ranks are put together by an all-gather, and a reduce-scatter takes the
  * place of the all-reduce; backward there is one all-gather. In DATA mode the weight is not cut and
- * its gradient is summed as any other.
+ * its gradient is summed as any other. With {@code optSequenceParallel} a reduce-scatter forward
+ * and an all-gather backward leave each rank its tokens.
  *
  * <p>The gradient of the weight is dense and has the bits of that of the whole embedding: gradients
  * of an id that comes several times are added up in the order of the ids. The row of {@code
@@ -65,6 +66,7 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
     private final long embeddingSize;
     private final long paddingIndex;
     private final ShardingStrategy shardingStrategy;
+    private final boolean sequenceParallel;
     private WeightSource weightSource;
     private ClassificationHead head; // that updates the weight itself, or null
 
@@ -80,6 +82,7 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
         embeddingSize = builder.embeddingSize;
         paddingIndex = builder.paddingIndex;
         shardingStrategy = ShardingStrategy.withoutReplicas(builder.shardingStrategy);
+        sequenceParallel = builder.sequenceParallel;
         weight =
                 addParameter(
                         Parameter.builder()
@@ -109,7 +112,8 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
         }
         boolean tied = head != null && training && weight.requiresGradient();
         TiedLookups lookups = tied ? head.lookups(context) : null;
-        return new NDList(new EmbeddingPass(this, context, lookups).forward(values, ids));
+        return new NDList(
+                new EmbeddingPass(this, context, lookups).forward(values, ids, sequenceParallel));
     }
 
     /** Returns the rows of a rank, or all of them outside of ranks. */
@@ -241,6 +245,7 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
         private long embeddingSize;
         private long paddingIndex = -1;
         private ShardingStrategy shardingStrategy = ShardingStrategy.axiswise(0);
+        private boolean sequenceParallel;
 
         /** Creates a builder. */
         protected Builder() {}
@@ -287,6 +292,18 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
          */
         public Builder optShardingStrategy(ShardingStrategy strategy) {
             shardingStrategy = strategy;
+            return this;
+        }
+
+        /**
+         * Sets whether the tokens of the output are cut over the tensor-parallel ranks, as by a
+         * {@link SequenceScatter}. Default: false.
+         *
+         * @param sequenceParallel whether the output is cut
+         * @return this builder
+         */
+        public Builder optSequenceParallel(boolean sequenceParallel) {
+            this.sequenceParallel = sequenceParallel;
             return this;
         }
 

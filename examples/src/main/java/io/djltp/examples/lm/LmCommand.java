@@ -67,7 +67,9 @@ public final class LmCommand implements Callable<Integer> {
         CharacterText text = CharacterText.read();
         options.checkText(text);
         try (Model model = Model.newInstance("lm")) {
-            model.setBlock(LmNetwork.create(options.sizes, text.vocabulary()));
+            model.setBlock(
+                    LmNetwork.create(
+                            options.sizes, text.vocabulary(), options.ranks.sequenceParallel));
             train(model, text, job);
             if (first) {
                 report.sample = new LmWriter(text, options).write(model, options.characters);
@@ -122,6 +124,7 @@ public final class LmCommand implements Callable<Integer> {
     private void fillReport(Model model, CharacterText text) {
         report.ranks = options.ranks.count();
         report.mesh = options.ranks.meshName();
+        report.sequenceParallel = options.ranks.sequenceParallel;
         report.layers = options.sizes.layers;
         report.width = options.sizes.width;
         report.heads = options.sizes.heads;
@@ -151,7 +154,7 @@ public final class LmCommand implements Callable<Integer> {
                 report.parameters,
                 report.ranks,
                 report.ranks == 1 ? "" : "s",
-                options.ranks.describe(),
+                options.ranks.describeAll(),
                 options.batch);
     }
 

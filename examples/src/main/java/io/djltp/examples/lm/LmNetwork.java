@@ -8,7 +8,9 @@ import ai.djl.training.initializer.NormalInitializer;
 
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.VocabParallelEmbedding;
+import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.attention.RotaryEmbedding;
+import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.norm.RmsNorm;
 import io.djltp.nn.transformer.ParallelTransformer;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
@@ -30,36 +32,67 @@ final class LmNetwork {
 
     private LmNetwork() {}
 
-    /** Returns the network, not initialized. */
-    static Block create(LmSizes sizes, int vocabulary) {
+    /**
+     * Returns the network, not initialized.
+     *
+     * @param sizes the sizes
+     * @param vocabulary the number of characters
+     * @param cutTokens whether tokens are cut over the ranks between attention and MLPs, from the
+     *     embedding to the head
+     */
+    static Block create(LmSizes sizes, int vocabulary, boolean cutTokens) {
         VocabParallelEmbedding embedding =
                 VocabParallelEmbedding.builder()
                         .setVocabularySize(vocabulary)
                         .setEmbeddingSize(sizes.width)
+                        .optSequenceParallel(cutTokens)
                         .build();
         Block layers =
                 new ParallelTransformer(
-                        IntStream.range(0, sizes.layers).mapToObj(i -> layer(sizes)).toList(),
-                        RmsNorm.builder().optEpsilon(EPSILON).build());
+                        IntStream.range(0, sizes.layers)
+                                .mapToObj(i -> layer(sizes, cutTokens))
+                                .toList(),
+                        norm());
         Block head =
                 ColumnParallelLinear.builder()
                         .setUnits(vocabulary)
                         .optTiedWeight(embedding)
                         .optBias(false)
+                        .optSequenceParallel(cutTokens)
                         .build();
         Block network = new SequentialBlock().add(embedding).add(layers).add(head);
         network.setInitializer(new NormalInitializer(DEVIATION), Parameter.Type.WEIGHT);
         return network;
     }
 
-    private static Block layer(LmSizes sizes) {
-        return ParallelTransformerDecoderLayer.llama(
-                sizes.width,
-                sizes.heads,
-                sizes.keyValueHeads(),
-                sizes.hidden(),
-                RotaryEmbedding.builder().build(),
-                EPSILON);
+    /** Returns a layer of Llama. */
+    private static Block layer(LmSizes sizes, boolean cutTokens) {
+        return ParallelTransformerDecoderLayer.builder()
+                .setAttention(
+                        ParallelMultiHeadAttention.builder()
+                                .setEmbeddingSize(sizes.width)
+                                .setHeads(sizes.heads)
+                                .optKeyValueHeads(sizes.keyValueHeads())
+                                .optRotary(RotaryEmbedding.builder().build())
+                                .optCausal(true)
+                                .optBias(false)
+                                .optSequenceParallel(cutTokens)
+                                .build())
+                .setMlp(
+                        ParallelMlp.builder()
+                                .setUnits(sizes.width)
+                                .setHiddenFeatures(sizes.hidden())
+                                .optGated(true)
+                                .optBias(false)
+                                .optSequenceParallel(cutTokens)
+                                .build())
+                .setNorm(LmNetwork::norm)
+                .optPreNorm(true)
+                .build();
+    }
+
+    private static Block norm() {
+        return RmsNorm.builder().optEpsilon(EPSILON).build();
     }
 
     /** Returns the shape of a batch. */

@@ -33,7 +33,7 @@ final class LmOptions {
 
     @Option(
             names = "--lr",
-            defaultValue = "0.003",
+            defaultValue = "0.001",
             description = "The largest learning rate of Adam (${DEFAULT-VALUE}).")
     float learningRate;
 
@@ -94,6 +94,16 @@ final class LmOptions {
                             + ranks.data()
                             + " or more");
         }
+        if (ranks.sequenceParallel && sizes.context < ranks.tensor()) {
+            throw new BadInputException(
+                    "--sequence-parallel cuts the --context of "
+                            + sizes.context
+                            + " over "
+                            + ranks.tensor()
+                            + " ranks: use --context "
+                            + ranks.tensor()
+                            + " or more, or fewer ranks");
+        }
         JsonFile.check(json);
     }
 
@@ -140,7 +150,7 @@ final class LmOptions {
 
     private String describe() {
         return "["
-                + ranks.describe()
+                + ranks.describeAll()
                 + ", "
                 + sizes
                 + ", --batch "

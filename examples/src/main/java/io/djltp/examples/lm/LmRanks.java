@@ -31,6 +31,13 @@ final class LmRanks {
                             + " of ranks, and layers over the 2 ranks of each.")
     private String meshText;
 
+    @Option(
+            names = "--sequence-parallel",
+            description =
+                    "Cut the tokens over the ranks of the axis tensor too, between attention and"
+                            + " MLPs, where layers are not cut.")
+    boolean sequenceParallel;
+
     @Mixin private DeviceOptions where = new DeviceOptions();
 
     private DeviceMesh mesh;
@@ -91,6 +98,11 @@ final class LmRanks {
     /** Returns the option that says it. */
     String describe() {
         return meshText == null ? "--tp " + count() : "--mesh " + meshText;
+    }
+
+    /** Returns all options that say how the work is shared. */
+    String describeAll() {
+        return describe() + (sequenceParallel ? " --sequence-parallel" : "");
     }
 
     /** Returns the mesh as it was given, or {@code null}. */

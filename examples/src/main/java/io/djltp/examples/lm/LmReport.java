@@ -15,6 +15,10 @@ final class LmReport {
 
     int ranks;
     String mesh; // null without --mesh
+
+    @SerializedName("sequence_parallel")
+    boolean sequenceParallel;
+
     int layers;
     int width;
     int heads;
