@@ -9,16 +9,18 @@ import io.djltp.collective.CollectiveCounts;
 import io.djltp.training.ParallelTrainer;
 
 import java.io.PrintStream;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Locale;
 import java.util.SplittableRandom;
-import java.util.stream.IntStream;
 
 /** Trains a model step by step, and measures it on the sentences that were held out. */
 final class LmTraining {
 
     private static final int COUNTED = 3; // the step: one after which no replicas are compared
     private static final int LINES = 20;
+    private static final int EVALUATED = 256; // windows at most
+    private static final int BATCHES = 4; // of the evaluation, or fewer
 
     private final LmOptions options;
     private final CharacterText text;
@@ -85,21 +87,22 @@ final class LmTraining {
                 report.charactersPerSecond);
     }
 
-    /** Computes the mean loss of the held-out characters, as many as fill windows. */
+    /** Computes the mean loss of characters that were held out, of windows all over the text. */
     void evaluate(ParallelTrainer trainer) {
         Windows windows = new Windows(text.heldOut(), options.sizes.context);
+        int[] starts = windows.spread(EVALUATED);
+        int size = Math.max(options.batch, EVALUATED / BATCHES);
         double sum = 0;
-        for (int first = 0; first < windows.count(); first += options.batch) {
-            int end = Math.min(windows.count(), first + options.batch);
-            int[] starts =
-                    IntStream.range(first, end).map(i -> i * options.sizes.context).toArray();
+        for (int begin = 0; begin < starts.length; begin += size) {
+            int end = Math.min(starts.length, begin + size);
             try (NDManager manager = trainer.getManager().newSubManager()) {
-                Windows.Batch batch = windows.batch(manager, starts);
+                Windows.Batch batch =
+                        windows.batch(manager, Arrays.copyOfRange(starts, begin, end));
                 NDList predictions = trainer.evaluate(batch.data());
                 NDArray loss = trainer.getLoss().evaluate(batch.labels(), predictions);
-                sum += (double) loss.getFloat() * (end - first);
+                sum += (double) loss.getFloat() * (end - begin);
             }
         }
-        report.heldOutLoss = sum / windows.count();
+        report.heldOutLoss = sum / starts.length;
     }
 }

@@ -5,6 +5,8 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
+import java.util.stream.IntStream;
+
 /** Cuts a text into windows: of each the characters, and as labels those that follow them. */
 final class Windows {
 
@@ -19,9 +21,13 @@ final class Windows {
     /** Characters and labels, each [batch, context], of type int64. */
     record Batch(NDList data, NDList labels) {}
 
-    /** Returns how many windows there are that begin with the text or where another ends. */
-    int count() {
-        return (text.length - 1) / context;
+    /** Returns where windows begin that do not overlap, at most so many, all over the text. */
+    int[] spread(int most) {
+        int all = (text.length - 1) / context;
+        int count = Math.min(most, all);
+        return IntStream.range(0, count)
+                .map(i -> (int) ((long) i * all / count) * context)
+                .toArray();
     }
 
     /** Returns the number of places where a window may begin. */
