@@ -104,11 +104,7 @@ public final class ForwardPass {
         return rows;
     }
 
-    /**
-     * Returns whether the batch has left ranks without a row.
-     *
-     * @return whether it has fewer rows than there are ranks to share them
-     */
+    /** {@return whether the batch has fewer rows than there are ranks to share them} */
     public boolean hasSpareRanks() {
         return start.isRowsCut() && globalRows < sharing;
     }

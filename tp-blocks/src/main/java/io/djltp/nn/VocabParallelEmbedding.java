@@ -219,11 +219,9 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
             throws IOException, MalformedModelException {
         if (loadVersion != VERSION) {
             throw new MalformedModelException(
-                    describe()
-                            + " loads version "
-                            + VERSION
-                            + " of an embedding, which DJL 0.35 writes, and not version "
-                            + loadVersion);
+                    String.format(
+                            "%s loads version %d of an embedding, which DJL 0.35 writes, not %d",
+                            describe(), VERSION, loadVersion));
         }
         readInputShapes(is);
         is.readInt(); // the format of the gradient, which is dense here
@@ -315,18 +313,14 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
         public VocabParallelEmbedding build() {
             Preconditions.checkArgument(
                     vocabularySize > 0 && embeddingSize > 0,
-                    "An embedding needs 1 or more ids and features, not "
-                            + vocabularySize
-                            + " and "
-                            + embeddingSize);
+                    String.format(
+                            "An embedding needs 1 or more ids and features, not %d and %d",
+                            vocabularySize, embeddingSize));
             Preconditions.checkArgument(
                     paddingIndex >= -1 && paddingIndex < vocabularySize,
-                    "The padding index is "
-                            + paddingIndex
-                            + ", and the ids of a vocabulary of "
-                            + vocabularySize
-                            + " are 0 to "
-                            + (vocabularySize - 1));
+                    String.format(
+                            "The padding index is %d, and the ids of a vocabulary of %d are 0 to %d",
+                            paddingIndex, vocabularySize, vocabularySize - 1));
             Shape shape = new Shape(vocabularySize, embeddingSize);
             Preconditions.checkArgument(
                     !shardingStrategy.isReplicated() && shardingStrategy.axis(shape) == 0,
