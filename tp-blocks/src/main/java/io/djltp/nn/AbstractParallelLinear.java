@@ -76,11 +76,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
         return false;
     }
 
-    /**
-     * Returns whether each rank's gradient of the input is a summand, not the whole.
-     *
-     * @return whether the gradient is partial
-     */
+    /** Returns whether each rank's gradient of the input is a summand, not the whole. */
     abstract boolean hasPartialInputGradient();
 
     /** {@inheritDoc} */

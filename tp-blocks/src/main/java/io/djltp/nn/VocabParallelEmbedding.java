@@ -48,8 +48,7 @@ import java.io.IOException;
  * optPaddingIndex} gets none from lookups; unlike PyTorch's, it is initialized as all rows are.
  *
  * <p>An id that is none of the vocabulary is an error of every rank that has it, before anything is
- * looked up. That takes the host one number of the device: where an embedding is the first block, a
- * GPU has hardly anything else to do then.
+ * looked up. That takes the host one number of the device.
  *
  * <p>Under an ordinary parameter store it is the unsharded lookup. It saves and loads what DJL's
  * {@code Embedding} with a dense gradient does.
@@ -294,8 +293,7 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
         }
 
         /**
-         * Sets whether the tokens of the output are cut over the tensor-parallel ranks, as by a
-         * {@link SequenceScatter}. Default: false.
+         * Sets whether ranks get their tokens only, as by {@link SequenceScatter}. Default: false.
          *
          * @param sequenceParallel whether the output is cut
          * @return this builder
@@ -313,9 +311,10 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
         public VocabParallelEmbedding build() {
             Preconditions.checkArgument(
                     vocabularySize > 0 && embeddingSize > 0,
-                    String.format(
-                            "An embedding needs 1 or more ids and features, not %d and %d",
-                            vocabularySize, embeddingSize));
+                    "An embedding needs ids and features, not "
+                            + vocabularySize
+                            + " x "
+                            + embeddingSize);
             Preconditions.checkArgument(
                     paddingIndex >= -1 && paddingIndex < vocabularySize,
                     String.format(
@@ -324,8 +323,7 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
             Shape shape = new Shape(vocabularySize, embeddingSize);
             Preconditions.checkArgument(
                     !shardingStrategy.isReplicated() && shardingStrategy.axis(shape) == 0,
-                    "An embedding cuts axis 0 of its weight, the vocabulary, and cannot take the"
-                            + " strategy "
+                    "An embedding cuts axis 0, the vocabulary, and cannot take "
                             + shardingStrategy);
             return new VocabParallelEmbedding(this);
         }
