@@ -5,6 +5,7 @@ import io.djltp.examples.bench.WorkerFailedException;
 import io.djltp.examples.doctor.DoctorCommand;
 import io.djltp.examples.embed.EmbedCommand;
 import io.djltp.examples.lemma.LemmaCommand;
+import io.djltp.examples.lm.LmCommand;
 import io.djltp.examples.plan.PlanCommand;
 import io.djltp.examples.train.TrainCommand;
 import io.djltp.examples.verify.VerifyCommand;
@@ -26,6 +27,7 @@ import picocli.CommandLine.Spec;
             TrainCommand.class,
             LemmaCommand.class,
             EmbedCommand.class,
+            LmCommand.class,
             VerifyCommand.class,
             DoctorCommand.class,
             BenchCommand.class,

@@ -103,11 +103,7 @@ public final class ForwardPass {
         return rows;
     }
 
-    /**
-     * Returns whether the batch has left ranks without a row.
-     *
-     * @return whether it has fewer rows than there are ranks to share them
-     */
+    /** {@return whether the batch has fewer rows than there are ranks to share them} */
     public boolean hasSpareRanks() {
         return start.isRowsCut() && globalRows < sharing;
     }
@@ -273,10 +269,8 @@ public final class ForwardPass {
     }
 
     /**
-     * Takes a slice into a block that knows how it is cut, and so may do with it what the analysis
-     * refuses to a network: divide it into the parts of a stacked projection, or into heads. What
-     * is computed of the result has no layout, and is not looked at, until the block enters it as a
-     * slice with a cut of its own ({@link #enterSlice}, from below {@link Features#SHARD}).
+     * Takes a slice into a block that may divide it, such as into heads. What is computed of the
+     * result is not looked at until the block enters it again ({@link #enterSlice}).
      *
      * @param slice this rank's slice of the last axis, that a layer has entered
      * @param cut how the block needs it cut

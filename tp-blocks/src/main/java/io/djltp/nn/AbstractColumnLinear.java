@@ -135,9 +135,11 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
     /**
      * Takes an input into the region of the layer before several layers get it, this one among
      * them: its gradient is then one all-reduce, of the sum over the layers, and not one for each.
+     * Of a rank's tokens, with {@code optSequenceParallel}, it is one all-gather and backward one
+     * reduce-scatter.
      *
      * @param parameterStore the parameters, which know the rank
-     * @param input the input, the same on all ranks
+     * @param input the input, the same on all ranks, or a rank's tokens
      * @return what to give to the layers
      */
     public NDArray shareInput(ParameterStore parameterStore, NDArray input) {

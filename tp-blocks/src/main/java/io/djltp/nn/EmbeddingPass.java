@@ -30,13 +30,22 @@ final class EmbeddingPass {
         this.lookups = lookups;
     }
 
-    /** Returns the rows of ids, [x1, ..., xn, features]. */
-    NDArray forward(NDArray values, NDArray ids) {
+    /**
+     * Returns the rows of ids, [x1, ..., xn, features].
+     *
+     * @param values the rank's rows of the weight
+     * @param ids the ids
+     * @param cutTokens whether the rank gets the rows of its tokens only
+     */
+    NDArray forward(NDArray values, NDArray ids, boolean cutTokens) {
         if (context.getTensorGroup().getSize() == 1) {
             return lookUp(values, ids);
         }
         ForwardPass pass = context.getPass();
         RegionMappings mappings = context.getMappings(embedding);
+        if (cutTokens) {
+            return SequenceRegion.reduceScatter(context, embedding, lookUp(values, ids));
+        }
         if (!pass.isOverlaid() || !pass.regionOf(ids).isRowsCut()) {
             NDArray rows = mappings.reduceFromRegion(lookUp(values, ids), true);
             return pass.enter(rows, Features.REPLICATED, Features.PARTIAL);

@@ -43,6 +43,12 @@ final class LayerForecast {
 
     /** Refuses a network that the layer could not be a part of, before it is trained. */
     private static void check(AbstractParallelLinear layer, ForecastArray input) {
+        if (layer.takesTokens()) {
+            throw new IllegalArgumentException(
+                    layer.getClass().getSimpleName()
+                            + " with optSequenceParallel(true) cannot be forecast: train a step, and"
+                            + " count");
+        }
         if (input.region().isShard() != layer.takesSlice()) {
             throw new IllegalArgumentException(
                     layer.getClass().getSimpleName()

@@ -40,15 +40,15 @@ import java.io.IOException;
  * <p>Collectives: one all-reduce forward, of one row of features for each id, and none backward. In
  * MIXED mode the ids of all ranks are put together by an all-gather, and a reduce-scatter takes the
  * place of the all-reduce; backward there is one all-gather. In DATA mode the weight is not cut and
- * its gradient is summed as any other.
+ * its gradient is summed as any other. With {@code optSequenceParallel} a reduce-scatter forward
+ * and an all-gather backward leave each rank its tokens.
  *
  * <p>The gradient of the weight is dense and has the bits of that of the whole embedding: gradients
  * of an id that comes several times are added up in the order of the ids. The row of {@code
  * optPaddingIndex} gets none from lookups; unlike PyTorch's, it is initialized as all rows are.
  *
  * <p>An id that is none of the vocabulary is an error of every rank that has it, before anything is
- * looked up. That takes the host one number of the device: where an embedding is the first block, a
- * GPU has hardly anything else to do then.
+ * looked up. That takes the host one number of the device.
  *
  * <p>Under an ordinary parameter store it is the unsharded lookup. It saves and loads what DJL's
  * {@code Embedding} with a dense gradient does.
@@ -65,6 +65,7 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
     private final long embeddingSize;
     private final long paddingIndex;
     private final ShardingStrategy shardingStrategy;
+    private final boolean sequenceParallel;
     private WeightSource weightSource;
     private ClassificationHead head; // that updates the weight itself, or null
 
@@ -80,6 +81,7 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
         embeddingSize = builder.embeddingSize;
         paddingIndex = builder.paddingIndex;
         shardingStrategy = ShardingStrategy.withoutReplicas(builder.shardingStrategy);
+        sequenceParallel = builder.sequenceParallel;
         weight =
                 addParameter(
                         Parameter.builder()
@@ -108,16 +110,16 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
             return new NDList(whole.rows(values, ids));
         }
         boolean tied = head != null && training && weight.requiresGradient();
-        TiedLookups lookups = tied ? head.lookups(context) : null;
-        return new NDList(new EmbeddingPass(this, context, lookups).forward(values, ids));
+        EmbeddingPass pass = new EmbeddingPass(this, context, tied ? head.lookups(context) : null);
+        return new NDList(pass.forward(values, ids, sequenceParallel));
     }
 
     /** Returns the rows of a rank, or all of them outside of ranks. */
     TableShard shard(ParallelContext context) {
-        if (context == null || context.getTensorGroup().getSize() == 1) {
+        int size = context == null ? 1 : context.getTensorGroup().getSize();
+        if (size == 1) {
             return new TableShard(Cut.ofLengths(vocabularySize), 0, paddingIndex);
         }
-        int size = context.getTensorGroup().getSize();
         Cut cut = shardingStrategy.cut(weight.getShape(), size);
         return new TableShard(cut, context.getTensorGroup().getRank(), paddingIndex);
     }
@@ -215,11 +217,9 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
             throws IOException, MalformedModelException {
         if (loadVersion != VERSION) {
             throw new MalformedModelException(
-                    describe()
-                            + " loads version "
-                            + VERSION
-                            + " of an embedding, which DJL 0.35 writes, and not version "
-                            + loadVersion);
+                    String.format(
+                            "%s loads version %d of an embedding, which DJL 0.35 writes, not %d",
+                            describe(), VERSION, loadVersion));
         }
         readInputShapes(is);
         is.readInt(); // the format of the gradient, which is dense here
@@ -241,6 +241,7 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
         private long embeddingSize;
         private long paddingIndex = -1;
         private ShardingStrategy shardingStrategy = ShardingStrategy.axiswise(0);
+        private boolean sequenceParallel;
 
         /** Creates a builder. */
         protected Builder() {}
@@ -291,6 +292,17 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
         }
 
         /**
+         * Sets whether ranks get their tokens only, as by {@link SequenceScatter}. Default: false.
+         *
+         * @param sequenceParallel whether the output is cut
+         * @return this builder
+         */
+        public Builder optSequenceParallel(boolean sequenceParallel) {
+            this.sequenceParallel = sequenceParallel;
+            return this;
+        }
+
+        /**
          * Builds the embedding.
          *
          * @return the embedding
@@ -298,23 +310,19 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
         public VocabParallelEmbedding build() {
             Preconditions.checkArgument(
                     vocabularySize > 0 && embeddingSize > 0,
-                    "An embedding needs 1 or more ids and features, not "
+                    "An embedding needs ids and features, not "
                             + vocabularySize
-                            + " and "
+                            + " x "
                             + embeddingSize);
             Preconditions.checkArgument(
                     paddingIndex >= -1 && paddingIndex < vocabularySize,
-                    "The padding index is "
-                            + paddingIndex
-                            + ", and the ids of a vocabulary of "
-                            + vocabularySize
-                            + " are 0 to "
-                            + (vocabularySize - 1));
+                    String.format(
+                            "The padding index is %d, and the ids of a vocabulary of %d are 0 to %d",
+                            paddingIndex, vocabularySize, vocabularySize - 1));
             Shape shape = new Shape(vocabularySize, embeddingSize);
             Preconditions.checkArgument(
                     !shardingStrategy.isReplicated() && shardingStrategy.axis(shape) == 0,
-                    "An embedding cuts axis 0 of its weight, the vocabulary, and cannot take the"
-                            + " strategy "
+                    "An embedding cuts axis 0, the vocabulary, and cannot take "
                             + shardingStrategy);
             return new VocabParallelEmbedding(this);
         }

@@ -26,7 +26,7 @@ import org.testng.annotations.Test;
  */
 public class SequenceParallelTest {
 
-    private static final int WIDTH = 6;
+    static final int WIDTH = 6;
 
     @DataProvider
     public static Object[][] kinds() {

@@ -21,6 +21,7 @@ public abstract class AttentionBuilder<T extends AttentionBuilder<T>> {
     boolean causal;
     boolean fusedQkv;
     boolean crossAttention;
+    boolean sequenceParallel;
     RotaryEmbedding rotary;
     private float dropoutRate;
     private float normEpsilon;
@@ -181,6 +182,20 @@ public abstract class AttentionBuilder<T extends AttentionBuilder<T>> {
         Preconditions.checkArgument(
                 epsilon > 0, "The epsilon of a normalization must be above 0, not " + epsilon);
         normEpsilon = epsilon;
+        return self();
+    }
+
+    /**
+     * Sets whether the tokens of x (and memory) and of the output are cut over the tensor-parallel
+     * ranks, as a {@link io.djltp.nn.SequenceScatter} leaves them: the block gathers them, computes
+     * its heads of all, and scatters the sum. Masks are of all tokens. With one tensor-parallel
+     * rank this has no effect. Default: false.
+     *
+     * @param sequenceParallel whether the tokens are cut
+     * @return this builder
+     */
+    public T optSequenceParallel(boolean sequenceParallel) {
+        this.sequenceParallel = sequenceParallel;
         return self();
     }
 

@@ -24,6 +24,8 @@ final class HeadProjections {
 
     private final AttentionShape shape;
     private final boolean crossed;
+    private final boolean bias;
+    private final boolean sequenceParallel;
     private final Map<String, ColumnParallelLinear> layers = new LinkedHashMap<>();
 
     /**
@@ -35,33 +37,36 @@ final class HeadProjections {
      */
     record Heads(NDArray query, NDArray key, NDArray value) {}
 
-    HeadProjections(AttentionShape shape, boolean bias, boolean stacked, boolean crossed) {
+    HeadProjections(AttentionShape shape, AttentionBuilder<?> builder) {
         this.shape = shape;
-        this.crossed = crossed;
+        crossed = builder.crossAttention;
+        bias = builder.bias;
+        sequenceParallel = builder.sequenceParallel;
         int heads = shape.heads();
         int groups = shape.keyValueHeads();
         long dim = shape.headDim();
-        if (stacked) {
-            add("queryKeyValue", heads + 2 * groups, bias, strategy(heads, groups, dim));
+        if (builder.fusedQkv) {
+            add("queryKeyValue", heads + 2 * groups, strategy(heads, groups, dim));
             return;
         }
-        add("query", heads, bias, ShardingStrategy.headAwareRowwise(heads, dim));
+        add("query", heads, ShardingStrategy.headAwareRowwise(heads, dim));
         ShardingStrategy used = ShardingStrategy.keyValueRowwise(heads, groups, dim);
-        add("key", groups, bias, used);
-        add("value", groups, bias, used);
+        add("key", groups, used);
+        add("value", groups, used);
     }
 
     private static ShardingStrategy strategy(int heads, int groups, long dim) {
         return ShardingStrategy.stackedQkv(heads, groups, dim);
     }
 
-    private void add(String name, int heads, boolean bias, ShardingStrategy strategy) {
+    private void add(String name, int heads, ShardingStrategy strategy) {
         layers.put(
                 name,
                 ColumnParallelLinear.builder()
                         .setUnits(heads * shape.headDim())
                         .optBias(bias)
                         .optShardingStrategy(strategy)
+                        .optSequenceParallel(sequenceParallel)
                         .build());
     }
 

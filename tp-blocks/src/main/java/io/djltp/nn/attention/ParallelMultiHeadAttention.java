@@ -43,6 +43,8 @@ import java.util.Arrays;
  * that they use: query head h uses key/value head floor(h Hkv / H). One that query heads of several
  * ranks use is on each of these, and its gradient is summed over them. Collectives: one all-reduce
  * forward, and one backward of the gradient of x (with cross-attention one more, of the memory's).
+ * With {@code optSequenceParallel} each is a reduce-scatter and an all-gather: x and output are a
+ * rank's tokens.
  *
  * <p>Under an ordinary parameter store it is the unsharded block, and is saved as such.
  *
@@ -76,7 +78,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock {
         crossed = builder.crossAttention;
         causal = builder.causal;
         rotary = builder.rotary;
-        projections = new HeadProjections(shape, builder.bias, builder.fusedQkv, crossed);
+        projections = new HeadProjections(shape, builder);
         projections.getLayers().forEach(this::addChildBlock);
         queryNorm = builder.norm();
         keyNorm = builder.norm();
@@ -93,6 +95,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock {
                                 .setUnits(shape.embedding())
                                 .optBias(builder.outputBias)
                                 .optShardingStrategy(shape.outputStrategy())
+                                .optSequenceParallel(builder.sequenceParallel)
                                 .build());
     }
 

@@ -18,8 +18,15 @@ import io.djltp.sharding.ShardingStrategy;
  * @param chosen which of them each rank has, or {@code null}: balanced ranges
  * @param bias whether the layers have a bias
  * @param batchSharded whether what comes before and after has a part of the batch
+ * @param sequenceParallel whether what comes before and after has a part of the tokens
  */
-record MlpLayers(long hidden, boolean cut, Cut chosen, boolean bias, boolean batchSharded) {
+record MlpLayers(
+        long hidden,
+        boolean cut,
+        Cut chosen,
+        boolean bias,
+        boolean batchSharded,
+        boolean sequenceParallel) {
 
     /** Returns the two projections that a gated MLP stacks. */
     StackedOutput gateUp() {
@@ -43,6 +50,7 @@ record MlpLayers(long hidden, boolean cut, Cut chosen, boolean bias, boolean bat
                 .setUnits(rows)
                 .optBias(bias)
                 .optBatchShardedInput(batchSharded)
+                .optSequenceParallel(sequenceParallel)
                 .optShardingStrategy(stacked == null ? one : both)
                 .build();
     }
@@ -56,6 +64,7 @@ record MlpLayers(long hidden, boolean cut, Cut chosen, boolean bias, boolean bat
                 .setUnits(units)
                 .optBias(bias)
                 .optBatchShardedOutput(batchSharded)
+                .optSequenceParallel(sequenceParallel)
                 .optShardingStrategy(
                         chosen == null
                                 ? ShardingStrategy.columnwise()

@@ -48,7 +48,9 @@ import java.util.function.Function;
  *   <li>output Y: [x1, x2, ..., xn, units], the same on all ranks
  * </ul>
  *
- * <p>Collectives: one all-reduce of the output forward, one of the input's gradient backward.
+ * <p>Collectives: one all-reduce of the output forward, one of the input's gradient backward. With
+ * {@code optSequenceParallel}, where input and output are a rank's tokens, one all-gather and one
+ * reduce-scatter each way.
  *
  * <p>Under an ordinary parameter store, such as that of DJL's own trainer, it is the unsharded
  * block; its layers save what two {@link Linear} layers do.
@@ -76,7 +78,13 @@ public final class ParallelMlp extends AbstractBlock {
         hidden = builder.hidden;
         cut = builder.strategy.isTensorParallel();
         MlpLayers layers =
-                new MlpLayers(hidden, cut, builder.hiddenCut, builder.bias, builder.batchSharded);
+                new MlpLayers(
+                        hidden,
+                        cut,
+                        builder.hiddenCut,
+                        builder.bias,
+                        builder.batchSharded,
+                        builder.sequenceParallel);
         gateUp = builder.gated ? layers.gateUp() : null;
         up = addChildBlock(gateUp == null ? "up" : "gateUp", layers.first(gateUp));
         activation = addChildBlock("activation", builder.activation());
@@ -140,6 +148,7 @@ public final class ParallelMlp extends AbstractBlock {
         private boolean gated;
         private boolean bias = true;
         private boolean batchSharded;
+        private boolean sequenceParallel;
         private Block activation; // or null: the default
         private Cut hiddenCut; // or null: balanced
         private ShardingStrategy strategy = ShardingStrategy.tensorParallel();
@@ -222,6 +231,19 @@ public final class ParallelMlp extends AbstractBlock {
          */
         public Builder optBatchSharded(boolean batchSharded) {
             this.batchSharded = batchSharded;
+            return this;
+        }
+
+        /**
+         * Sets whether the tokens of input and output are cut over the tensor-parallel ranks, as a
+         * {@link io.djltp.nn.SequenceScatter} leaves them. With one tensor-parallel rank this has
+         * no effect. Default: false.
+         *
+         * @param sequenceParallel whether the tokens are cut
+         * @return this builder
+         */
+        public Builder optSequenceParallel(boolean sequenceParallel) {
+            this.sequenceParallel = sequenceParallel;
             return this;
         }
 

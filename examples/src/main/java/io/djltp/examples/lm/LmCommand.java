@@ -1,0 +1,176 @@
+package io.djltp.examples.lm;
+
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+import ai.djl.translate.TranslateException;
+
+import io.djltp.examples.BadInputException;
+import io.djltp.examples.JsonFile;
+import io.djltp.examples.SystemMemory;
+import io.djltp.job.Job;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.training.ParallelTrainer;
+
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Mixin;
+
+import java.io.IOException;
+import java.io.OutputStream;
+import java.io.PrintStream;
+import java.util.Locale;
+import java.util.concurrent.Callable;
+
+/** Trains a small language model from scratch on ranks, and lets it write. */
+@Command(
+        name = "lm",
+        description =
+                "Trains a small language model from scratch on English sentences, character by"
+                        + " character: grouped-query attention, rotary positions, RMS norms, gated"
+                        + " MLPs, a tied embedding and a vocabulary-parallel loss. Then lets it"
+                        + " write.",
+        mixinStandardHelpOptions = true)
+public final class LmCommand implements Callable<Integer> {
+
+    private static final float LAST_RATE = 0.1f; // of the largest
+    private static final int WARM_UP = 10; // one step of so many
+
+    @Mixin private LmOptions options;
+
+    private PrintStream out = System.out;
+    private boolean first = true; // whether this is the process of rank 0
+    private final LmReport report = new LmReport();
+
+    /** Creates the command; its options are set by the command line. */
+    public LmCommand() {}
+
+    /** {@inheritDoc} */
+    @Override
+    public Integer call() throws IOException, TranslateException {
+        options.check();
+        try (Job job = options.ranks.join()) {
+            first = job == null || job.getProcess() == 0;
+            if (!first) {
+                out = new PrintStream(OutputStream.nullOutputStream());
+            }
+            options.checkTogether(job);
+            run(job);
+        }
+        return 0;
+    }
+
+    private void run(Job job) throws IOException, TranslateException {
+        long begin = System.nanoTime();
+        CharacterText text = CharacterText.read();
+        options.checkText(text);
+        try (Model model = Model.newInstance("lm")) {
+            model.setBlock(
+                    LmNetwork.create(
+                            options.sizes, text.vocabulary(), options.ranks.sequenceParallel));
+            train(model, text, job);
+            if (first) {
+                report.sample = new LmWriter(text, options).write(model, options.characters);
+                report.totalSeconds = (System.nanoTime() - begin) / 1e9;
+                SystemMemory.peakResident().ifPresent(bytes -> report.peakRssBytes = bytes);
+                printEnd();
+                JsonFile.write(options.json, report);
+            }
+        }
+    }
+
+    private void train(Model model, CharacterText text, Job job) {
+        DefaultTrainingConfig config =
+                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                        .optOptimizer(
+                                Optimizer.adam().optLearningRateTracker(learningRate()).build());
+        Engine.getInstance().setRandomSeed(options.seed);
+        LmTraining training = new LmTraining(options, text, report, out);
+        try (ParallelTrainer trainer = trainer(model, config, options.ranks.config(job))) {
+            trainer.initialize(LmNetwork.inputShape(options));
+            fillReport(model, text);
+            printBegin(text);
+            training.train(trainer);
+            training.evaluate(trainer);
+        }
+    }
+
+    /** Returns a rate that rises for the first steps, then falls along a cosine. */
+    private Tracker learningRate() {
+        int rising = Math.max(1, options.steps / WARM_UP);
+        return Tracker.warmUp()
+                .optWarmUpSteps(rising)
+                .optWarmUpBeginValue(options.learningRate / rising)
+                .setMainTracker(
+                        Tracker.cosine()
+                                .setBaseValue(options.learningRate)
+                                .optFinalValue(LAST_RATE * options.learningRate)
+                                .setMaxUpdates(Math.max(1, options.steps - rising))
+                                .build())
+                .build();
+    }
+
+    private static ParallelTrainer trainer(
+            Model model, DefaultTrainingConfig config, ParallelConfig ranks) {
+        try {
+            return new ParallelTrainer(model, config, ranks);
+        } catch (IllegalArgumentException e) {
+            throw new BadInputException("--backend: " + e.getMessage(), e);
+        }
+    }
+
+    private void fillReport(Model model, CharacterText text) {
+        report.ranks = options.ranks.count();
+        report.mesh = options.ranks.meshName();
+        report.sequenceParallel = options.ranks.sequenceParallel;
+        report.layers = options.sizes.layers;
+        report.width = options.sizes.width;
+        report.heads = options.sizes.heads;
+        report.keyValueHeads = options.sizes.keyValueHeads();
+        report.context = options.sizes.context;
+        report.vocabulary = text.vocabulary();
+        report.parameters =
+                model.getBlock().getParameters().values().stream()
+                        .distinct() // the tied weight is there twice
+                        .mapToLong(parameter -> parameter.getShape().size())
+                        .sum();
+        report.batch = options.batch;
+        report.seed = options.seed;
+        report.steps = options.steps;
+    }
+
+    private void printBegin(CharacterText text) {
+        out.printf(
+                Locale.ROOT,
+                "%,d characters to train on, %,d held out, %d different ones%n"
+                        + "%s: %,d parameters%n"
+                        + "Training on %d rank%s (%s), %d windows a step%n",
+                text.training().length,
+                text.heldOut().length,
+                text.vocabulary(),
+                options.sizes,
+                report.parameters,
+                report.ranks,
+                report.ranks == 1 ? "" : "s",
+                options.ranks.describeAll(),
+                options.batch);
+    }
+
+    private void printEnd() {
+        out.printf(
+                Locale.ROOT,
+                "%nheld-out loss %.4f, %.3f bits a character; %d steps in %.0f s%n",
+                report.heldOutLoss,
+                report.heldOutLoss / Math.log(2),
+                report.steps,
+                report.seconds);
+        if (report.collectives != null) {
+            out.println("collective operations of a step: " + report.collectives);
+        }
+        if (!report.sample.isEmpty()) {
+            out.printf("%nIt writes:%n%s%n", report.sample);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+package io.djltp.examples.lm;
+
+import static io.djltp.examples.train.DeviceOptions.positive;
+
+import io.djltp.examples.BadInputException;
+import io.djltp.examples.train.DeviceOptions;
+import io.djltp.job.Job;
+import io.djltp.layout.ParallelMode;
+import io.djltp.rank.DeviceMesh;
+import io.djltp.rank.ParallelConfig;
+
+import picocli.CommandLine.Mixin;
+import picocli.CommandLine.Option;
+
+/** The options that say which ranks train the model, and how they share the work. */
+final class LmRanks {
+
+    private static final int DEFAULT_RANKS = 2;
+
+    @Option(
+            names = "--tp",
+            description =
+                    "Number of ranks of all processes, over which layers are cut (2, or one for"
+                            + " each process that a launcher has started, or those of the --mesh).")
+    private Integer tp;
+
+    @Option(
+            names = "--mesh",
+            description =
+                    "Sizes of the axes data and tensor, such as 2x2: the batch is cut over 2 groups"
+                            + " of ranks, and layers over the 2 ranks of each.")
+    private String meshText;
+
+    @Option(
+            names = "--sequence-parallel",
+            description =
+                    "Cut the tokens over the ranks of the axis tensor too, between attention and"
+                            + " MLPs, where layers are not cut.")
+    boolean sequenceParallel;
+
+    @Mixin private DeviceOptions where = new DeviceOptions();
+
+    private DeviceMesh mesh;
+
+    /** Checks everything that can be checked before anything is read or written. */
+    void check() {
+        int processes = DeviceOptions.processes();
+        where.check();
+        int ranks = tp != null ? tp : processes > 1 ? processes : DEFAULT_RANKS;
+        positive("--tp", ranks);
+        mesh = meshText == null ? DeviceMesh.of(ParallelMode.TENSOR, ranks) : parse();
+        if (tp != null && tp != count()) {
+            throw new BadInputException(
+                    "--mesh "
+                            + meshText
+                            + " has "
+                            + count()
+                            + " ranks, and --tp is "
+                            + tp
+                            + ": leave --tp out, or choose sizes whose product is "
+                            + tp);
+        }
+        if (count() % processes != 0) {
+            throw new BadInputException(
+                    describe()
+                            + " has "
+                            + count()
+                            + " ranks, which cannot be shared evenly by the "
+                            + processes
+                            + " processes that were started: use a multiple of "
+                            + processes);
+        }
+    }
+
+    private DeviceMesh parse() {
+        try {
+            return DeviceMesh.parse(meshText);
+        } catch (IllegalArgumentException e) {
+            throw new BadInputException("--mesh: " + e.getMessage(), e);
+        }
+    }
+
+    /** Returns the number of ranks of all processes. */
+    int count() {
+        return mesh.getRanks();
+    }
+
+    /** Returns the number of ranks over which layers are cut. */
+    int tensor() {
+        return mesh.isCut(DeviceMesh.TENSOR) ? mesh.getSize(DeviceMesh.TENSOR) : 1;
+    }
+
+    /** Returns the number of groups of ranks over which the batch is cut. */
+    int data() {
+        return mesh.isCut(DeviceMesh.DATA) ? mesh.getSize(DeviceMesh.DATA) : 1;
+    }
+
+    /** Returns the option that says it. */
+    String describe() {
+        return meshText == null ? "--tp " + count() : "--mesh " + meshText;
+    }
+
+    /** Returns all options that say how the work is shared. */
+    String describeAll() {
+        return describe() + (sequenceParallel ? " --sequence-parallel" : "");
+    }
+
+    /** Returns the mesh as it was given, or {@code null}. */
+    String meshName() {
+        return meshText;
+    }
+
+    /** Joins the job that a launcher has started; {@code null} if this process is alone. */
+    Job join() {
+        return where.join(count());
+    }
+
+    /** Refuses devices that are not there. */
+    void checkDevices(Job job) {
+        where.checkDevices(job, count());
+    }
+
+    /** Returns the configuration of the ranks. */
+    ParallelConfig config(Job job) {
+        return where.config(job, mesh).build();
+    }
+}

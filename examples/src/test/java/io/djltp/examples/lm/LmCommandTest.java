@@ -1,0 +1,129 @@
+package io.djltp.examples.lm;
+
+import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertFalse;
+import static org.testng.Assert.assertTrue;
+
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import com.google.gson.JsonParser;
+
+import io.djltp.examples.TpRun;
+
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+
+/** The language model learns the same on any ranks, with the collectives that it should have. */
+public class LmCommandTest {
+
+    private static final double TOLERANCE = 1e-4;
+    private static final int STEPS = 6;
+
+    /** Two layers, seven heads, tokens and characters that no number of ranks divides. */
+    private static final List<String> SMALL =
+            List.of(
+                    "lm --layers 2 --width 28 --heads 7 --kv-heads 7 --context 13 --batch 4 --steps",
+                    STEPS + "");
+
+    @Test(timeOut = 120_000)
+    public void theSameLossesOnAnyRanks() throws IOException {
+        JsonObject one = run("--tp 1");
+        assertEquals(one.get("collectives").toString(), counts("", "", ""));
+        List<Double> expected = losses(one);
+        assertEquals(expected.size(), STEPS);
+        assertTrue(expected.get(STEPS - 1) < expected.get(0));
+        // the embedding, two a layer, and the loss; two a layer, and the head
+        String tensor = counts("\"all-reduce\":7", "\"all-reduce\":5", "");
+        String tokens = "\"all-gather\":5,%s\"reduce-scatter\":5";
+        String forward = String.format(tokens, "\"all-reduce\":2,");
+        String cut = counts(forward, String.format(tokens, ""), "\"all-reduce\":1");
+        // over the axis data also the mean of the losses, and the gradients
+        String forwardOfMesh = String.format(tokens, "\"all-reduce\":3,");
+        String cutMesh = counts(forwardOfMesh, String.format(tokens, ""), "\"all-reduce\":2");
+        String[][] runs = {
+            {"--tp 3", tensor},
+            {"--mesh 2x2", counts("\"all-reduce\":8", "\"all-reduce\":5", "\"all-reduce\":1")},
+            {"--tp 4 --sequence-parallel", cut},
+            {"--mesh 2x2 --sequence-parallel", cutMesh},
+        };
+        for (String[] each : runs) {
+            JsonObject run = run(each[0]);
+            assertEquals(run.get("collectives").toString(), each[1], each[0]);
+            List<Double> losses = losses(run);
+            for (int i = 0; i < STEPS; i++) {
+                double bound = TOLERANCE * expected.get(i);
+                assertEquals(losses.get(i), expected.get(i), bound, each[0] + ", step " + i);
+            }
+            double heldOut = one.get("held_out_loss").getAsDouble();
+            assertEquals(run.get("held_out_loss").getAsDouble(), heldOut, TOLERANCE * heldOut);
+        }
+    }
+
+    private static String counts(String forward, String backward, String update) {
+        return "{\"forward\":{"
+                + forward
+                + "},\"backward\":{"
+                + backward
+                + "},\"update\":{"
+                + update
+                + "}}";
+    }
+
+    private static JsonObject run(String options) throws IOException {
+        Path json = Files.createTempFile("lm", ".json");
+        try {
+            List<String> words = new ArrayList<>(SMALL);
+            words.add(options + " --characters 20 --json " + json);
+            TpRun run = TpRun.of(String.join(" ", words).split(" "));
+            assertEquals(run.status(), 0, run.output());
+            assertTrue(run.output().contains("It writes:"), run.output());
+            JsonObject report = JsonParser.parseString(Files.readString(json)).getAsJsonObject();
+            assertEquals(report.get("sample").getAsString().length(), 20);
+            return report;
+        } finally {
+            Files.delete(json);
+        }
+    }
+
+    private static List<Double> losses(JsonObject report) {
+        List<Double> losses = new ArrayList<>();
+        for (JsonElement loss : report.get("loss").getAsJsonArray()) {
+            losses.add(loss.getAsDouble());
+        }
+        return losses;
+    }
+
+    @DataProvider
+    public Object[][] badInput() {
+        return new Object[][] {
+            {"--layers must be greater than 0, not 0", "--layers 0"},
+            {"--steps must be greater than 0, not -1", "--steps -1"},
+            {"--seed", "--seed seven"},
+            {"use a multiple of 14", "--width 20 --heads 7"},
+            {"--kv-heads 3 cannot be shared evenly by 8 query heads", "--kv-heads 3"},
+            {"--tp 9 leaves ranks without a head", "--tp 9"},
+            {"--mesh 1x9 leaves ranks without a head", "--mesh 1x9"},
+            {"--mesh 2x2 has 4 ranks, and --tp is 3", "--mesh 2x2 --tp 3"},
+            {"--mesh", "--mesh two"},
+            {"--batch 2 is smaller than the 3 groups of ranks", "--mesh 3x1 --batch 2"},
+            {"use --context 4 or more", "--tp 4 --sequence-parallel --context 3"},
+            {"is longer than the held-out text", "--context 5000000"},
+            {"--temperature must be 0 or more", "--temperature -1"},
+            {"--json", "--json no/such/folder/file"},
+        };
+    }
+
+    @Test(dataProvider = "badInput", timeOut = 60_000)
+    public void badInputIsOneLine(String message, String options) {
+        TpRun run = TpRun.of(("lm " + options).split(" "));
+        assertEquals(run.status(), 2, run.output());
+        assertTrue(run.output().contains(message), run.output());
+        assertFalse(run.output().contains("\tat "), run.output());
+    }
+}

@@ -1,0 +1,2 @@
+/** Tests of the language model. */
+package io.djltp.examples.lm;
