@@ -75,30 +75,52 @@ public class RandomSweepTest {
     public void cutNetworksAreThoseOfPlainDjl() {
         long first = ONLY < 0 ? 0 : ONLY;
         long end = ONLY < 0 ? CASES : ONLY + 1;
+        int refused = 0;
         for (long seed = first; seed < end; seed++) {
             Case drawn = Case.of(seed);
             try {
-                check(drawn);
+                refused += check(drawn) ? 0 : 1;
             } catch (RuntimeException | AssertionError e) {
                 throw new AssertionError(
                         "Case -Ddjltp.sweep.seed=" + seed + ": " + drawn + ": " + e.getMessage(),
                         e);
             }
         }
+        Assert.assertTrue(refused <= CASES / 100, refused + " cases that DJL does not train");
     }
 
-    private static void check(Case drawn) {
+    /** Returns whether the case could be compared: DJL's trainer takes gradients of 0 for none. */
+    private static boolean check(Case drawn) {
         long elements = drawn.rows * drawn.network.outputs();
         // the loss is a mean: with this rate the step is the gradient of the sum
         Optimizer one =
                 Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.5f * elements)).build();
-        List<float[]> plain = train(drawn, TrainerKind.PLAIN, one, 1);
+        List<float[]> plain = trainPlain(drawn, one, 1);
+        if (plain == null) {
+            return false;
+        }
         one = Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.5f * elements)).build();
         assertSame(train(drawn, drawn.kind, one, 1), plain, 1e-5, "with one step of SGD");
-        plain = train(drawn, TrainerKind.PLAIN, drawn.create(), 3);
+        plain = trainPlain(drawn, drawn.create(), 3);
+        if (plain == null) {
+            return false;
+        }
         double tolerance = drawn.optimizer == 2 ? 1e-4 : 1e-5;
         assertSame(
                 train(drawn, drawn.kind, drawn.create(), 3), plain, tolerance, "after three steps");
+        return true;
+    }
+
+    /** Returns what DJL's trainer computes, or {@code null} if it refuses: no unit was active. */
+    private static List<float[]> trainPlain(Case drawn, Optimizer optimizer, int steps) {
+        try {
+            return train(drawn, TrainerKind.PLAIN, optimizer, steps);
+        } catch (IllegalStateException e) {
+            if (e.getMessage().startsWith("Gradient values are all zeros")) {
+                return null;
+            }
+            throw e;
+        }
     }
 
     private static void assertSame(
