@@ -48,7 +48,7 @@ final class SliceFlow {
             Set.of("View", "UnsafeView", "ReshapeAlias", "_ReshapeAlias", "Unsqueeze", "Squeeze");
 
     /** Take the axis elsewhere. */
-    private static final Set<String> MOVE =
+    static final Set<String> MOVE =
             Set.of("T", "Transpose", "Permute", "Movedim", "Swapdims", "Swapaxes");
 
     /** Sum products over an axis. */
@@ -63,17 +63,13 @@ final class SliceFlow {
 
     private final AutogradGraph graph;
     private final PassTrace trace;
-    private final Map<Long, Set<Long>> consumers = new HashMap<>();
+    private final Map<Long, Set<Long>> consumers;
     private final Map<Long, Long> lastAxes = new HashMap<>(); // by node, the slice that it is of
 
     SliceFlow(AutogradGraph graph, PassTrace trace) {
         this.graph = graph;
         this.trace = trace;
-        for (Node node : graph.nodes()) {
-            for (long input : node.inputs()) {
-                consumers.computeIfAbsent(input, key -> new HashSet<>()).add(node.address());
-            }
-        }
+        consumers = graph.consumers();
     }
 
     /**
@@ -120,7 +116,7 @@ final class SliceFlow {
     private boolean isTaken(long node) {
         Set<Long> ends = trace.getBoundaries().keySet();
         return ends.contains(node)
-                || PRODUCTS.contains(name(graph.get(node)))
+                || PRODUCTS.contains(graph.get(node).operation())
                         && consumers.getOrDefault(node, Set.of()).stream().anyMatch(ends::contains);
     }
 
@@ -154,14 +150,10 @@ final class SliceFlow {
         }
     }
 
-    private static String name(Node node) {
-        return node.name().replaceAll("Backward\\d*$", "");
-    }
-
     /** Returns where the slice lies in the result of an operation. */
     private static Axis axisAfter(Node node, Axis axis, PassTrace.Slice slice) {
         long length = slice.shape()[slice.shape().length - 1];
-        String name = name(node);
+        String name = node.operation();
         long[] shape = node.shape();
         boolean last = shape.length > 0 && shape[shape.length - 1] == length;
         if (PRODUCTS.contains(name) && (axis == Axis.MOVED || !last)) {

@@ -63,10 +63,6 @@ final class TokenFlow {
                     "Var",
                     "Logsumexp");
 
-    /** Take an axis elsewhere. */
-    private static final Set<String> MOVE =
-            Set.of("T", "Transpose", "Permute", "Movedim", "Swapdims", "Swapaxes");
-
     /** Where the tokens lie in an array. */
     private enum Place {
         AXIS, // the axes up to that of the tokens are as they were
@@ -77,7 +73,6 @@ final class TokenFlow {
 
     private final AutogradGraph graph;
     private final PassTrace trace;
-    private final Map<Long, Set<Long>> consumers = new HashMap<>();
     private final Map<Long, TokenCut> cuts = new HashMap<>(); // of the nodes that were met
 
     TokenFlow(AutogradGraph graph, PassTrace trace) {
@@ -91,14 +86,6 @@ final class TokenFlow {
      * @throws IllegalArgumentException if tokens are mixed
      */
     void check() {
-        if (trace.getTokens().isEmpty()) {
-            return;
-        }
-        for (Node node : graph.nodes()) {
-            for (long input : node.inputs()) {
-                consumers.computeIfAbsent(input, key -> new HashSet<>()).add(node.address());
-            }
-        }
         trace.getTokens()
                 .forEach(
                         (address, cut) -> {
@@ -115,7 +102,7 @@ final class TokenFlow {
         Set<At> seen = new HashSet<>(open);
         while (!open.isEmpty()) {
             At at = open.poll();
-            for (long next : consumers.getOrDefault(at.node(), Set.of())) {
+            for (long next : graph.consumers().getOrDefault(at.node(), Set.of())) {
                 boolean ends = trace.getBoundaries().containsKey(next);
                 if (ends && !trace.getTokens().containsKey(next)) {
                     if (at.place() == Place.ROWS) {
@@ -138,10 +125,10 @@ final class TokenFlow {
 
     /** Returns where the tokens lie in the result of an operation. */
     private static Place placeAfter(Node input, Node node, Place place, long[] axes) {
-        String name = node.name().replaceAll("Backward\\d*$", "");
+        String name = node.operation();
         long[] shape = node.shape();
         boolean reduced = REDUCE.contains(name) && Arrays.equals(shape, input.shape());
-        if (MAY_MIX.contains(name) || reduced || MOVE.contains(name)) {
+        if (MAY_MIX.contains(name) || reduced || SliceFlow.MOVE.contains(name)) {
             throw refusal(node, axes);
         }
         boolean same =
@@ -183,9 +170,7 @@ final class TokenFlow {
                         + " axes "
                         + Arrays.toString(axes)
                         + ", and "
-                        + (node == null
-                                ? "an operation"
-                                : node.name().replaceAll("Backward\\d*$", ""))
+                        + (node == null ? "an operation" : node.operation())
                         + (node == null ? "" : ", whose result is " + Arrays.toString(node.shape()))
                         + ", may compute a token from others or takes the axis elsewhere. Let"
                         + " ColumnParallelLinear with optSequenceParallel(true) gather the tokens"

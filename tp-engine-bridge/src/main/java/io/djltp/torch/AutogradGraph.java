@@ -11,9 +11,12 @@ import org.bytedeco.pytorch.Tensor;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
+import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 
 /**
  * The graph that libtorch has recorded of a forward pass, copied from a result down to the leaves:
@@ -26,6 +29,7 @@ import java.util.Map;
 public final class AutogradGraph {
 
     private final Map<Long, Node> nodes = new LinkedHashMap<>();
+    private Map<Long, Set<Long>> consumers; // made when they are asked for
 
     private AutogradGraph() {}
 
@@ -37,7 +41,17 @@ public final class AutogradGraph {
      * @param shape the shape of its result
      * @param inputs the operations whose results it has used, and leaves; no constants
      */
-    public record Node(long address, String name, long[] shape, List<Long> inputs) {}
+    public record Node(long address, String name, long[] shape, List<Long> inputs) {
+
+        /**
+         * Returns the name of the operation.
+         *
+         * @return the name without that of its backward function, such as {@code Softmax}
+         */
+        public String operation() {
+            return name.replaceAll("Backward\\d*$", "");
+        }
+    }
 
     /**
      * Copies the graph of results.
@@ -116,6 +130,23 @@ public final class AutogradGraph {
      */
     public Iterable<Node> nodes() {
         return nodes.values();
+    }
+
+    /**
+     * Returns what was computed of each node.
+     *
+     * @return the addresses of the nodes that have used the result of a node, by its address
+     */
+    public Map<Long, Set<Long>> consumers() {
+        if (consumers == null) {
+            consumers = new HashMap<>();
+            for (Node node : nodes.values()) {
+                for (long input : node.inputs()) {
+                    consumers.computeIfAbsent(input, key -> new HashSet<>()).add(node.address());
+                }
+            }
+        }
+        return consumers;
     }
 
     private void walk(org.bytedeco.pytorch.Node first) {
