@@ -1,18 +1,8 @@
 package io.djltp.nn;
 
-import ai.djl.MalformedModelException;
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.AbstractBlock;
-import ai.djl.training.ParameterStore;
-import ai.djl.util.PairList;
 
-import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
-
-import java.io.DataInputStream;
-import java.io.IOException;
 
 /**
  * Enters sequence parallelism: from here on each tensor-parallel rank has its tokens only.
@@ -32,44 +22,14 @@ import java.io.IOException;
  * <p>Collectives: none forward, one all-gather backward. With one tensor-parallel rank, and under
  * an ordinary parameter store, it is the identity, and it is saved as one.
  */
-public final class SequenceScatter extends AbstractBlock {
-
-    private static final byte VERSION = 2; // that of DJL's LambdaBlock
+public final class SequenceScatter extends SequenceBorder {
 
     /** Creates a block. */
-    public SequenceScatter() {
-        super(VERSION);
-    }
+    public SequenceScatter() {}
 
     /** {@inheritDoc} */
     @Override
-    protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
-        ParallelContext context = RankParameterStore.contextOf(parameterStore);
-        NDArray input = inputs.singletonOrThrow();
-        if (context == null || context.getTensorGroup().getSize() == 1) {
-            return new NDList(input);
-        }
-        return new NDList(SequenceRegion.scatter(context, this, input));
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public Shape[] getOutputShapes(Shape[] inputShapes) {
-        return inputShapes;
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public void loadMetadata(byte loadVersion, DataInputStream is)
-            throws IOException, MalformedModelException {
-        if (loadVersion == VERSION) {
-            readInputShapes(is);
-        } else if (loadVersion != 1) {
-            throw new MalformedModelException("Unsupported encoding version: " + loadVersion);
-        }
+    NDArray cross(ParallelContext context, NDArray input) {
+        return SequenceRegion.scatter(context, this, input);
     }
 }

@@ -1,0 +1,68 @@
+package io.djltp.nn;
+
+import ai.djl.MalformedModelException;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.AbstractBlock;
+import ai.djl.training.ParameterStore;
+import ai.djl.util.PairList;
+
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.rank.ParallelContext;
+
+import java.io.DataInputStream;
+import java.io.IOException;
+
+/**
+ * A border of a sequence-parallel region. With one tensor-parallel rank, and under an ordinary
+ * parameter store, it is the identity, and it is saved as one.
+ */
+abstract class SequenceBorder extends AbstractBlock {
+
+    private static final byte VERSION = 2; // that of DJL's LambdaBlock
+
+    /** Creates a block. */
+    SequenceBorder() {
+        super(VERSION);
+    }
+
+    /**
+     * Takes an array over the border.
+     *
+     * @param context the rank, one of several
+     * @param input the array on this side
+     * @return the array on the other side
+     */
+    abstract NDArray cross(ParallelContext context, NDArray input);
+
+    /** {@inheritDoc} */
+    @Override
+    protected final NDList forwardInternal(
+            ParameterStore parameterStore,
+            NDList inputs,
+            boolean training,
+            PairList<String, Object> params) {
+        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        NDArray input = inputs.singletonOrThrow();
+        boolean alone = context == null || context.getTensorGroup().getSize() == 1;
+        return new NDList(alone ? input : cross(context, input));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public final Shape[] getOutputShapes(Shape[] inputShapes) {
+        return inputShapes;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public final void loadMetadata(byte loadVersion, DataInputStream is)
+            throws IOException, MalformedModelException {
+        if (loadVersion == VERSION) {
+            readInputShapes(is);
+        } else if (loadVersion != 1) {
+            throw new MalformedModelException("Unsupported encoding version: " + loadVersion);
+        }
+    }
+}
