@@ -6,13 +6,14 @@ import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.sharding.ShardingStrategy;
 
 /** A {@code Linear} layer that becomes a {@link ColumnParallelLinear}: output features are cut. */
-public final class ColumnStyle extends Style {
+public final class ColumnStyle extends LinearStyle {
 
     private final boolean gatherOutput;
     private final boolean batchShardedInput;
     private final ShardingStrategy strategy; // or null: balanced
 
     ColumnStyle(boolean gatherOutput, boolean batchShardedInput, ShardingStrategy strategy) {
+        super(ColumnParallelLinear.class);
         this.gatherOutput = gatherOutput;
         this.batchShardedInput = batchShardedInput;
         this.strategy = strategy;
@@ -49,24 +50,6 @@ public final class ColumnStyle extends Style {
     /** Returns whether each rank keeps its slice of the output. */
     boolean leavesSlice() {
         return !gatherOutput;
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    boolean isFor(Block block) {
-        return LinearState.isPlain(block);
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    String wanted() {
-        return "DJL's Linear";
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    Class<? extends Block> typeOf(Block block) {
-        return ColumnParallelLinear.class;
     }
 
     /** {@inheritDoc} */

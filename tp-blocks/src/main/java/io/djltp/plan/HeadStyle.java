@@ -5,24 +5,10 @@ import ai.djl.nn.Block;
 import io.djltp.nn.ClassificationHead;
 
 /** A {@code Linear} layer that becomes a {@link ClassificationHead}. */
-final class HeadStyle extends Style {
+final class HeadStyle extends LinearStyle {
 
-    /** {@inheritDoc} */
-    @Override
-    boolean isFor(Block block) {
-        return LinearState.isPlain(block);
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    String wanted() {
-        return "DJL's Linear";
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    Class<? extends Block> typeOf(Block block) {
-        return ClassificationHead.class;
+    HeadStyle() {
+        super(ClassificationHead.class);
     }
 
     /** {@inheritDoc} */

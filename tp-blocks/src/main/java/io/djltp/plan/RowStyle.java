@@ -9,13 +9,14 @@ import io.djltp.sharding.ShardingStrategy;
  * A {@code Linear} layer that becomes a {@link RowParallelLinear}: input features are cut. Its
  * output is always summed over the ranks, so that no plan can leave a summand for the whole.
  */
-public final class RowStyle extends Style {
+public final class RowStyle extends LinearStyle {
 
     private final boolean inputIsParallel;
     private final boolean batchShardedOutput;
     private final ShardingStrategy strategy; // or null: balanced
 
     RowStyle(boolean inputIsParallel, boolean batchShardedOutput, ShardingStrategy strategy) {
+        super(RowParallelLinear.class);
         this.inputIsParallel = inputIsParallel;
         this.batchShardedOutput = batchShardedOutput;
         this.strategy = strategy;
@@ -52,24 +53,6 @@ public final class RowStyle extends Style {
     /** Returns whether the input has to be a rank's slice. */
     boolean takesSlice() {
         return inputIsParallel;
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    boolean isFor(Block block) {
-        return LinearState.isPlain(block);
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    String wanted() {
-        return "DJL's Linear";
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    Class<? extends Block> typeOf(Block block) {
-        return RowParallelLinear.class;
     }
 
     /** {@inheritDoc} */
