@@ -14,13 +14,13 @@ import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
-import io.djltp.cut.ShardRange;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.ParallelDropout;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
+import io.djltp.sharding.AxisPart;
 import io.djltp.sharding.ShardingStrategy;
 
 /**
@@ -244,29 +244,11 @@ public final class ParallelAttention extends AbstractBlock {
         Shape shape = probabilities.getShape();
         NDArray rows = probabilities.reshape(shape.get(0), -1);
         if (context != null) {
-            Cut elements = headCut(context, shape.get(2) * shape.get(3));
+            int ranks = context.getTensorGroup().getSize();
+            Cut elements = AxisPart.heads(heads, shape.get(2) * shape.get(3)).cut(ranks);
             context.getPass().setLayout(rows, new ShardedLayout(elements));
         }
         return dropout.forward(store, new NDList(rows), true).head().reshape(shape);
-    }
-
-    /** Returns which elements of all heads each rank has, where a head has some. */
-    private Cut headCut(ParallelContext context, long each) {
-        Parameter weight = query.getDirectParameters().get("weight");
-        int ranks = context.getTensorGroup().getSize();
-        Cut features = query.getShardingStrategy(weight).cut(weight.getShape(), ranks);
-        return Cut.of(
-                heads * each,
-                ranks,
-                rank ->
-                        features.getRanges(rank).stream()
-                                .map(range -> elements(range, each))
-                                .toList());
-    }
-
-    private ShardRange elements(ShardRange features, long each) {
-        return new ShardRange(
-                features.start() / headDim * each, features.length() / headDim * each);
     }
 
     /** {@inheritDoc} */
