@@ -27,8 +27,6 @@ import java.util.Objects;
 /** The options of {@link EmbedCommand}. */
 final class EmbedOptions {
 
-    private static final int DEFAULT_RANKS = 2;
-
     @Parameters(arity = "0..*", paramLabel = "TEXT", description = "The texts.")
     private List<String> arguments = new ArrayList<>();
 
@@ -79,16 +77,7 @@ final class EmbedOptions {
                             + heads
                             + " or less");
         }
-        int processes = DeviceOptions.processes();
-        if (ranks() % processes != 0) {
-            throw new BadInputException(
-                    "--tp "
-                            + ranks()
-                            + " ranks cannot be shared evenly by the "
-                            + processes
-                            + " processes that were started: use a multiple of "
-                            + processes);
-        }
+        DeviceOptions.checkShared(ranks(), "--tp " + ranks() + " ranks");
         JsonFile.check(json);
         texts = readTexts();
     }
@@ -133,8 +122,7 @@ final class EmbedOptions {
 
     /** Returns the number of ranks of all processes. */
     int ranks() {
-        int processes = DeviceOptions.processes();
-        return tp != null ? tp : processes > 1 ? processes : DEFAULT_RANKS;
+        return DeviceOptions.ranks(tp);
     }
 
     /** Joins the job that a launcher has started; {@code null} if this process is alone. */

@@ -2,7 +2,6 @@ package io.djltp.examples.lm;
 
 import static io.djltp.examples.train.DeviceOptions.positive;
 
-import io.djltp.examples.BadInputException;
 import io.djltp.examples.train.DeviceOptions;
 import io.djltp.job.Job;
 import io.djltp.layout.ParallelMode;
@@ -14,8 +13,6 @@ import picocli.CommandLine.Option;
 
 /** The options that say which ranks train the model, and how they share the work. */
 final class LmRanks {
-
-    private static final int DEFAULT_RANKS = 2;
 
     @Option(
             names = "--tp",
@@ -44,40 +41,15 @@ final class LmRanks {
 
     /** Checks everything that can be checked before anything is read or written. */
     void check() {
-        int processes = DeviceOptions.processes();
         where.check();
-        int ranks = tp != null ? tp : processes > 1 ? processes : DEFAULT_RANKS;
+        int ranks = DeviceOptions.ranks(tp);
         positive("--tp", ranks);
-        mesh = meshText == null ? DeviceMesh.of(ParallelMode.TENSOR, ranks) : parse();
-        if (tp != null && tp != count()) {
-            throw new BadInputException(
-                    "--mesh "
-                            + meshText
-                            + " has "
-                            + count()
-                            + " ranks, and --tp is "
-                            + tp
-                            + ": leave --tp out, or choose sizes whose product is "
-                            + tp);
-        }
-        if (count() % processes != 0) {
-            throw new BadInputException(
-                    describe()
-                            + " has "
-                            + count()
-                            + " ranks, which cannot be shared evenly by the "
-                            + processes
-                            + " processes that were started: use a multiple of "
-                            + processes);
-        }
-    }
-
-    private DeviceMesh parse() {
-        try {
-            return DeviceMesh.parse(meshText);
-        } catch (IllegalArgumentException e) {
-            throw new BadInputException("--mesh: " + e.getMessage(), e);
-        }
+        mesh =
+                meshText == null
+                        ? DeviceMesh.of(ParallelMode.TENSOR, ranks)
+                        : DeviceOptions.mesh(meshText, tp);
+        String subject = describe() + " has " + count() + " ranks, which";
+        DeviceOptions.checkShared(count(), subject);
     }
 
     /** Returns the number of ranks of all processes. */

@@ -21,6 +21,8 @@ import java.util.stream.IntStream;
 /** The options that say where ranks compute, and how they reach each other. */
 public final class DeviceOptions {
 
+    private static final int DEFAULT_RANKS = 2;
+
     /** Where the ranks compute. */
     enum DeviceName {
         CPU,
@@ -70,6 +72,63 @@ public final class DeviceOptions {
             return Launcher.processes(System.getenv());
         } catch (IllegalArgumentException e) {
             throw new BadInputException(e.getMessage(), e);
+        }
+    }
+
+    /**
+     * Returns the number of ranks where nothing else says it.
+     *
+     * @param tp the number that was given, or {@code null}
+     * @return that, or one for each process, or without a launcher 2
+     */
+    public static int ranks(Integer tp) {
+        int processes = processes();
+        return tp != null ? tp : processes > 1 ? processes : DEFAULT_RANKS;
+    }
+
+    /**
+     * Returns the mesh of {@code --mesh}.
+     *
+     * @param text its sizes, such as {@code 2x3}
+     * @param tp the number of ranks that was given, or {@code null}
+     * @return the mesh
+     */
+    public static DeviceMesh mesh(String text, Integer tp) {
+        DeviceMesh mesh;
+        try {
+            mesh = DeviceMesh.parse(text);
+        } catch (IllegalArgumentException e) {
+            throw new BadInputException("--mesh: " + e.getMessage(), e);
+        }
+        if (tp != null && tp != mesh.getRanks()) {
+            throw new BadInputException(
+                    "--mesh "
+                            + text
+                            + " has "
+                            + mesh.getRanks()
+                            + " ranks, and --tp is "
+                            + tp
+                            + ": leave --tp out, or choose sizes whose product is "
+                            + tp);
+        }
+        return mesh;
+    }
+
+    /**
+     * Refuses ranks of which processes would have more or fewer than others.
+     *
+     * @param ranks the number of ranks of all processes
+     * @param subject what the message calls them
+     */
+    public static void checkShared(int ranks, String subject) {
+        int processes = processes();
+        if (ranks % processes != 0) {
+            throw new BadInputException(
+                    subject
+                            + " cannot be shared evenly by the "
+                            + processes
+                            + " processes that were started: use a multiple of "
+                            + processes);
         }
     }
 

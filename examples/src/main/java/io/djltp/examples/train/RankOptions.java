@@ -14,8 +14,6 @@ import java.util.Locale;
 /** The options that say which ranks train, where, and how they share the work. */
 final class RankOptions {
 
-    private static final int DEFAULT_RANKS = 2;
-
     @Option(
             names = "--tp",
             description =
@@ -51,26 +49,21 @@ final class RankOptions {
 
     /** Checks everything that can be checked before anything is read or written. */
     void check() {
-        int processes = DeviceOptions.processes();
-        mesh = meshText == null ? meshOfMode(processes) : checkedMesh();
+        mesh = meshText == null ? meshOfMode() : checkedMesh();
         where.check();
         if (driftCheckSteps != null && driftCheckSteps < 0) {
             throw new BadInputException("--drift-check must be 0 or more, not " + driftCheckSteps);
         }
-        if (count() % processes != 0) {
-            throw new BadInputException(
-                    (meshText == null ? "--tp " + count() : "The --mesh " + meshText + " of")
-                            + (meshText == null ? "" : " " + count())
-                            + " ranks cannot be shared evenly by the "
-                            + processes
-                            + " processes that were started: use a multiple of "
-                            + processes);
-        }
+        DeviceOptions.checkShared(
+                count(),
+                meshText == null
+                        ? "--tp " + count() + " ranks"
+                        : "The --mesh " + meshText + " of " + count() + " ranks");
     }
 
-    private DeviceMesh meshOfMode(int processes) {
+    private DeviceMesh meshOfMode() {
         mode = mode == null ? ParallelMode.MIXED : mode;
-        int ranks = tp != null ? tp : processes > 1 ? processes : DEFAULT_RANKS;
+        int ranks = DeviceOptions.ranks(tp);
         DeviceOptions.positive("--tp", ranks);
         return DeviceMesh.of(mode, ranks);
     }
@@ -84,24 +77,7 @@ final class RankOptions {
                             + lowerCase(mode)
                             + " both say how the ranks share the work: use one of the two");
         }
-        DeviceMesh parsed;
-        try {
-            parsed = DeviceMesh.parse(meshText);
-        } catch (IllegalArgumentException e) {
-            throw new BadInputException("--mesh: " + e.getMessage(), e);
-        }
-        if (tp != null && tp != parsed.getRanks()) {
-            throw new BadInputException(
-                    "--mesh "
-                            + meshText
-                            + " has "
-                            + parsed.getRanks()
-                            + " ranks, and --tp is "
-                            + tp
-                            + ": leave --tp out, or choose sizes whose product is "
-                            + tp);
-        }
-        return parsed;
+        return DeviceOptions.mesh(meshText, tp);
     }
 
     /** Refuses a batch that leaves ranks without a row. */
