@@ -44,7 +44,10 @@ final class WorkerProcess implements AutoCloseable {
     WorkerProcess(WorkerTask task, Duration timeout) throws IOException {
         this.task = task;
         this.timeout = timeout;
-        process = new ProcessBuilder(command()).start();
+        ProcessBuilder builder = new ProcessBuilder(command());
+        // not as an argument: of a command line longer than a page, Java shows no arguments at all
+        builder.environment().put("CLASSPATH", System.getProperty("java.class.path"));
+        process = builder.start();
         commands = new PrintWriter(process.outputWriter(StandardCharsets.UTF_8), true);
         PrintStream errors = System.err;
         readers.add(read(process.inputReader(StandardCharsets.UTF_8), this::take, END));
@@ -70,7 +73,6 @@ final class WorkerProcess implements AutoCloseable {
                 command.add(option);
             }
         }
-        command.addAll(List.of("-cp", System.getProperty("java.class.path")));
         command.add(BenchWorker.class.getName());
         return command;
     }
