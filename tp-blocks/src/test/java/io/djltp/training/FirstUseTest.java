@@ -26,6 +26,8 @@ public class FirstUseTest {
         Process process =
                 new ProcessBuilder(
                                 Path.of(System.getProperty("java.home"), "bin", "java").toString(),
+                                "-XX:TieredStopAtLevel=1",
+                                "-XX:+UseSerialGC",
                                 "-Dai.djl.offline=true",
                                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
                                 "-XX:ErrorFile=" + output + ".log",

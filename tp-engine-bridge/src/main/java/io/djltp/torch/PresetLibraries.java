@@ -27,17 +27,25 @@ import java.util.Properties;
 final class PresetLibraries {
 
     private static final String SEARCH_PATH = "platform.preloadpath";
+    private static final String EXTENSION = "platform.extension";
 
     private PresetLibraries() {}
 
     /**
      * Loads the preset's library against a libtorch that is in the process. Creates no links to it.
      *
+     * <p>JavaCPP is told to take no natives with an extension, unless a program has chosen one by
+     * {@code org.bytedeco.javacpp.platform.extension}. Else it takes the preset for its build for
+     * GPUs, too, and searches all jars and folders for two dozen libraries of CUDA, TensorRT and
+     * cuDNN: a third of the time that binding takes. Those that it finds are of the system's CUDA,
+     * which a libtorch for GPUs does not need: DJL brings it with its own.
+     *
      * @param libtorch the folder of the libtorch
      * @throws IOException if the preset's library cannot be unpacked
      * @throws UnsatisfiedLinkError if it does not fit, or there is none for this platform
      */
     static void load(Path libtorch) throws IOException {
+        Loader.loadProperties().putIfAbsent(EXTENSION, "");
         Properties properties = new Properties();
         properties.putAll(Loader.loadProperties());
         StringBuilder path = new StringBuilder(libtorch.toString());

@@ -20,8 +20,13 @@ public final class ForkedJvm {
     private final Map<String, String> environment = new java.util.HashMap<>();
     private String classPath = System.getProperty("java.class.path");
 
-    /** Creates a JVM with the class path and the settings of this one. */
+    /**
+     * Creates a JVM with the class path and the settings of this one: one compiler, because it does
+     * not run for long, and because the second takes tens of MiB when it has work.
+     */
     public ForkedJvm() {
+        options.add("-XX:TieredStopAtLevel=1");
+        options.add("-XX:+UseSerialGC");
         options.add("-Dai.djl.offline=true");
         options.add("-DdisableProgressBar=true");
         options.add("-XX:ErrorFile=" + System.getProperty("java.io.tmpdir") + "/forked-jvm.log");

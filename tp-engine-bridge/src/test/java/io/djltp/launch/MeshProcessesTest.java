@@ -32,7 +32,6 @@ public class MeshProcessesTest {
         for (int i = 0; i < processes; i++) {
             ForkedJvm jvm =
                     new ForkedJvm()
-                            .option("-XX:TieredStopAtLevel=1")
                             .environment("RANK", "" + i)
                             .environment("WORLD_SIZE", "" + processes)
                             .environment("LOCAL_RANK", "" + i)

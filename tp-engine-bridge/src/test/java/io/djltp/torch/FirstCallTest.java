@@ -49,13 +49,7 @@ public class FirstCallTest {
             Map<String, Future<ForkedJvm.Result>> results = new TreeMap<>();
             for (String name : names) {
                 results.put(
-                        name,
-                        two.submit(
-                                () ->
-                                        new ForkedJvm()
-                                                .option("-XX:TieredStopAtLevel=1")
-                                                .option("-XX:+UseSerialGC")
-                                                .run(FirstCallProbe.class, name)));
+                        name, two.submit(() -> new ForkedJvm().run(FirstCallProbe.class, name)));
             }
             for (Map.Entry<String, Future<ForkedJvm.Result>> entry : results.entrySet()) {
                 ForkedJvm.Result result = entry.getValue().get();

@@ -94,8 +94,14 @@ public class LibTorchTest {
     public void whateverComesFirstItIsOneLibtorch(String first) throws Exception {
         LibTorch.load();
         String folder = LibUtils.getLibtorchPath();
-        ForkedJvm.Result result = new ForkedJvm().run(LibTorchProbe.class, first);
+        ForkedJvm.Result result =
+                new ForkedJvm()
+                        .option("-Dorg.bytedeco.javacpp.logger.debug=true")
+                        .run(LibTorchProbe.class, first);
         assertLoaded(result, folder);
+        // it says what it looks for
+        Assert.assertTrue(result.output().contains("Loading class org.bytedeco.pytorch.Tensor"));
+        Assert.assertFalse(result.output().contains("cublas"), "a search for CUDA's libraries");
     }
 
     /** The folder that DJL has unpacked, named as the libtorch of the user. */

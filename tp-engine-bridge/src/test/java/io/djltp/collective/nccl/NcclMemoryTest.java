@@ -20,7 +20,6 @@ public class NcclMemoryTest {
                         .option("-Xms128m")
                         .option("-Xmx128m")
                         .option("-XX:+AlwaysPreTouch")
-                        .option("-XX:TieredStopAtLevel=1") // the compiler takes tens of MiB, or not
                         .environment("MALLOC_ARENA_MAX", "2")
                         .run(NcclMemory.class, NcclDouble.build().toString(), "1000");
         Assert.assertEquals(result.exitCode(), 0, result.output());
