@@ -31,9 +31,11 @@ import io.djltp.torch.TensorView;
 
 import java.time.Duration;
 import java.util.Collections;
+import java.util.HashMap;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
-/** One process of a job in which one rank does what it should not, at the third step. */
+/** One process of jobs in each of which one rank does what it should not, at the third step. */
 public final class FaultyProcess {
 
     /** The step at which it happens. */
@@ -62,39 +64,45 @@ public final class FaultyProcess {
         LEAVE_OUT,
         /** Calls another collective operation than the others. */
         CALL_ANOTHER,
-        /** Does not come. */
-        SLEEP,
         /** Changes one of its replicas a little. */
         DRIFT,
         /** Its process iterates another batch. */
         OTHER_BATCH,
         /** Its process makes one step less. */
-        STOP_EARLY
+        STOP_EARLY,
+        /** Does not come. */
+        SLEEP
     }
 
     /**
-     * Trains, and reports how that ended.
+     * Trains once for each fault, in a job of its own, and reports how each has ended.
      *
-     * @param args the mode, the ranks of all processes, the fault, and the rank that has it
+     * @param args the mode, the ranks of all processes, and then for each fault its name, the rank
+     *     that has it and the port of the job
      */
     public static void main(String[] args) {
+        ParallelMode mode = ParallelMode.valueOf(args[0]);
         int ranks = Integer.parseInt(args[1]);
-        FaultyProcess process =
-                new FaultyProcess(Fault.valueOf(args[2]), Integer.parseInt(args[3]));
-        int status = 0;
-        try (Job job = Launcher.join(System.getenv(), ranks, TIMEOUT);
-                Model model = Model.newInstance("net", Device.cpu(), "PyTorch")) {
-            process.train(model, job, ParallelMode.valueOf(args[0]));
-            System.out.println("REPORT trained");
-        } catch (RankFailedException e) {
-            System.out.println(
-                    "REPORT rank " + e.getRank() + (e.isRemote() ? " remote: " : " here: ") + e);
-            status = 1;
-        } catch (JobFailedException e) {
-            System.out.println("REPORT job: " + e);
-            status = 1;
+        for (int i = 2; i < args.length; i += 3) {
+            Map<String, String> environment = new HashMap<>(System.getenv());
+            environment.put("MASTER_PORT", args[i + 2]);
+            FaultyProcess process =
+                    new FaultyProcess(Fault.valueOf(args[i]), Integer.parseInt(args[i + 1]));
+            System.out.println("REPORT " + args[i] + " " + process.run(environment, mode, ranks));
         }
-        System.exit(status);
+        System.exit(0); // a rank may still sleep
+    }
+
+    private String run(Map<String, String> environment, ParallelMode mode, int ranks) {
+        try (Job job = Launcher.join(environment, ranks, TIMEOUT);
+                Model model = Model.newInstance("net", Device.cpu(), "PyTorch")) {
+            train(model, job, mode);
+            return "trained";
+        } catch (RankFailedException e) {
+            return "rank " + e.getRank() + (e.isRemote() ? " remote: " : " here: ") + e;
+        } catch (JobFailedException e) {
+            return "job: " + e;
+        }
     }
 
     private void train(Model model, Job job, ParallelMode mode) {

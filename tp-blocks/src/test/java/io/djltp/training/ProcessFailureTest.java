@@ -14,16 +14,24 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
-/** A rank of one process fails or does something else than the others: all processes say so. */
+/**
+ * A rank of one process fails or does something else than the others: all processes say so. They go
+ * through the faults of a mode one after another, each in a job of its own.
+ */
 public class ProcessFailureTest {
 
     private static final int PROCESSES = 2;
     private static final int RANKS = 4;
-    private static final int SECONDS = 60;
+    private static final int SECONDS = 80;
+
+    /** What all processes have reported of each fault. */
+    private final Map<ParallelMode, Map<Fault, List<String>>> reports =
+            new EnumMap<>(ParallelMode.class);
 
     /** In the process of rank 0 and in the other one. */
     @DataProvider
@@ -33,12 +41,6 @@ public class ProcessFailureTest {
         };
     }
 
-    /** All at once: these processes do little but wait for the time-out. */
-    @DataProvider(parallel = true)
-    public Object[][] sleepers() {
-        return victims();
-    }
-
     @DataProvider
     public Object[][] modes() {
         return new Object[][] {{ParallelMode.TENSOR}, {ParallelMode.MIXED}, {ParallelMode.DATA}};
@@ -46,12 +48,12 @@ public class ProcessFailureTest {
 
     @Test(dataProvider = "victims", timeOut = 90_000)
     public void aRankThrows(ParallelMode mode, int victim) throws Exception {
-        List<String> reports = run(mode, Fault.THROW, victim);
+        List<String> said = run(mode, Fault.THROW, victim);
         for (int process = 0; process < PROCESSES; process++) {
             boolean here = victim / 2 == process;
             String start = "rank " + victim + (here ? " here: " : " remote: ");
-            String report = reports.get(process);
-            Assert.assertTrue(report.startsWith(start), reports.toString());
+            String report = said.get(process);
+            Assert.assertTrue(report.startsWith(start), said.toString());
             Assert.assertTrue(report.contains("RankFailedException"), report);
             Assert.assertTrue(report.contains("rank " + victim), report);
             Assert.assertTrue(report.contains("failed: "), report);
@@ -61,8 +63,8 @@ public class ProcessFailureTest {
 
     @Test(dataProvider = "victims", timeOut = 90_000)
     public void aRankLeavesOutAnOperation(ParallelMode mode, int victim) throws Exception {
-        List<String> reports = run(mode, Fault.LEAVE_OUT, victim);
-        for (String report : reports) {
+        List<String> said = run(mode, Fault.LEAVE_OUT, victim);
+        for (String report : said) {
             assertMatches(report, "the ranks called different operations: ");
             assertMatches(
                     report, "rank " + (victim ^ 1) + " all-reduce #\\d+ \\(MAX\\) of \\(7\\)");
@@ -73,15 +75,15 @@ public class ProcessFailureTest {
 
     @Test(dataProvider = "victims", timeOut = 90_000)
     public void aRankCallsAnotherOperation(ParallelMode mode, int victim) throws Exception {
-        List<String> reports = run(mode, Fault.CALL_ANOTHER, victim);
-        for (String report : reports) {
+        List<String> said = run(mode, Fault.CALL_ANOTHER, victim);
+        for (String report : said) {
             assertMatches(report, "the ranks called different operations: ");
             assertMatches(report, "rank " + (victim ^ 1) + " all-reduce");
             assertMatches(report, "rank " + victim + " broadcast");
         }
     }
 
-    @Test(dataProvider = "sleepers", timeOut = 90_000)
+    @Test(dataProvider = "victims", timeOut = 90_000)
     public void aRankDoesNotCome(ParallelMode mode, int victim) throws Exception {
         for (String report : run(mode, Fault.SLEEP, victim)) {
             assertMatches(report, "time-out after 4000 ms: rank \\d waits in .* for .*" + victim);
@@ -106,13 +108,13 @@ public class ProcessFailureTest {
 
     @Test(dataProvider = "modes", timeOut = 90_000)
     public void aProcessStopsEarly(ParallelMode mode) throws Exception {
-        List<String> reports = run(mode, Fault.STOP_EARLY, 2);
+        List<String> said = run(mode, Fault.STOP_EARLY, 2);
         if (mode == ParallelMode.DATA) { // each process has the whole model: that one is done
-            assertMatches(reports.get(0), "the connection to rank [23] was lost in .*");
-            Assert.assertEquals(reports.get(1), "trained");
+            assertMatches(said.get(0), "the connection to rank [23] was lost in .*");
+            Assert.assertEquals(said.get(1), "trained");
             return;
         }
-        for (String report : reports) {
+        for (String report : said) {
             assertMatches(report, "the ranks called different operations");
         }
     }
@@ -122,24 +124,57 @@ public class ProcessFailureTest {
     }
 
     /** Returns the reports of the processes. */
-    private static List<String> run(ParallelMode mode, Fault fault, int victim)
+    private List<String> run(ParallelMode mode, Fault fault, int victim)
             throws IOException, InterruptedException {
-        int port;
-        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            port = socket.getLocalPort();
+        Assert.assertEquals(victim, victim(mode, fault));
+        if (!reports.containsKey(mode)) {
+            reports.put(mode, run(mode));
+        }
+        List<String> ofFault = reports.get(mode).get(fault);
+        Assert.assertEquals(ofFault.size(), PROCESSES, reports.get(mode).toString());
+        return ofFault;
+    }
+
+    private int victim(ParallelMode mode, Fault fault) {
+        return switch (fault) {
+            case DRIFT -> 3;
+            case OTHER_BATCH, STOP_EARLY -> 2;
+            default -> {
+                for (Object[] victim : victims()) {
+                    if (victim[0] == mode) {
+                        yield (int) victim[1];
+                    }
+                }
+                throw new IllegalArgumentException("" + mode);
+            }
+        };
+    }
+
+    /** Runs processes that have all faults of a mode. */
+    private Map<Fault, List<String>> run(ParallelMode mode)
+            throws IOException, InterruptedException {
+        List<String> arguments = new ArrayList<>(List.of(mode.name(), "" + RANKS));
+        List<String> ports = ports(Fault.values().length);
+        for (Fault fault : Fault.values()) {
+            String victim = "" + victim(mode, fault);
+            arguments.addAll(List.of(fault.name(), victim, ports.get(fault.ordinal())));
         }
         List<Process> processes = new ArrayList<>();
         List<Path> outputs = new ArrayList<>();
+        Map<Fault, List<String>> ofFaults = new EnumMap<>(Fault.class);
         try {
             for (int i = 0; i < PROCESSES; i++) {
                 outputs.add(Files.createTempFile("faulty", ".txt"));
-                processes.add(start(i, port, outputs.get(i), mode, fault, victim));
+                processes.add(start(i, outputs.get(i), arguments));
             }
-            List<String> reports = new ArrayList<>();
             for (int i = 0; i < PROCESSES; i++) {
-                reports.add(report(processes.get(i), outputs.get(i)));
+                String text = output(processes.get(i), outputs.get(i));
+                for (Fault fault : Fault.values()) {
+                    ofFaults.computeIfAbsent(fault, f -> new ArrayList<>())
+                            .add(report(text, fault));
+                }
             }
-            return reports;
+            return ofFaults;
         } finally {
             processes.forEach(Process::destroyForcibly);
             for (Path output : outputs) {
@@ -148,8 +183,20 @@ public class ProcessFailureTest {
         }
     }
 
-    private static Process start(
-            int process, int port, Path output, ParallelMode mode, Fault fault, int victim)
+    private static List<String> ports(int count) throws IOException {
+        List<ServerSocket> sockets = new ArrayList<>();
+        List<String> ports = new ArrayList<>();
+        for (int i = 0; i < count; i++) {
+            sockets.add(new ServerSocket(0, 1, InetAddress.getLoopbackAddress()));
+            ports.add("" + sockets.get(i).getLocalPort());
+        }
+        for (ServerSocket socket : sockets) {
+            socket.close();
+        }
+        return ports;
+    }
+
+    private static Process start(int process, Path output, List<String> arguments)
             throws IOException {
         List<String> command = new ArrayList<>();
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
@@ -158,26 +205,34 @@ public class ProcessFailureTest {
         command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
         command.addAll(List.of("-cp", System.getProperty("java.class.path")));
         command.add(FaultyProcess.class.getName());
-        command.addAll(List.of(mode.name(), "" + RANKS, fault.name(), "" + victim));
+        command.addAll(arguments);
         ProcessBuilder builder = new ProcessBuilder(command);
         builder.environment()
                 .putAll(
                         Map.of(
-                                "RANK", "" + process,
-                                "WORLD_SIZE", "" + PROCESSES,
-                                "MASTER_ADDR", "127.0.0.1",
-                                "MASTER_PORT", "" + port,
-                                "OMP_NUM_THREADS", "1"));
+                                "RANK",
+                                "" + process,
+                                "WORLD_SIZE",
+                                "" + PROCESSES,
+                                "MASTER_ADDR",
+                                "127.0.0.1",
+                                "OMP_NUM_THREADS",
+                                "1"));
         return builder.redirectErrorStream(true).redirectOutput(output.toFile()).start();
     }
 
-    private static String report(Process process, Path output)
+    private static String output(Process process, Path output)
             throws IOException, InterruptedException {
         boolean ended = process.waitFor(SECONDS, TimeUnit.SECONDS);
         String text = Files.readString(output, StandardCharsets.UTF_8);
         Assert.assertTrue(ended, "the process hangs: " + text);
-        List<String> reports = text.lines().filter(line -> line.startsWith("REPORT ")).toList();
-        Assert.assertEquals(reports.size(), 1, text);
-        return reports.get(0).substring("REPORT ".length());
+        return text;
+    }
+
+    private static String report(String text, Fault fault) {
+        String start = "REPORT " + fault + " ";
+        List<String> lines = text.lines().filter(line -> line.startsWith(start)).toList();
+        Assert.assertEquals(lines.size(), 1, text);
+        return lines.get(0).substring(start.length());
     }
 }
