@@ -7,8 +7,8 @@ import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
-import org.testng.annotations.AfterMethod;
-import org.testng.annotations.BeforeMethod;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -20,6 +20,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Comparator;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
@@ -32,19 +33,28 @@ import java.util.stream.Stream;
  */
 public class SavingInProcessesTest {
 
-    private static final int SECONDS = 60;
+    private static final int SECONDS = 90;
     private static final double TOLERANCE = 2e-6;
+
+    /** What the processes have reported. */
+    private final Map<String, List<List<String>>> ofWays = new HashMap<>();
 
     private Path folder;
 
-    @BeforeMethod
+    @BeforeClass
     public void createFolder() throws IOException {
         folder = Files.createTempDirectory("saving");
-        Files.createDirectories(folder.resolve("many").resolve("other"));
-        Files.createDirectories(folder.resolve("one"));
     }
 
-    @AfterMethod
+    /** Creates the folders of a job and returns the one of its processes. */
+    private Path create(String way) throws IOException {
+        Path many = folder.resolve(way).resolve("many");
+        Files.createDirectories(many.resolve("other"));
+        Files.createDirectories(folder.resolve(way).resolve("one"));
+        return many;
+    }
+
+    @AfterClass(alwaysRun = true)
     public void deleteFolder() throws IOException {
         try (Stream<Path> files = Files.walk(folder)) {
             for (Path file : files.sorted(Comparator.reverseOrder()).collect(Collectors.toList())) {
@@ -58,15 +68,30 @@ public class SavingInProcessesTest {
         return new Object[][] {{"TENSOR", 2}, {"MIXED", 2}, {"DATA", 2}, {"2x3", 2}, {"2x2", 4}};
     }
 
+    /** Processes of one number go through all of their ways, each in a job of its own. */
+    private List<List<String>> reports(String way, int processes) throws Exception {
+        if (!ofWays.containsKey(way)) {
+            List<String> ways = new ArrayList<>();
+            for (Object[] mode : modes()) {
+                if ((int) mode[1] == processes) {
+                    ways.add((String) mode[0]);
+                }
+            }
+            ofWays.putAll(run(ways, processes, false));
+        }
+        return ofWays.get(way);
+    }
+
     @Test(dataProvider = "modes", timeOut = 120_000)
     public void theFirstProcessOrAllSave(String way, int processes) throws Exception {
-        Path many = folder.resolve("many");
-        List<List<String>> reports = run(way, processes, many, false);
+        List<List<String>> reports = reports(way, processes);
+        Path many = folder.resolve(way).resolve("many");
+        Path one = folder.resolve(way).resolve("one");
         for (List<String> report : reports) {
             Assert.assertTrue(report.contains("done"), reports.toString());
             Assert.assertFalse(report.contains("another model"), reports.toString());
         }
-        SavingProcess.trainAlone(way, folder.resolve("one"));
+        SavingProcess.trainAlone(way, one);
         List<String> names = new ArrayList<>();
         for (String name :
                 new String[] {"first-plain", "first", "all", "all-plain", "same-file", "closed"}) {
@@ -74,11 +99,11 @@ public class SavingInProcessesTest {
         }
         names.add("listener-0001.params"); // after the first epoch, and at the end
         for (String file : names) {
-            Path expected = folder.resolve("one").resolve(file);
+            Path expected = one.resolve(file);
             assertSame(many.resolve(file), expected);
         }
         for (String file : List.of("all-plain-0000.params", "closed-0000.params")) {
-            Path expected = folder.resolve("one").resolve(file);
+            Path expected = one.resolve(file);
             Path other = many.resolve("other").resolve(file);
             assertSame(other, expected);
         }
@@ -132,9 +157,8 @@ public class SavingInProcessesTest {
 
     @Test(timeOut = 90_000)
     public void aProcessHasDied() throws Exception {
-        Path many = folder.resolve("many");
-        Files.writeString(many.resolve("old-0000.params"), "an old file");
-        List<String> report = run("TENSOR", 2, many, true).get(0);
+        Path many = folder.resolve("TENSOR-dies").resolve("many");
+        List<String> report = run(List.of("TENSOR"), 2, true).get("TENSOR").get(0);
         Assert.assertTrue(report.get(0).matches("after \\d{1,4} ms: .*process 1.*"), "" + report);
         Assert.assertEquals(Files.readString(many.resolve("old-0000.params")), "an old file");
         Assert.assertTrue(
@@ -145,31 +169,34 @@ public class SavingInProcessesTest {
                 files(many).stream().filter(name -> name.startsWith(".saving")).count(), 0);
     }
 
-    /** Returns what the processes report. */
-    private static List<List<String>> run(String way, int count, Path folder, boolean oneDies)
+    /** Returns what the processes report of each way. */
+    private Map<String, List<List<String>>> run(List<String> ways, int count, boolean oneDies)
             throws IOException, InterruptedException {
-        int port;
-        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            port = socket.getLocalPort();
+        List<String> arguments = new ArrayList<>(List.of("" + oneDies));
+        List<String> ports = ports(ways.size());
+        for (int i = 0; i < ways.size(); i++) {
+            Path many = create(ways.get(i) + (oneDies ? "-dies" : ""));
+            if (oneDies) {
+                Files.writeString(many.resolve("old-0000.params"), "an old file");
+            }
+            arguments.addAll(List.of(ways.get(i), many.toString(), ports.get(i)));
         }
         List<Process> processes = new ArrayList<>();
         List<Path> outputs = new ArrayList<>();
         try {
             for (int i = 0; i < count; i++) {
                 outputs.add(Files.createTempFile("saving", ".txt"));
-                processes.add(start(i, count, port, outputs.get(i), way, folder, oneDies));
+                processes.add(start(i, count, outputs.get(i), arguments));
             }
-            List<List<String>> reports = new ArrayList<>();
+            Map<String, List<List<String>>> reports = new HashMap<>();
             for (int i = 0; i < count; i++) {
                 boolean ended = processes.get(i).waitFor(SECONDS, TimeUnit.SECONDS);
                 String text = Files.readString(outputs.get(i), StandardCharsets.UTF_8);
                 Assert.assertTrue(ended, "process " + i + " hangs: " + text);
-                List<String> report = new ArrayList<>();
-                text.lines()
-                        .filter(line -> line.startsWith("REPORT "))
-                        .forEach(line -> report.add(line.substring("REPORT ".length())));
                 Assert.assertEquals(processes.get(i).exitValue(), oneDies && i == 1 ? 3 : 0, text);
-                reports.add(report);
+                for (String way : ways) {
+                    reports.computeIfAbsent(way, w -> new ArrayList<>()).add(report(text, way));
+                }
             }
             return reports;
         } finally {
@@ -180,14 +207,32 @@ public class SavingInProcessesTest {
         }
     }
 
-    private static Process start(
-            int process,
-            int processes,
-            int port,
-            Path output,
-            String way,
-            Path folder,
-            boolean oneDies)
+    private static List<String> ports(int count) throws IOException {
+        List<ServerSocket> sockets = new ArrayList<>();
+        List<String> ports = new ArrayList<>();
+        for (int i = 0; i < count; i++) {
+            sockets.add(new ServerSocket(0, 1, InetAddress.getLoopbackAddress()));
+            ports.add("" + sockets.get(i).getLocalPort());
+        }
+        for (ServerSocket socket : sockets) {
+            socket.close();
+        }
+        return ports;
+    }
+
+    /** Returns what follows the beginning of a job, up to the next one. */
+    private static List<String> report(String text, String way) {
+        List<String> report = new ArrayList<>();
+        text.lines()
+                .dropWhile(line -> !line.equals("JOB " + way))
+                .skip(1)
+                .takeWhile(line -> !line.startsWith("JOB "))
+                .filter(line -> line.startsWith("REPORT "))
+                .forEach(line -> report.add(line.substring("REPORT ".length())));
+        return report;
+    }
+
+    private static Process start(int process, int processes, Path output, List<String> arguments)
             throws IOException {
         List<String> command = new ArrayList<>();
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
@@ -196,7 +241,7 @@ public class SavingInProcessesTest {
         command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
         command.addAll(List.of("-cp", System.getProperty("java.class.path")));
         command.add(SavingProcess.class.getName());
-        command.addAll(List.of(way, folder.toString(), "" + oneDies));
+        command.addAll(arguments);
         ProcessBuilder builder = new ProcessBuilder(command);
         builder.environment()
                 .putAll(
@@ -204,7 +249,6 @@ public class SavingInProcessesTest {
                                 "RANK", "" + process,
                                 "WORLD_SIZE", "" + processes,
                                 "MASTER_ADDR", "127.0.0.1",
-                                "MASTER_PORT", "" + port,
                                 "OMP_NUM_THREADS", "1"));
         return builder.redirectErrorStream(true).redirectOutput(output.toFile()).start();
     }

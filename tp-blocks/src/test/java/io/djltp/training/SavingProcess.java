@@ -33,7 +33,9 @@ import io.djltp.testing.TrainingRun;
 import java.io.IOException;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 
 /** One process of a job that saves its model while it is trained. */
 public final class SavingProcess {
@@ -55,19 +57,25 @@ public final class SavingProcess {
     }
 
     /**
-     * Trains and saves.
+     * Trains and saves, in one job after another.
      *
-     * @param args the mode or the mesh, the folder, and whether process 1 dies
+     * @param args whether process 1 dies, and for each job the mode or the mesh, the folder and the
+     *     port
      * @throws Exception if something fails that should not
      */
     public static void main(String[] args) throws Exception {
-        DeviceMesh mesh = mesh(args[0]);
-        try (Job job = Launcher.join(System.getenv(), mesh.getRanks(), Duration.ofSeconds(30))) {
-            SavingProcess process = new SavingProcess(Path.of(args[1]), job);
-            if (Boolean.parseBoolean(args[2])) {
-                process.trainUntilOneDies(mesh);
-            } else {
-                process.train(mesh);
+        for (int i = 1; i < args.length; i += 3) {
+            System.out.println("JOB " + args[i]);
+            DeviceMesh mesh = mesh(args[i]);
+            Map<String, String> environment = new HashMap<>(System.getenv());
+            environment.put("MASTER_PORT", args[i + 2]);
+            try (Job job = Launcher.join(environment, mesh.getRanks(), Duration.ofSeconds(30))) {
+                SavingProcess process = new SavingProcess(Path.of(args[i + 1]), job);
+                if (Boolean.parseBoolean(args[0])) {
+                    process.trainUntilOneDies(mesh);
+                } else {
+                    process.train(mesh);
+                }
             }
         }
         System.exit(0);

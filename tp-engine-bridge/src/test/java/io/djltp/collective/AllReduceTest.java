@@ -40,13 +40,15 @@ public class AllReduceTest {
     public void equalsTheSerialReduction(DataType type, int size) throws Exception {
         try (PointerScope scope = new PointerScope()) {
             Map<String, Tensor> expected = new HashMap<>();
+            Map<Long, List<Tensor>> inputs = new HashMap<>();
             for (long length : LENGTHS) {
-                List<Tensor> inputs = new ArrayList<>();
+                List<Tensor> ofRanks = new ArrayList<>();
                 for (int rank = 0; rank < size; rank++) {
-                    inputs.add(TestTensors.random(type, length + rank, length));
+                    ofRanks.add(TestTensors.random(type, length + rank, length));
                 }
+                inputs.put(length, ofRanks);
                 for (ReduceOp op : ReduceOp.values()) {
-                    expected.put(op + " " + length, TestTensors.reduce(inputs, op));
+                    expected.put(op + " " + length, TestTensors.reduce(ofRanks, op));
                 }
             }
             RankThreads.run(
@@ -55,7 +57,7 @@ public class AllReduceTest {
                         int rank = communicator.getRank();
                         for (long length : LENGTHS) {
                             for (ReduceOp op : ReduceOp.values()) {
-                                Tensor tensor = TestTensors.random(type, length + rank, length);
+                                Tensor tensor = inputs.get(length).get(rank).clone();
                                 communicator.allReduce(TensorView.of(tensor), op).await();
                                 String what = op + " " + length;
                                 TestTensors.assertSame(tensor, expected.get(what), what);

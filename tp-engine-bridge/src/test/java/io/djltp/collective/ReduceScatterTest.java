@@ -4,6 +4,7 @@ import ai.djl.ndarray.types.DataType;
 
 import io.djltp.torch.TensorView;
 
+import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
 import org.testng.annotations.Test;
 
@@ -12,68 +13,90 @@ import java.util.Arrays;
 import java.util.List;
 
 /** Reduce-scatter leaves each rank its share of the reduction. */
+@SuppressWarnings("try") // a scope is used by being open
 public class ReduceScatterTest {
 
     @Test(dataProvider = "typesAndSizes", dataProviderClass = AllReduceTest.class, timeOut = 60_000)
     public void leavesEachRankItsShare(DataType type, int size) throws Exception {
-        RankThreads.run(
-                size,
-                (communicator, manager) -> {
-                    int rank = communicator.getRank();
-                    for (long[] of : AllGatherTest.SHARES) {
-                        long[] shares = Arrays.copyOf(of, size);
-                        for (ReduceOp op : ReduceOp.values()) {
-                            Tensor input = input(type, shares, rank);
+        try (PointerScope scope = new PointerScope()) {
+            List<Case> cases = cases(type, size, ReduceOp.values());
+            RankThreads.run(
+                    size,
+                    (communicator, manager) -> {
+                        int rank = communicator.getRank();
+                        for (Case each : cases) {
+                            long[] shares = each.shares;
+                            Tensor input = each.inputs.get(rank).clone();
                             Tensor output = TestTensors.full(type, 1, shares[rank]);
                             communicator
                                     .reduceScatter(
-                                            TensorView.of(input), TensorView.of(output), shares, op)
+                                            TensorView.of(input),
+                                            TensorView.of(output),
+                                            shares,
+                                            each.op)
                                     .await();
-                            String what = op + " " + Arrays.toString(shares);
-                            TestTensors.assertSame(output, expected(type, shares, rank, op), what);
+                            TestTensors.assertSame(output, each.expected(rank), each.toString());
                             TestTensors.assertSame(
-                                    input, input(type, shares, rank), "the input after " + what);
+                                    input, each.inputs.get(rank), "the input after " + each);
                         }
-                    }
-                });
+                    });
+        }
     }
 
     @Test(dataProvider = "typesAndSizes", dataProviderClass = AllReduceTest.class, timeOut = 60_000)
     public void worksInPlace(DataType type, int size) throws Exception {
-        RankThreads.run(
-                size,
-                (communicator, manager) -> {
-                    int rank = communicator.getRank();
-                    for (long[] of : AllGatherTest.SHARES) {
-                        long[] shares = Arrays.copyOf(of, size);
-                        Tensor input = input(type, shares, rank);
-                        long start = Arrays.stream(shares, 0, rank).sum();
-                        Tensor own = input.narrow(0, start, shares[rank]);
-                        communicator
-                                .reduceScatter(
-                                        TensorView.of(input),
-                                        TensorView.of(own),
-                                        shares,
-                                        ReduceOp.SUM)
-                                .await();
-                        TestTensors.assertSame(
-                                own,
-                                expected(type, shares, rank, ReduceOp.SUM),
-                                Arrays.toString(shares));
-                    }
-                });
-    }
-
-    private static Tensor input(DataType type, long[] shares, int rank) {
-        return TestTensors.random(type, rank, Arrays.stream(shares).sum());
-    }
-
-    private static Tensor expected(DataType type, long[] shares, int rank, ReduceOp op) {
-        long start = Arrays.stream(shares, 0, rank).sum();
-        List<Tensor> inputs = new ArrayList<>();
-        for (int i = 0; i < shares.length; i++) {
-            inputs.add(input(type, shares, i).narrow(0, start, shares[rank]));
+        try (PointerScope scope = new PointerScope()) {
+            List<Case> cases = cases(type, size, ReduceOp.SUM);
+            RankThreads.run(
+                    size,
+                    (communicator, manager) -> {
+                        int rank = communicator.getRank();
+                        for (Case each : cases) {
+                            Tensor input = each.inputs.get(rank).clone();
+                            Tensor own = each.part(input, rank);
+                            communicator
+                                    .reduceScatter(
+                                            TensorView.of(input),
+                                            TensorView.of(own),
+                                            each.shares,
+                                            each.op)
+                                    .await();
+                            TestTensors.assertSame(own, each.expected(rank), each.toString());
+                        }
+                    });
         }
-        return TestTensors.reduce(inputs, op);
+    }
+
+    /** Returns all shares with all operations: worked out once, and not by every rank. */
+    private static List<Case> cases(DataType type, int size, ReduceOp... ops) {
+        List<Case> cases = new ArrayList<>();
+        for (long[] of : AllGatherTest.SHARES) {
+            long[] shares = Arrays.copyOf(of, size);
+            List<Tensor> inputs = new ArrayList<>();
+            for (int rank = 0; rank < size; rank++) {
+                inputs.add(TestTensors.random(type, rank, Arrays.stream(shares).sum()));
+            }
+            for (ReduceOp op : ops) {
+                cases.add(new Case(shares, op, inputs, TestTensors.reduce(inputs, op)));
+            }
+        }
+        return cases;
+    }
+
+    /** What all ranks put in, and the reduction of it. */
+    private record Case(long[] shares, ReduceOp op, List<Tensor> inputs, Tensor reduction) {
+
+        Tensor part(Tensor whole, int rank) {
+            return whole.narrow(0, Arrays.stream(shares, 0, rank).sum(), shares[rank]);
+        }
+
+        Tensor expected(int rank) {
+            return part(reduction, rank);
+        }
+
+        @Override
+        public String toString() {
+            return op + " " + Arrays.toString(shares);
+        }
     }
 }

@@ -78,7 +78,7 @@ final class EveryOperation {
             group.allReduce(TensorView.of(tensor), op).await();
             double[] result = values(tensor);
             for (int i = 0; i < length; i++) {
-                Assert.assertEquals(result[i], reduced(op, i), 0, op + " at " + i);
+                check(result[i], reduced(op, i), op, i);
             }
         }
     }
@@ -89,7 +89,7 @@ final class EveryOperation {
             group.broadcast(TensorView.of(tensor), root).await();
             double[] result = values(tensor);
             for (int i = 0; i < length; i++) {
-                Assert.assertEquals(result[i], value(root, i), 0, "broadcast at " + i);
+                check(result[i], value(root, i), "broadcast", i);
             }
         }
     }
@@ -109,7 +109,7 @@ final class EveryOperation {
         int place = 0;
         for (int r = 0; r < size; r++) {
             for (long i = 0; i < shares[r]; i++) {
-                Assert.assertEquals(result[place++], value(r, i), 0, "share of " + r + " at " + i);
+                check(result[place++], value(r, i), "all-gather", place);
             }
         }
     }
@@ -122,7 +122,7 @@ final class EveryOperation {
             group.reduceScatter(TensorView.of(input), TensorView.of(output), shares, op).await();
             double[] result = values(output);
             for (int i = 0; i < result.length; i++) {
-                Assert.assertEquals(result[i], reduced(op, start + i), 0, op + " at " + i);
+                check(result[i], reduced(op, start + i), op, i);
             }
         }
     }
@@ -147,9 +147,15 @@ final class EveryOperation {
                 start += r % 2 == 1 && q % 2 == 1 ? 0 : length + 2L * r + 3L * q;
             }
             for (long i = 0; i < received[r]; i++) {
-                Assert.assertEquals(
-                        result[place++], value(r, start + i), 0, "from rank " + r + " at " + i);
+                check(result[place++], value(r, start + i), "all-to-all", place);
             }
+        }
+    }
+
+    /** Makes a text only of what is wrong: there are millions of elements. */
+    private static void check(double actual, double expected, Object what, long place) {
+        if (actual != expected) {
+            Assert.fail(what + " at " + place + ": " + actual + " instead of " + expected);
         }
     }
 
