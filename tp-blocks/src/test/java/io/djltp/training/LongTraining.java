@@ -28,7 +28,7 @@ import io.djltp.testing.TrainerKind;
 import java.nio.file.Files;
 import java.nio.file.Path;
 
-/** Trains a small model for many steps, and prints what it holds early and late. */
+/** Trains small models for many steps, and prints what they hold early and late. */
 public final class LongTraining {
 
     private static final int BATCH = 8;
@@ -38,22 +38,29 @@ public final class LongTraining {
     private LongTraining() {}
 
     /**
-     * Trains.
+     * Trains one model after another.
      *
-     * @param args the mode, and "fused" for a fused head or "sampled" for one with a margin too
+     * @param args for each the mode and the head, such as TENSOR:fused: "plain", "fused" for a
+     *     fused head, or "sampled" for one with a margin too
      * @throws Exception if the training fails
      */
     public static void main(String[] args) throws Exception {
-        TrainerKind kind = new TrainerKind(ParallelMode.valueOf(args[0]), 2);
-        try (NDManager manager = NDManager.newBaseManager()) {
-            train(kind, head(args.length > 1 ? args[1] : ""), manager);
-            report(0, manager); // everything is closed but the data
+        for (String each : args) {
+            System.out.println(each);
+            String[] parts = each.split(":");
+            TrainerKind kind = new TrainerKind(ParallelMode.valueOf(parts[0]), 2);
+            try (NDManager manager = NDManager.newBaseManager()) {
+                train(kind, head(parts[1]), manager);
+                report(0, manager); // everything is closed but the data
+            }
         }
     }
 
     private static ClassificationHead head(String name) {
         ClassificationHead.Builder head =
-                ClassificationHead.builder().setUnits(CLASSES).optFusedLoss(!name.isEmpty());
+                ClassificationHead.builder()
+                        .setUnits(CLASSES)
+                        .optFusedLoss(!"plain".equals(name));
         if ("sampled".equals(name)) {
             head.optSampleShare(0.3f).optMargin(Margin.arcFace(16, 0.3f)).optBias(false);
         }

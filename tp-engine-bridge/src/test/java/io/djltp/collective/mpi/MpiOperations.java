@@ -3,6 +3,7 @@ package io.djltp.collective.mpi;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.GroupFailure;
 import io.djltp.collective.ReduceOp;
+import io.djltp.torch.Autograd;
 import io.djltp.torch.LibTorch;
 import io.djltp.torch.TensorView;
 
@@ -52,6 +53,7 @@ final class MpiOperations {
      */
     public static void main(String[] args) {
         LibTorch.load();
+        Autograd.setThreads(1); // the processes share few cores
         try (MpiWorld world = MpiWorld.start()) {
             checkWorld(world);
             GroupFailure failure = new GroupFailure();
