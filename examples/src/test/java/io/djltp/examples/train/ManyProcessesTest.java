@@ -128,6 +128,8 @@ public class ManyProcessesTest {
                 "60",
                 "--drift-check",
                 "2",
+                "--held-out",
+                "500",
                 "--out",
                 out(name, mode).toString(),
                 "--json",
