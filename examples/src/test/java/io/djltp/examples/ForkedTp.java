@@ -10,9 +10,12 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
 
 /** The tp command in a JVM of its own, or in several that {@code mpirun} starts. */
 public final class ForkedTp implements AutoCloseable {
@@ -143,8 +146,15 @@ public final class ForkedTp implements AutoCloseable {
         command.addAll(List.of("--enable-native-access=ALL-UNNAMED", "-Dai.djl.offline=true"));
         command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
         command.add("-Dorg.slf4j.simpleLogger.log.ai.djl.util.cuda.CudaUtils=error");
-        command.addAll(List.of("-cp", System.getProperty("java.class.path"), Tp.class.getName()));
+        command.addAll(List.of("-cp", classPath(), Tp.class.getName()));
         return command;
+    }
+
+    /** Looking into folders for each of thousands of classes takes a tenth of a short run. */
+    private static String classPath() {
+        return Arrays.stream(System.getProperty("java.class.path").split(File.pathSeparator))
+                .sorted(Comparator.comparing(entry -> !entry.endsWith(".jar"))) // stable
+                .collect(Collectors.joining(File.pathSeparator));
     }
 
     /**

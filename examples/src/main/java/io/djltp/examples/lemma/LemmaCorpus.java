@@ -1,12 +1,12 @@
 package io.djltp.examples.lemma;
 
 import morfologik.stemming.Dictionary;
-import morfologik.stemming.DictionaryLookup;
-import morfologik.stemming.WordData;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.net.URL;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -179,7 +179,9 @@ public final class LemmaCorpus {
                 }
                 parts.add(new Part(language));
             }
-            parts.get(parts.size() - 1).add(form, lemma);
+            Part part = parts.get(parts.size() - 1);
+            part.form(StandardCharsets.UTF_8.encode(form));
+            part.lemma(StandardCharsets.UTF_8.encode(lemma));
             return this;
         }
 
@@ -194,7 +196,7 @@ public final class LemmaCorpus {
     }
 
     /** The pairs of one language while they are read. */
-    private static final class Part {
+    private static final class Part implements DictionaryWalk.Visitor {
 
         private final Language language;
         private final LemmaTable lemmas = new LemmaTable();
@@ -203,7 +205,9 @@ public final class LemmaCorpus {
         private int[] classes = new int[1 << 12];
         private int count;
 
-        /** The first pair of the form that was added last. */
+        /** Where the form lies that came last, and its first pair. */
+        private int formOffset = -1;
+
         private int formStart;
 
         Part(Language language) {
@@ -221,35 +225,39 @@ public final class LemmaCorpus {
                                     + language.resource());
                 }
                 Part part = new Part(language);
-                for (WordData entry : new DictionaryLookup(Dictionary.read(url))) {
-                    part.add(entry.getWord(), entry.getStem());
-                }
+                new DictionaryWalk(Dictionary.read(url), part).run();
                 return part;
             } catch (IOException e) {
                 throw new UncheckedIOException(e);
             }
         }
 
-        /** Adds a pair unless it is there; all entries of a form are neighbours in a dictionary. */
-        void add(CharSequence form, CharSequence lemma) {
-            int offset = forms.append(form);
-            int lemmaClass = lemmas.intern(lemma);
-            if (count > 0 && forms.equal(offset, offsets[formStart])) {
+        /** All entries of a form are neighbours in a dictionary. */
+        @Override
+        public void form(ByteBuffer text) {
+            int offset = forms.append(text);
+            if (formOffset >= 0 && forms.equal(offset, formOffset)) {
                 forms.truncate(offset);
-                offset = offsets[formStart];
-                for (int i = formStart; i < count; i++) {
-                    if (classes[i] == lemmaClass) {
-                        return;
-                    }
-                }
             } else {
+                formOffset = offset;
                 formStart = count;
+            }
+        }
+
+        /** Adds a pair unless it is there. */
+        @Override
+        public void lemma(ByteBuffer text) {
+            int lemmaClass = lemmas.intern(text);
+            for (int i = formStart; i < count; i++) {
+                if (classes[i] == lemmaClass) {
+                    return;
+                }
             }
             if (count == offsets.length) {
                 offsets = Arrays.copyOf(offsets, count + (count >> 1));
                 classes = Arrays.copyOf(classes, count + (count >> 1));
             }
-            offsets[count] = offset;
+            offsets[count] = formOffset;
             classes[count] = lemmaClass;
             count++;
         }

@@ -1,5 +1,6 @@
 package io.djltp.examples.lemma;
 
+import java.nio.ByteBuffer;
 import java.util.Arrays;
 
 /** The lemmas of one language, numbered in the order of their first appearance. */
@@ -11,7 +12,7 @@ final class LemmaTable {
     private int count;
 
     /** Returns the number of a lemma, a new one if it has not been seen before. */
-    int intern(CharSequence lemma) {
+    int intern(ByteBuffer lemma) {
         int offset = pool.append(lemma);
         int slot = slotOf(offset);
         if (slots[slot] != 0) {

@@ -3,6 +3,7 @@ package io.djltp.examples.lemma;
 import java.io.BufferedReader;
 import java.io.BufferedWriter;
 import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -185,7 +186,8 @@ public final class Lexicon {
         }
         LemmaTable table = tables.get(last);
         int count = table.count();
-        if (table.intern(line.substring(tab + 1)) < count) {
+        byte[] lemma = line.substring(tab + 1).getBytes(StandardCharsets.UTF_8);
+        if (table.intern(ByteBuffer.wrap(lemma)) < count) {
             throw new IllegalArgumentException("this lemma was there before");
         }
     }

@@ -1,9 +1,6 @@
 package io.djltp.examples.lemma;
 
 import java.nio.ByteBuffer;
-import java.nio.CharBuffer;
-import java.nio.charset.CharsetEncoder;
-import java.nio.charset.CodingErrorAction;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 
@@ -16,11 +13,6 @@ final class Utf8Pool {
     private static final int PREFIX = 2;
     private static final int MAX_LENGTH = 0xffff;
 
-    private final CharsetEncoder encoder =
-            StandardCharsets.UTF_8
-                    .newEncoder()
-                    .onMalformedInput(CodingErrorAction.REPLACE)
-                    .onUnmappableCharacter(CodingErrorAction.REPLACE);
     private byte[] bytes;
     private int size;
 
@@ -28,23 +20,18 @@ final class Utf8Pool {
         bytes = new byte[capacity];
     }
 
-    /** Appends a string and returns its offset. */
-    int append(CharSequence text) {
-        CharBuffer chars =
-                text instanceof CharBuffer
-                        ? ((CharBuffer) text).duplicate()
-                        : CharBuffer.wrap(text);
-        int offset = size;
-        ensure(PREFIX + 4L * chars.remaining());
-        ByteBuffer out = ByteBuffer.wrap(bytes, offset + PREFIX, bytes.length - offset - PREFIX);
-        encoder.reset().encode(chars, out, true);
-        int length = out.position() - offset - PREFIX;
+    /** Appends a string in UTF-8 and returns its offset. */
+    int append(ByteBuffer text) {
+        int length = text.remaining();
         if (length > MAX_LENGTH) {
             throw new IllegalArgumentException("a word of " + length + " bytes is too long");
         }
+        ensure(PREFIX + length);
+        int offset = size;
         bytes[offset] = (byte) (length >> 8);
         bytes[offset + 1] = (byte) length;
-        size = out.position();
+        text.get(text.position(), bytes, offset + PREFIX, length);
+        size += PREFIX + length;
         return offset;
     }
 

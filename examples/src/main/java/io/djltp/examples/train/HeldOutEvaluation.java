@@ -16,6 +16,7 @@ import io.djltp.head.TopClasses;
 
 import java.io.PrintStream;
 import java.util.Arrays;
+import java.util.Iterator;
 import java.util.Locale;
 
 /**
@@ -31,27 +32,30 @@ final class HeldOutEvaluation {
     private final long[][] best; // the five best classes of each word
 
     /**
-     * Predicts the lemmas of all held-out words.
+     * Predicts the lemmas of the first held-out words.
      *
      * @param model the trained model
      * @param split the held-out words
      * @param heldOut their batches, in order
+     * @param count how many words
      */
-    HeldOutEvaluation(Model model, HeldOutSplit split, LemmaDataset heldOut)
+    HeldOutEvaluation(Model model, HeldOutSplit split, LemmaDataset heldOut, int count)
             throws TranslateException {
         this.split = split;
-        best = new long[split.size()][];
+        best = new long[count][];
         int item = 0;
         try (NDManager manager = NDManager.newBaseManager();
                 LemmaSearch search = new LemmaSearch(model);
                 Predictor<NDList, NDList> predictor =
                         search.newPredictor(new NoopTranslator(null))) {
             int k = (int) Math.min(BEST, search.getLemmas().getClasses());
-            for (Batch batch : heldOut.getData(manager)) {
+            Iterator<Batch> batches = heldOut.getData(manager).iterator();
+            while (item < count) {
+                Batch batch = batches.next();
                 try (NDArray features = predictor.predict(batch.getData()).singletonOrThrow();
                         TopClasses top = search.getLemmas().topK(features, k)) {
                     long[] flat = top.classes().toLongArray();
-                    for (int from = 0; from < flat.length; from += k) {
+                    for (int from = 0; from < flat.length && item < count; from += k) {
                         best[item++] = Arrays.copyOfRange(flat, from, from + k);
                     }
                 }

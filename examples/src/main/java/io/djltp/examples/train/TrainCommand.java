@@ -257,8 +257,9 @@ public final class TrainCommand implements Callable<Integer> {
 
     private void evaluate(Model model, HeldOutSplit split, CharNGrams nGrams)
             throws TranslateException {
-        HeldOutEvaluation evaluation =
-                new HeldOutEvaluation(model, split, heldOut(split, nGrams, EVALUATION_BATCH));
+        int words = Math.min(options.heldOut, split.size());
+        LemmaDataset heldOut = heldOut(split, nGrams, EVALUATION_BATCH);
+        HeldOutEvaluation evaluation = new HeldOutEvaluation(model, split, heldOut, words);
         evaluation.printTable(out);
         report.top1 = evaluation.accuracy(1);
         report.top5 = evaluation.accuracy(5);
@@ -271,7 +272,7 @@ public final class TrainCommand implements Callable<Integer> {
                 report.seconds,
                 report.samplesPerSecond,
                 report.loss.isEmpty() ? Double.NaN : report.loss.get(report.steps - 1),
-                split.size(),
+                words,
                 report.top1,
                 report.top5);
         if (report.peakRssBytes != null) {

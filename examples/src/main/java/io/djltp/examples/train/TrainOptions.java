@@ -91,6 +91,14 @@ final class TrainOptions {
             description = "Folder for the trained model (${DEFAULT-VALUE}).")
     Path out;
 
+    @Option(
+            names = "--held-out",
+            defaultValue = "" + TrainCommand.HELD_OUT,
+            description =
+                    "Held-out words that the trained model is judged by, at most"
+                            + " ${DEFAULT-VALUE} (${DEFAULT-VALUE}).")
+    int heldOut;
+
     @Option(names = "--json", description = "File for the figures of the run.")
     Path json;
 
@@ -111,6 +119,7 @@ final class TrainOptions {
         positive("--steps", steps == null ? 1 : steps);
         positive("--minutes", minutes == null ? 1 : minutes);
         checkHead();
+        checkHeldOut();
         positive("--lr", learningRate == null ? 1 : learningRate);
         ranks.checkBatch(batch);
         if (Launcher.process(System.getenv()) == 0) {
@@ -131,6 +140,13 @@ final class TrainOptions {
         if (head != HeadKind.SAMPLED) {
             throw new BadInputException(
                     "--sample-share is for --head sampled, not for --head " + lowerCase(head));
+        }
+    }
+
+    private void checkHeldOut() {
+        if (heldOut < 1 || heldOut > TrainCommand.HELD_OUT) {
+            throw new BadInputException(
+                    "--held-out must be 1 to " + TrainCommand.HELD_OUT + ", not " + heldOut);
         }
     }
 

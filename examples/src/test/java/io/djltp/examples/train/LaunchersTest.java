@@ -114,7 +114,7 @@ public class LaunchersTest {
     private List<String> arguments(String name) {
         List<String> arguments = new ArrayList<>(List.of("train", "--tp", "2", "--steps", "2"));
         arguments.addAll(List.of("--dim", "8", "--batch", "32", "--seed", "7", "--timeout", "60"));
-        arguments.addAll(List.of("--out", folder.resolve(name).toString()));
+        arguments.addAll(List.of("--held-out", "30", "--out", folder.resolve(name).toString()));
         return arguments;
     }
 }

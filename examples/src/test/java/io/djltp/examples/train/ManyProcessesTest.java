@@ -84,7 +84,7 @@ public class ManyProcessesTest {
         }
         Assert.assertEquals(results.get(0).status(), 0, results.toString());
         Assert.assertEquals(results.get(1).status(), 0, results.toString());
-        Assert.assertTrue(results.get(0).out().contains("held-out word"), results.toString());
+        Assert.assertTrue(results.get(0).out().contains("500 held-out words"), results.toString());
         Assert.assertEquals(results.get(1).out() + results.get(1).err(), "");
         Assert.assertFalse(Files.exists(json("env-1", mode)), "only process 0 writes --json");
         Assert.assertFalse(
@@ -128,6 +128,8 @@ public class ManyProcessesTest {
                 "60",
                 "--drift-check",
                 "2",
+                "--held-out",
+                "500",
                 "--out",
                 out(name, mode).toString(),
                 "--json",

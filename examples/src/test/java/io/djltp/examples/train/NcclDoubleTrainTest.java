@@ -54,7 +54,7 @@ public class NcclDoubleTrainTest {
         Path folder = Files.createDirectories(Path.of("target", "nccl-train"));
         Path json = folder.resolve("report.json");
         String command =
-                "train --steps 5 --dim 8 --batch 32 --seed 7 %s --backend %s"
+                "train --steps 5 --dim 8 --batch 32 --seed 7 --held-out 1 %s --backend %s"
                         + " --out %s --json %s";
         TpRun run = TpRun.of(command.formatted(way, backend, folder, json).split(" "));
         Assert.assertEquals(run.status(), 0, run.output());

@@ -33,6 +33,8 @@ public class TrainBadInputTest {
             {"--batch must be greater than 0, not -5", "--batch", "-5"},
             {"--epochs must be greater than 0, not 0", "--epochs", "0"},
             {"--steps must be greater than 0, not 0", "--steps", "0"},
+            {"--held-out must be 1 to 4000, not 0", "--held-out", "0"},
+            {"--held-out must be 1 to 4000, not 4001", "--held-out", "4001"},
             {"--minutes must be greater than 0, not -0.5", "--minutes", "-0.5"},
             {"--lr must be greater than 0, not 0", "--lr", "0"},
             {"--lr must be greater than 0, not NaN", "--lr", "NaN"},

@@ -123,6 +123,8 @@ public class TrainEqualsPlainDjlTest {
                             "" + DIM,
                             "--batch",
                             "" + BATCH,
+                            "--held-out",
+                            "1", // the losses are what is compared
                             "--out",
                             out.toString(),
                             "--json",
