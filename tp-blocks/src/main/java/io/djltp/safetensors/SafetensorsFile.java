@@ -10,6 +10,7 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.Collections;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicLong;
 
 /**
  * A safetensors file that is read by place: of a tensor only the bytes that are asked for. Several
@@ -21,6 +22,7 @@ public final class SafetensorsFile implements Closeable {
     private final FileChannel channel;
     private final SafetensorsHeader header;
     private final long dataStart;
+    private final AtomicLong bytesRead = new AtomicLong();
 
     private SafetensorsFile(
             Path path, FileChannel channel, SafetensorsHeader header, long dataStart) {
@@ -116,7 +118,17 @@ public final class SafetensorsFile implements Closeable {
                             "bytes %d to %d of tensor %s, which has %d",
                             start, start + target.remaining(), tensor.name(), tensor.bytes()));
         }
+        bytesRead.addAndGet(target.remaining());
         readFully(channel, target, dataStart + tensor.begin() + start);
+    }
+
+    /**
+     * Returns how many bytes of tensors were read so far.
+     *
+     * @return the number of bytes
+     */
+    public long getBytesRead() {
+        return bytesRead.get();
     }
 
     private static void readFully(FileChannel channel, ByteBuffer target, long position)
