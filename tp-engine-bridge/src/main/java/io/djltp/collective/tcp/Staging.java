@@ -1,5 +1,7 @@
 package io.djltp.collective.tcp;
 
+import io.djltp.torch.TensorBuffers;
+
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch;

@@ -8,6 +8,7 @@ import io.djltp.collective.QueuedCommunicator;
 import io.djltp.collective.local.BlockReduction;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.torch.TensorBuffers;
 
 import org.bytedeco.pytorch.Tensor;
 
