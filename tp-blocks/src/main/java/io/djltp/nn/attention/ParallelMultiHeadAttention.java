@@ -12,6 +12,7 @@ import ai.djl.util.PairList;
 import io.djltp.cut.Cut;
 import io.djltp.layout.Region.Features;
 import io.djltp.layout.ShardedLayout;
+import io.djltp.nn.RecomputedPart;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.nn.norm.RmsNorm;
 import io.djltp.parameters.RankParameterStore;
@@ -59,6 +60,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock {
     private final AttentionShape shape;
     private final boolean crossed;
     private final boolean causal;
+    private final boolean recomputed;
     private final RotaryEmbedding rotary;
     private final HeadProjections projections;
     private final RmsNorm queryNorm; // of the features of a head, or null
@@ -77,6 +79,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock {
         shape = builder.shape();
         crossed = builder.crossAttention;
         causal = builder.causal;
+        recomputed = builder.recomputeCore;
         rotary = builder.rotary;
         projections = new HeadProjections(shape, builder);
         projections.getLayers().forEach(this::addChildBlock);
@@ -114,17 +117,28 @@ public class ParallelMultiHeadAttention extends AbstractBlock {
         NDArray query = positioned(parameterStore, queryNorm, heads.query(), training);
         NDArray key = positioned(parameterStore, keyNorm, heads.key(), training);
         NDArray values =
-                attention.compute(
-                        parameterStore,
-                        new HeadProjections.Heads(query, key, heads.value()),
-                        mask,
-                        training);
+                attend(parameterStore, new NDList(query, key, heads.value()), mask, training);
         if (AttentionShape.ranks(context) > 1) {
             Cut cut = shape.featureCut(AttentionShape.ranks(context));
             ShardedLayout layout = new ShardedLayout(cut);
             values = context.getPass().enterSlice(values, layout, Features.SHARD, describe());
         }
         return output.forward(parameterStore, new NDList(values), training);
+    }
+
+    /** Computes the heads, or computes them again in the backward pass too. */
+    private NDArray attend(ParameterStore store, NDList heads, NDArray mask, boolean training) {
+        if (mask != null) {
+            heads.add(mask);
+        }
+        return recomputed
+                ? RecomputedPart.compute(
+                        store,
+                        heads,
+                        training,
+                        "A " + describe() + " with optRecomputeCore(true)",
+                        arrays -> attention.compute(store, arrays, training))
+                : attention.compute(store, heads, training);
     }
 
     private NDArray positioned(
