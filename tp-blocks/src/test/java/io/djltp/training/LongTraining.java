@@ -6,6 +6,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
+import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
@@ -22,6 +23,7 @@ import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.Recompute;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.testing.TrainerKind;
 
@@ -40,13 +42,16 @@ public final class LongTraining {
     /**
      * Trains.
      *
-     * @param args the mode, and "fused" for a fused head or "sampled" for one with a margin too
+     * @param args the mode, and "fused" for a fused head, "sampled" for one with a margin too, or
+     *     "recompute" for layers that are computed again in the backward pass
      * @throws Exception if the training fails
      */
     public static void main(String[] args) throws Exception {
         TrainerKind kind = new TrainerKind(ParallelMode.valueOf(args[0]), 2);
         try (NDManager manager = NDManager.newBaseManager()) {
-            train(kind, head(args.length > 1 ? args[1] : ""), manager);
+            String special = args.length > 1 ? args[1] : "";
+            boolean recomputed = special.equals("recompute");
+            train(kind, head(recomputed ? "" : special), recomputed, manager);
             report(0, manager); // everything is closed but the data
         }
     }
@@ -60,20 +65,26 @@ public final class LongTraining {
         return head.build();
     }
 
-    private static void train(TrainerKind kind, ClassificationHead head, NDManager manager)
+    private static Block hidden() {
+        return new SequentialBlock()
+                .add(
+                        ColumnParallelLinear.builder()
+                                .setUnits(FEATURES)
+                                .optBatchShardedInput(true)
+                                .build())
+                .add(Activation::relu)
+                .add(RowParallelLinear.builder().setUnits(FEATURES).build());
+    }
+
+    private static void train(
+            TrainerKind kind, ClassificationHead head, boolean recomputed, NDManager manager)
             throws Exception {
         try (Model model = Model.newInstance("net")) {
             model.setBlock(
                     new SequentialBlock()
                             .add(Linear.builder().setUnits(FEATURES).build())
                             .add(Activation::relu)
-                            .add(
-                                    ColumnParallelLinear.builder()
-                                            .setUnits(FEATURES)
-                                            .optBatchShardedInput(true)
-                                            .build())
-                            .add(Activation::relu)
-                            .add(RowParallelLinear.builder().setUnits(FEATURES).build())
+                            .add(recomputed ? new Recompute(hidden()) : hidden())
                             .add(head));
             ArrayDataset dataset =
                     new ArrayDataset.Builder()

@@ -37,6 +37,7 @@ public class LongTrainingTest {
             {List.of(ParallelMode.DATA.name())},
             {List.of(ParallelMode.MIXED.name())},
             {List.of(ParallelMode.TENSOR.name(), "fused")},
+            {List.of(ParallelMode.MIXED.name(), "recompute")},
             {List.of(ParallelMode.MIXED.name(), "sampled")}
         };
     }

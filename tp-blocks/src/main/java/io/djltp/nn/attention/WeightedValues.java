@@ -39,7 +39,7 @@ final class WeightedValues {
      * Computes the heads.
      *
      * @param store the parameters, which know the rank
-     * @param inputs queries, keys and values, and the mask that the user gave, if any
+     * @param inputs queries, keys and values, and what the user gave: a mask, a bias of the scores
      * @param training whether weights are dropped
      * @return the weighted values of all heads side by side, [B, T, heads d]
      */
@@ -49,7 +49,7 @@ final class WeightedValues {
         NDArray query = inputs.get(0).transpose(0, 2, 1, 3); // [B, heads, T, d]
         NDArray key = local.expand(inputs.get(1)).transpose(0, 2, 1, 3); // [B, heads, S, d]
         NDArray value = local.expand(inputs.get(2)).transpose(0, 2, 1, 3);
-        NDArray given = inputs.size() > 3 ? inputs.get(3) : null;
+        NDList given = inputs.subNDList(3);
         AttentionMask mask = AttentionMask.of(given, causal, query, key.getShape().get(2));
         NDArray values =
                 training && dropout != null

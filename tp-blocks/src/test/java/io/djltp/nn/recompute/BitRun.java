@@ -30,7 +30,7 @@ import java.util.List;
 /** A few steps of two micro-batches each, and all bits of what comes out. */
 final class BitRun {
 
-    private static final int STEPS = 3;
+    private static final int STEPS = 2;
 
     final List<float[]> outputs = new ArrayList<>();
     List<float[]> weights;
