@@ -297,8 +297,8 @@ public final class GradientFlow {
                                 + " "
                                 + parameter.getShape()
                                 + " is shared by a block that updates it itself (such as a"
-                                + " ClassificationHead or an EmbeddingBag) and by another one, whose"
-                                + " gradient would be lost. Build the head with"
+                                + " ClassificationHead or an EmbeddingBag) and by another one,"
+                                + " whose gradient would be lost. Build the head with"
                                 + " optFusedLoss(false), use DJL's embedding, or give each block a"
                                 + " parameter of its own");
             }

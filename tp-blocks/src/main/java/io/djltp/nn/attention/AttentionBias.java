@@ -33,8 +33,7 @@ final class AttentionBias {
      * @param others masks and biases, the same on all ranks
      * @return the same for the rank
      */
-    static NDList ofRank(
-            ParallelContext context, Block user, AttentionShape shape, NDList others) {
+    static NDList ofRank(ParallelContext context, Block user, AttentionShape shape, NDList others) {
         NDList own = new NDList();
         for (NDArray other : others) {
             own.add(isOne(other) ? ofRank(context, user, shape, other) : other);
@@ -77,8 +76,8 @@ final class AttentionBias {
                         && bias.get(3) == keys;
         if (!fits) {
             throw new IllegalArgumentException(
-                    "An attention mask must be of shape (B, S) or (B, T, S), or, as numbers that are"
-                            + " added to the scores, of shape (1 or "
+                    "An attention mask must be of shape (B, S) or (B, T, S), or, as numbers that"
+                        + " are added to the scores, of shape (1 or "
                             + query.get(0)
                             + ", 1 or the heads, 1 or "
                             + query.get(2)

@@ -19,8 +19,10 @@ final class AttentionMask {
     private static final float LOWEST_HALF = -3e4f; // of float16, whose smallest number is -65504
 
     private final boolean causal;
-    private final NDArray bias; // [1 or B, 1 or heads, 1 or T, S], or null: all keys, or the causal ones
-    private final NDArray seeing; // 1 where a query sees a key, [1 or B, 1 or heads, 1 or T, 1], or null: all do
+    private final NDArray
+            bias; // [1 or B, 1 or heads, 1 or T, S], or null: all keys, or the causal ones
+    private final NDArray
+            seeing; // 1 where a query sees a key, [1 or B, 1 or heads, 1 or T, 1], or null: all do
 
     private AttentionMask(boolean causal, NDArray bias, NDArray seeing) {
         this.causal = causal;

@@ -16,8 +16,8 @@ import io.djltp.cut.ShardRange;
  * Adds to each position of a sequence what is learned of it: {@code y_t = x_t + w_t}.
  *
  * <ul>
- *   <li>input: [B, T, D], T at most the number of positions; in a sequence-parallel region a
- *       rank's tokens, which get the positions that they have in the whole sequence
+ *   <li>input: [B, T, D], T at most the number of positions; in a sequence-parallel region a rank's
+ *       tokens, which get the positions that they have in the whole sequence
  *   <li>weight: [positions, D], the same on all ranks
  *   <li>output: [B, T, D]
  * </ul>

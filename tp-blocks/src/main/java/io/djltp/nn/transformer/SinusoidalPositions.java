@@ -79,8 +79,7 @@ public class SinusoidalPositions extends AbstractBlock {
 
     private static void check(Shape input) {
         if (input.dimension() != 3) {
-            throw new IllegalArgumentException(
-                    "SinusoidalPositions takes [B, T, D], not " + input);
+            throw new IllegalArgumentException("SinusoidalPositions takes [B, T, D], not " + input);
         }
     }
 

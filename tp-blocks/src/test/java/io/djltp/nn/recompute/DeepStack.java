@@ -24,7 +24,9 @@ import io.djltp.testing.TrainingRun;
 import java.nio.file.Files;
 import java.nio.file.Path;
 
-/** Trains a deep stack of encoder layers, and prints what it needs: time, and memory of the system. */
+/**
+ * Trains a deep stack of encoder layers, and prints what it needs: time, and memory of the system.
+ */
 public final class DeepStack {
 
     private static final int WARM_UP = 2;
@@ -41,7 +43,9 @@ public final class DeepStack {
         int ranks = Integer.parseInt(args[0]);
         boolean recompute = args[1].equals("recomputed");
         int layers = Integer.parseInt(args[2]);
-        Shape shape = new Shape(Long.parseLong(args[3]), Long.parseLong(args[4]), Long.parseLong(args[5]));
+        Shape shape =
+                new Shape(
+                        Long.parseLong(args[3]), Long.parseLong(args[4]), Long.parseLong(args[5]));
         int steps = Integer.parseInt(args[7]);
         SequentialBlock stack = new SequentialBlock();
         for (int i = 0; i < layers; i++) {
@@ -52,7 +56,8 @@ public final class DeepStack {
             model.setBlock(stack);
             DefaultTrainingConfig config =
                     new DefaultTrainingConfig(new HalfSquareLoss())
-                            .optOptimizer(Optimizer.sgd()
+                            .optOptimizer(
+                                    Optimizer.sgd()
                                             .setLearningRateTracker(Tracker.fixed(0.01f))
                                             .build())
                             .optDevices(new Device[] {Device.cpu()});

@@ -49,10 +49,20 @@ public class RecomputeRefusedTest {
                 DATA,
                 "MixtureOfExperts"
             },
-            {LambdaBlock.singleton(x -> x.mul(x.getManager().randomNormal(x.getShape()))), DATA, "random"},
+            {
+                LambdaBlock.singleton(x -> x.mul(x.getManager().randomNormal(x.getShape()))),
+                DATA,
+                "random"
+            },
             {new LambdaBlock(x -> new NDList(x.head(), x.head())), ONE, "one output"},
             // what is wrong with a part is found as it is without recomputation
-            {sequence(ColumnParallelLinear.builder().setUnits(4).build(), map(x -> x.softmax(-1))), TENSOR, "does not commute"},
+            {
+                sequence(
+                        ColumnParallelLinear.builder().setUnits(4).build(),
+                        map(x -> x.softmax(-1))),
+                TENSOR,
+                "does not commute"
+            },
             {sequence(new SequenceScatter(), map(x -> x.cumSum(0))), TENSOR, "SequenceGather"},
         };
     }

@@ -1,5 +1,9 @@
 package io.djltp.nn.recompute;
 
+import ai.djl.MalformedModelException;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 
 import io.djltp.layout.ParallelMode;
@@ -10,6 +14,11 @@ import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
 import java.util.List;
 import java.util.function.Function;
 
@@ -110,5 +119,32 @@ public class RecomputeTest {
         BitRun again = BitRun.of(kind, network.apply(true), batches, 0);
         Assert.assertEquals(again.forward.toString(), forward);
         Assert.assertEquals(again.backward.toString(), recomputed);
+    }
+
+    /** A file has no trace of recomputation: either network loads what the other has saved. */
+    @Test(timeOut = 60_000)
+    public void isSavedAsTheBlock() throws IOException, MalformedModelException {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            byte[] saved = save(initialized(RecomputedNetworks.slices(true), manager));
+            Block plain = initialized(RecomputedNetworks.slices(false), manager);
+            plain.loadParameters(manager, new DataInputStream(new ByteArrayInputStream(saved)));
+            byte[] again = save(plain);
+            Assert.assertEquals(again, saved);
+            Block recomputed = initialized(RecomputedNetworks.slices(true), manager);
+            recomputed.loadParameters(
+                    manager, new DataInputStream(new ByteArrayInputStream(again)));
+            Assert.assertEquals(save(recomputed), saved);
+        }
+    }
+
+    private static Block initialized(Block block, NDManager manager) {
+        block.initialize(manager, DataType.FLOAT32, new Shape(5, 6));
+        return block;
+    }
+
+    private static byte[] save(Block block) throws IOException {
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        block.saveParameters(new DataOutputStream(bytes));
+        return bytes.toByteArray();
     }
 }

@@ -62,7 +62,10 @@ public class PositionsOnRanksTest {
 
         @Override
         protected NDList forwardInternal(
-                ParameterStore store, NDList in, boolean training, PairList<String, Object> params) {
+                ParameterStore store,
+                NDList in,
+                boolean training,
+                PairList<String, Object> params) {
             NDArray x = in.head();
             NDArray own = store.getValue(bias, x.getDevice(), training);
             NDArray added = x.getManager().zeros(own.getShape()).add(own); // of the pass's manager
