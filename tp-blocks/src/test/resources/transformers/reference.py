@@ -5,6 +5,8 @@ python3 reference.py > reference.txt    (PyTorch 1.13)
 Parameters, inputs and the gradient of the output are number(seed, i), the parameters in the order
 of our blocks, with the seeds 1, 2, ... A line is: case, array, numbers.
 """
+import math
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -188,3 +190,29 @@ llama()
 groups("llama-rotary", 6, 3, 4, lambda a: rotate(a, 10000.0, 4, False), stacked=True)
 groups("gptj-rotary", 2, 1, 6, lambda a: rotate(a, 50.0, 4, True))
 groups("neox-rotary", 2, 2, 6, lambda a: rotate(a, 50.0, 4, False), norms=True)
+
+
+def alibi():
+    slopes = 2.0 ** (-8.0 * torch.arange(1, H + 1) / H)
+    distance = (torch.arange(T)[:, None] - torch.arange(T)[None, :]).abs()
+    return -slopes[:, None, None] * distance
+
+
+def positions():
+    p = Parameters()
+    x, _ = inputs()
+    waves = torch.zeros(T, D)
+    frequencies = torch.exp(torch.arange(0, D, 2) * (-math.log(10000.0) / D))
+    waves[:, 0::2] = torch.sin(torch.arange(T)[:, None] * frequencies)
+    waves[:, 1::2] = torch.cos(torch.arange(T)[:, None] * frequencies)
+    finish("sinusoidal", x + waves, [x], p)
+
+
+# as floats of each head of each row of the batch; -inf where the future is not seen
+attention("alibi", alibi().repeat(B, 1, 1), None)
+attention(
+    "alibi-causal",
+    alibi().masked_fill(causal(), float("-inf")).repeat(B, 1, 1),
+    torch.tensor([[False] * 4, [False, True, True, True]]),
+)
+positions()

@@ -10,6 +10,7 @@ import io.djltp.forecast.PassForecast;
 import io.djltp.nn.ParallelDropout;
 import io.djltp.nn.norm.RmsNorm;
 import io.djltp.nn.transformer.PositionEmbedding;
+import io.djltp.nn.transformer.SinusoidalPositions;
 
 import java.util.Set;
 
@@ -22,7 +23,11 @@ final class TreeWalk implements BlockWalker {
 
     /** Blocks of the library that compute on each rank, and send nothing. */
     private static final Set<Class<?>> SILENT =
-            Set.of(ParallelDropout.class, RmsNorm.class, PositionEmbedding.class);
+            Set.of(
+                    ParallelDropout.class,
+                    RmsNorm.class,
+                    PositionEmbedding.class,
+                    SinusoidalPositions.class);
 
     /** {@inheritDoc} */
     @Override

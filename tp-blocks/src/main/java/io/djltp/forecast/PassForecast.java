@@ -16,6 +16,7 @@ import java.util.HashMap;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Supplier;
 
 /**
  * A training step of one rank that has not happened: what it will communicate, and how it will use
@@ -34,6 +35,7 @@ public final class PassForecast {
     private final TrafficTable table = new TrafficTable();
     private final Map<Parameter, Region> uses = new IdentityHashMap<>();
     private final Map<Parameter, Boolean> own = new IdentityHashMap<>();
+    private int repetitions; // of the present part, in the backward pass
 
     /**
      * Begins a step.
@@ -72,6 +74,22 @@ public final class PassForecast {
         return block instanceof ForecastBlock forecast
                 ? forecast.forecast(this, array)
                 : walker.walk(this, block, array);
+    }
+
+    /**
+     * Goes through a part that is computed again in the backward pass, with what it communicates
+     * forward.
+     *
+     * @param part goes through the part
+     * @return its output
+     */
+    public ForecastArray repeated(Supplier<ForecastArray> part) {
+        repetitions++;
+        try {
+            return part.get();
+        } finally {
+            repetitions--;
+        }
     }
 
     /**
@@ -117,6 +135,9 @@ public final class PassForecast {
     public void add(
             String issuer, Direction direction, Collective collective, int size, long bytes) {
         table.add(issuer, direction, collective, size, bytes);
+        for (int i = 0; direction == Direction.FORWARD && i < repetitions; i++) {
+            table.add(issuer, Direction.BACKWARD, collective, size, bytes);
+        }
     }
 
     /**

@@ -29,7 +29,7 @@ final class ForeignArrays {
     Map<Long, Parameter> leavesOf(RankParameterStore store) {
         Map<Long, Parameter> leaves = new HashMap<>();
         for (Parameter parameter : parameters.getTrained()) {
-            leaves.put(AutogradGraph.nodeOfLeaf(store.getValue(parameter, null, true)), parameter);
+            leaves.put(AutogradGraph.nodeOfLeaf(store.getHeld(parameter)), parameter);
         }
         return leaves;
     }

@@ -4,6 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.nn.Parameter;
 
+import io.djltp.layout.PartAnalysis;
 import io.djltp.layout.PassTrace;
 import io.djltp.layout.Region;
 import io.djltp.parameters.ParallelParameters;
@@ -38,6 +39,7 @@ public final class GradientFlow {
     private final ForeignArrays foreign;
     private final boolean overlaid;
     private final List<Map<Long, Map<Parameter, PartialAxes>>> known = new ArrayList<>(); // by rank
+    private final List<PartFlow> parts = new ArrayList<>(); // by rank
     private final Set<Integer> watched = new HashSet<>(); // the kinds of passes
 
     /**
@@ -52,6 +54,7 @@ public final class GradientFlow {
         overlaid = ranks.getContext(0).getMesh().isOverlaid();
         for (int i = 0; i < ranks.size(); i++) {
             known.add(new HashMap<>());
+            parts.add(new PartFlow(parameters, foreign));
         }
     }
 
@@ -83,6 +86,17 @@ public final class GradientFlow {
      */
     public void setWatched(int kind) {
         watched.add(kind);
+    }
+
+    /**
+     * Returns what looks at parts of a rank's passes whose graph is dropped.
+     *
+     * @param context the rank
+     * @return the analysis
+     */
+    public PartAnalysis getPartAnalysis(ParallelContext context) {
+        PartFlow flow = parts.get(context.getLocalIndex());
+        return (trace, result, root) -> flow.find(context, trace, result, root);
     }
 
     /**
@@ -118,7 +132,9 @@ public final class GradientFlow {
         Map<Long, Set<Region>> regions = check(trace, new NDList(loss), List.of(root));
         Map<Parameter, PartialAxes> partial = new HashMap<>();
         foreign.check(context, regions.keySet());
-        addUses(foreign.leavesOf(parameters.getStore(context)), regions, partial);
+        Map<Long, Parameter> leaves = foreign.leavesOf(parameters.getStore(context));
+        PartFlow.usesOf(leaves, regions, trace)
+                .forEach((key, used) -> partial.put(key, partialAxes(key, used)));
         checkOneUse(context, partial.keySet());
         addUses(trace.getLeaves(), regions, partial);
         return partial;
@@ -174,8 +190,7 @@ public final class GradientFlow {
         check(trace, all, regions);
     }
 
-    private static Map<Long, Set<Region>> check(
-            PassTrace trace, NDList results, List<Region> roots) {
+    static Map<Long, Set<Region>> check(PassTrace trace, NDList results, List<Region> roots) {
         AutogradGraph graph = AutogradGraph.of(results);
         Map<Long, Set<Region>> regions = new HashMap<>();
         Deque<Map.Entry<Long, Region>> open = new ArrayDeque<>();
@@ -282,8 +297,8 @@ public final class GradientFlow {
                                 + " "
                                 + parameter.getShape()
                                 + " is shared by a block that updates it itself (such as a"
-                                + " ClassificationHead or an EmbeddingBag) and by another one, whose"
-                                + " gradient would be lost. Build the head with"
+                                + " ClassificationHead or an EmbeddingBag) and by another one,"
+                                + " whose gradient would be lost. Build the head with"
                                 + " optFusedLoss(false), use DJL's embedding, or give each block a"
                                 + " parameter of its own");
             }

@@ -4,7 +4,15 @@ import ai.djl.ndarray.NDArray;
 
 import io.djltp.layout.Region.Rows;
 import io.djltp.layout.RegionScopes.Place;
+import io.djltp.torch.AutogradGraph;
+import io.djltp.torch.TensorView;
 
+import java.util.ArrayDeque;
+import java.util.Deque;
+import java.util.HashSet;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
 import java.util.Set;
 
 /** Finds out in which region an array is: by its manager, else by what it was computed from. */
@@ -36,7 +44,7 @@ final class ArrayRegions {
         if (place != null) {
             return place.region();
         }
-        Set<Region> above = trace.regionsOf(array);
+        Set<Region> above = regionsAbove(array);
         for (Region region : above) {
             if (region.isShard() || region.isTokensCut()) {
                 return region;
@@ -55,6 +63,28 @@ final class ArrayRegions {
     TokenCut tokensOf(NDArray array) {
         Place place = scopes.placeOf(array);
         return place == null ? null : place.tokens();
+    }
+
+    /** Returns the regions that an array was computed in, as far as the graph knows. */
+    private Set<Region> regionsAbove(NDArray array) {
+        Set<Region> above = new LinkedHashSet<>();
+        Map<Long, PassTrace.Boundary> boundaries = trace.getBoundaries();
+        if (boundaries.isEmpty() || !TensorView.of(array).requiresGradient()) {
+            return above;
+        }
+        AutogradGraph graph = AutogradGraph.of(List.of(array));
+        Set<Long> seen = new HashSet<>();
+        Deque<Long> open = new ArrayDeque<>(List.of(AutogradGraph.nodeOf(array)));
+        while (!open.isEmpty()) {
+            long address = open.poll();
+            PassTrace.Boundary boundary = boundaries.get(address);
+            if (boundary != null) {
+                above.add(boundary.above());
+            } else if (seen.add(address) && graph.get(address) != null) {
+                open.addAll(graph.get(address).inputs());
+            }
+        }
+        return above;
     }
 
     /** Of an array whose operation had a parameter as its first operand. */

@@ -17,7 +17,7 @@ import io.djltp.torch.RandomDraws;
  * <p>What is computed of an array stays in its region, in branches too, until a layer takes it to
  * another one, which is noted with the node of the autograd graph for the analysis of the pass.
  */
-public final class ForwardPass {
+public class ForwardPass {
 
     private final long globalRows;
     private final long rows;
@@ -25,7 +25,8 @@ public final class ForwardPass {
     private final boolean overlaid;
     private final boolean guarded;
     private final Region start;
-    private final RegionScopes scopes;
+    final RegionScopes scopes;
+    PartAnalysis analysis; // or null
     private final ArrayRegions regions;
     private final SliceRegions slices;
     private final ShapeErrors errors = new ShapeErrors();
@@ -122,10 +123,12 @@ public final class ForwardPass {
      *
      * @param train whether a backward pass may follow
      * @param watch whether all of it has to be in the graph, for its analysis, trained on or not
+     * @param parts what looks at parts whose graph is dropped, or {@code null}
      */
-    public void setPurpose(boolean train, boolean watch) {
+    public final void setPurpose(boolean train, boolean watch, PartAnalysis parts) {
         training = train;
         watched = watch;
+        analysis = parts;
     }
 
     /**

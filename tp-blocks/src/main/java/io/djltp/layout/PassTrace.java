@@ -9,14 +9,10 @@ import io.djltp.torch.Autograd;
 import io.djltp.torch.AutogradGraph;
 import io.djltp.torch.TensorView;
 
-import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Collections;
-import java.util.Deque;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.IdentityHashMap;
-import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -44,8 +40,14 @@ public final class PassTrace {
      *
      * @param above the region of its result
      * @param below the region of what it was computed from
+     * @param uses where parameters were used between the two, if that is not in the graph
      */
-    public record Boundary(Region above, Region below) {}
+    public record Boundary(Region above, Region below, Map<Parameter, Set<Region>> uses) {
+
+        Boundary(Region above, Region below) {
+            this(above, below, Map.of());
+        }
+    }
 
     /**
      * An array that holds a rank's slice of the features.
@@ -74,6 +76,21 @@ public final class PassTrace {
             boundaries.put(node, new Boundary(above, inPlace ? before.below() : below));
         }
         structure = 31 * structure + above.index() * 12L + below.index() + 1;
+    }
+
+    /**
+     * Notes the output of a part whose graph was dropped.
+     *
+     * @param output the output
+     * @param boundary where the part lies, and how it has used parameters
+     * @param inner what says of the part what {@link #getStructure} says of the whole
+     */
+    void part(NDArray output, Boundary boundary, long inner) {
+        structure = 31 * structure + inner;
+        if (TensorView.of(output).requiresGradient()) {
+            boundaries.put(AutogradGraph.nodeOf(output), boundary);
+            last = AutogradGraph.numberOf(output); // what the part has recorded is in its own
+        }
     }
 
     /**
@@ -160,27 +177,6 @@ public final class PassTrace {
         structure = 31 * structure + (last == 0 ? 0 : number - last);
         last = number;
         return node;
-    }
-
-    /** Returns the regions that an array was computed in, as far as the graph knows. */
-    Set<Region> regionsOf(NDArray array) {
-        Set<Region> regions = new LinkedHashSet<>();
-        if (boundaries.isEmpty() || !TensorView.of(array).requiresGradient()) {
-            return regions;
-        }
-        AutogradGraph graph = AutogradGraph.of(List.of(array));
-        Set<Long> seen = new HashSet<>();
-        Deque<Long> open = new ArrayDeque<>(List.of(AutogradGraph.nodeOf(array)));
-        while (!open.isEmpty()) {
-            long address = open.poll();
-            Boundary boundary = boundaries.get(address);
-            if (boundary != null) {
-                regions.add(boundary.above());
-            } else if (seen.add(address) && graph.get(address) != null) {
-                open.addAll(graph.get(address).inputs());
-            }
-        }
-        return regions;
     }
 
     /** Forgets the nodes of a graph that is freed: their addresses will be those of others. */

@@ -13,6 +13,7 @@ import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Communicator;
+import io.djltp.layout.InnerPass;
 import io.djltp.layout.Region;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.parameters.RankParameterStore;
@@ -105,7 +106,7 @@ public final class ParallelDropout extends AbstractBlock {
         if (!training || rate == 0) {
             return new NDList(input);
         }
-        long key = streamOf(context).nextKey();
+        long key = InnerPass.keyOf(context.getPass(), () -> streamOf(context).nextKey());
         Region region = context.getPass().regionOf(input);
         DropoutMask.Part part = MaskPart.of(context, region, input, layout);
         if (part == null) { // another mask on each rank, but where several compute alike

@@ -6,6 +6,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Parameter;
 import ai.djl.training.ParameterStore;
 
+import io.djltp.layout.InnerPass;
 import io.djltp.rank.ParallelContext;
 
 import java.util.LinkedHashMap;
@@ -69,6 +70,20 @@ public final class RankParameterStore extends ParameterStore {
         if (parameter == null) {
             return null;
         }
+        NDArray value = getHeld(parameter);
+        InnerPass.checkUse(context.getPass(), parameter);
+        context.getPass().getTrace().use(parameter);
+        return value;
+    }
+
+    /**
+     * Returns the rank's value of a parameter to who looks at it, and is no block that uses it.
+     *
+     * @param parameter the parameter
+     * @return the rank's shard or replica
+     * @throws IllegalStateException if the trainer has not been initialized with the parameter
+     */
+    public NDArray getHeld(Parameter parameter) {
         NDArray value = values.get(parameter.getId());
         if (value == null) {
             throw new IllegalStateException(
@@ -76,7 +91,6 @@ public final class RankParameterStore extends ParameterStore {
                             + parameter.getName()
                             + ": call trainer.initialize(...) after the block is complete");
         }
-        context.getPass().getTrace().use(parameter);
         if (value.hasGradient() != parameter.requiresGradient()) {
             value.setRequiresGradient(parameter.requiresGradient()); // frozen or thawed meanwhile
         }

@@ -7,6 +7,7 @@ import ai.djl.nn.Block;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.Communicator;
 import io.djltp.layout.ForwardPass;
+import io.djltp.layout.InnerPass;
 import io.djltp.region.RegionMappings;
 import io.djltp.torch.GradientKeeper;
 import io.djltp.torch.RandomDraws;
@@ -226,6 +227,7 @@ public final class ParallelContext implements AutoCloseable {
      * @return the participants
      */
     public StepParticipants getParticipants() {
+        InnerPass.checkKeeps(pass, "A head, table or other block that updates its own parameters");
         return participants;
     }
 

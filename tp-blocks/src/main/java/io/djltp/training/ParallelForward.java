@@ -7,6 +7,7 @@ import ai.djl.nn.SymbolBlock;
 
 import io.djltp.collective.Direction;
 import io.djltp.gradient.GradientFlow;
+import io.djltp.layout.PartAnalysis;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.DeviceMesh;
@@ -94,7 +95,8 @@ final class ParallelForward {
                 JavaMemory memory = JavaMemory.keep(scope)) {
             long own = BatchPart.rows(rows, context, cut).length();
             context.beginForward(rows, own, cut, scope);
-            context.getPass().setPurpose(training, watched);
+            PartAnalysis parts = lossOnRanks.getFlow().getPartAnalysis(context);
+            context.getPass().setPurpose(training, watched, parts);
             NDList input = BatchPart.of(data, context, cut ? rows : 0, scope);
             if (watched && cut) {
                 input = context.getPass().watchRows(input);

@@ -24,6 +24,7 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.EmbeddingBag;
+import io.djltp.nn.Recompute;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.rank.DeviceMesh;
@@ -73,6 +74,20 @@ public class ModelCostTest {
                                                 .setUnits(5)
                                                 .optBatchShardedOutput(true)
                                                 .build())),
+        RECOMPUTED(
+                () ->
+                        new SequentialBlock()
+                                .add(Linear.builder().setUnits(6).build())
+                                .add(
+                                        new Recompute(
+                                                new SequentialBlock()
+                                                        .add(column(11).build())
+                                                        .add(Activation::relu)
+                                                        .add(
+                                                                RowParallelLinear.builder()
+                                                                        .setUnits(5)
+                                                                        .optBatchShardedOutput(true)
+                                                                        .build())))),
         RESIDUAL(
                 () ->
                         new SequentialBlock()

@@ -6,6 +6,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
+import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
@@ -22,6 +23,7 @@ import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.Recompute;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.testing.TrainerKind;
 
@@ -41,7 +43,8 @@ public final class LongTraining {
      * Trains one model after another.
      *
      * @param args for each the mode and the head, such as TENSOR:fused: "plain", "fused" for a
-     *     fused head, or "sampled" for one with a margin too
+     *     fused head, "sampled" for one with a margin too, or "recompute" for a plain one behind
+     *     layers that are computed again in the backward pass
      * @throws Exception if the training fails
      */
     public static void main(String[] args) throws Exception {
@@ -49,8 +52,9 @@ public final class LongTraining {
             System.out.println(each);
             String[] parts = each.split(":");
             TrainerKind kind = new TrainerKind(ParallelMode.valueOf(parts[0]), 2);
+            boolean recomputed = parts[1].equals("recompute");
             try (NDManager manager = NDManager.newBaseManager()) {
-                train(kind, head(parts[1]), manager);
+                train(kind, head(recomputed ? "plain" : parts[1]), recomputed, manager);
                 report(0, manager); // everything is closed but the data
             }
         }
@@ -67,20 +71,26 @@ public final class LongTraining {
         return head.build();
     }
 
-    private static void train(TrainerKind kind, ClassificationHead head, NDManager manager)
+    private static Block hidden() {
+        return new SequentialBlock()
+                .add(
+                        ColumnParallelLinear.builder()
+                                .setUnits(FEATURES)
+                                .optBatchShardedInput(true)
+                                .build())
+                .add(Activation::relu)
+                .add(RowParallelLinear.builder().setUnits(FEATURES).build());
+    }
+
+    private static void train(
+            TrainerKind kind, ClassificationHead head, boolean recomputed, NDManager manager)
             throws Exception {
         try (Model model = Model.newInstance("net")) {
             model.setBlock(
                     new SequentialBlock()
                             .add(Linear.builder().setUnits(FEATURES).build())
                             .add(Activation::relu)
-                            .add(
-                                    ColumnParallelLinear.builder()
-                                            .setUnits(FEATURES)
-                                            .optBatchShardedInput(true)
-                                            .build())
-                            .add(Activation::relu)
-                            .add(RowParallelLinear.builder().setUnits(FEATURES).build())
+                            .add(recomputed ? new Recompute(hidden()) : hidden())
                             .add(head));
             ArrayDataset dataset =
                     new ArrayDataset.Builder()

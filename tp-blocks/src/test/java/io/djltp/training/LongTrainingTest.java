@@ -41,6 +41,7 @@ public class LongTrainingTest {
             {"DATA:plain"},
             {"MIXED:plain"},
             {"TENSOR:fused"},
+            {"MIXED:recompute"},
             {"MIXED:sampled"}
         };
     }

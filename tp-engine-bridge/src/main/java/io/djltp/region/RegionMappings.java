@@ -14,6 +14,7 @@ import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
 
 import java.util.Arrays;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Function;
 
 /**
@@ -205,6 +206,15 @@ public final class RegionMappings extends SliceMappings {
      */
     public Throwable takeFailure() {
         return failure.getAndSet(null);
+    }
+
+    /**
+     * Returns where the first exception of a backward pass is kept, for hooks of others.
+     *
+     * @return the place, which {@link #takeFailure} empties
+     */
+    public AtomicReference<Throwable> getFailure() {
+        return failure;
     }
 
     /** Frees the hooks. No backward pass through a mapping may follow. */

@@ -38,6 +38,16 @@ public final class RandomDraws {
     }
 
     /**
+     * Returns whether random operations of libtorch throw in the calling thread.
+     *
+     * @return whether they throw
+     */
+    public static boolean isRefused() {
+        LibTorch.load(); // before the first class of the preset
+        return torch.tls_is_dispatch_key_included(DispatchKey.VmapMode);
+    }
+
+    /**
      * Returns whether an exception comes from a random operation that was refused.
      *
      * @param thrown the exception

@@ -1,6 +1,7 @@
 package io.djltp.region;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
@@ -74,7 +75,10 @@ public class RecomputationTest {
                         };
                 x =
                         recomputed
-                                ? new Recomputation(layer, new AtomicReference<>()).forward(x)
+                                ? new Recomputation(
+                                                in -> layer.apply(in.head()),
+                                                new AtomicReference<>())
+                                        .forward(new NDList(x))
                                 : layer.apply(x);
             }
             results.add(x.toFloatArray());
@@ -103,10 +107,10 @@ public class RecomputationTest {
                     new Recomputation(
                                     in -> {
                                         calls.incrementAndGet();
-                                        return in.matMul(weight);
+                                        return in.head().matMul(weight);
                                     },
                                     new AtomicReference<>())
-                            .forward(x);
+                            .forward(new NDList(x));
             Assert.assertEquals(calls.get(), 1);
             NDArray gradient = TestArrays.random(manager, 3, y.getShape());
             Autograd.backward(y, gradient);
@@ -125,12 +129,12 @@ public class RecomputationTest {
             NDArray y =
                     new Recomputation(
                                     in -> {
-                                        NDArray hidden = in.tanh();
+                                        NDArray hidden = in.head().tanh();
                                         inner.add(hidden);
                                         return hidden.square();
                                     },
                                     new AtomicReference<>())
-                            .forward(x);
+                            .forward(new NDList(x));
             Assert.assertThrows(IllegalStateException.class, () -> inner.get(0).toFloatArray());
             Autograd.backward(y, manager.ones(y.getShape()));
             Assert.assertThrows(IllegalStateException.class, () -> inner.get(1).toFloatArray());
@@ -151,10 +155,10 @@ public class RecomputationTest {
                                         if (calls.incrementAndGet() == 2) {
                                             throw new IllegalStateException("the second time");
                                         }
-                                        return in.tanh();
+                                        return in.head().tanh();
                                     },
                                     failure)
-                            .forward(x);
+                            .forward(new NDList(x));
             NDArray ones = manager.ones(y.getShape());
             Assert.assertThrows(RuntimeException.class, () -> Autograd.backward(y, ones));
             Assert.assertEquals(failure.get().getMessage(), "the second time");

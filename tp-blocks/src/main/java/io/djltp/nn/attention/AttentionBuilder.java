@@ -22,6 +22,7 @@ public abstract class AttentionBuilder<T extends AttentionBuilder<T>> {
     boolean fusedQkv;
     boolean crossAttention;
     boolean sequenceParallel;
+    boolean recomputeCore;
     RotaryEmbedding rotary;
     private float dropoutRate;
     private float normEpsilon;
@@ -196,6 +197,21 @@ public abstract class AttentionBuilder<T extends AttentionBuilder<T>> {
      */
     public T optSequenceParallel(boolean sequenceParallel) {
         this.sequenceParallel = sequenceParallel;
+        return self();
+    }
+
+    /**
+     * Sets whether the weights of the keys are dropped in training and computed again, from queries
+     * and keys, in the backward pass: Megatron-LM's selective recomputation (Korthikanti et al.,
+     * 2022, <a href="https://arxiv.org/abs/2205.05198">arXiv:2205.05198</a>). Nothing is
+     * communicated again. Of use with {@link #optDropout}: without it libtorch's kernel keeps no
+     * weights anyway. Default: false.
+     *
+     * @param recomputeCore whether they are computed again
+     * @return this builder
+     */
+    public T optRecomputeCore(boolean recomputeCore) {
+        this.recomputeCore = recomputeCore;
         return self();
     }
 

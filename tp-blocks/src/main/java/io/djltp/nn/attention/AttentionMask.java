@@ -1,6 +1,7 @@
 package io.djltp.nn.attention;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
@@ -18,8 +19,10 @@ final class AttentionMask {
     private static final float LOWEST_HALF = -3e4f; // of float16, whose smallest number is -65504
 
     private final boolean causal;
-    private final NDArray bias; // [1 or B, 1, 1 or T, S], or null: all keys, or the causal ones
-    private final NDArray seeing; // 1 where a query sees a key, [B, 1, 1 or T, 1], or null: all do
+    private final NDArray
+            bias; // [1 or B, 1 or heads, 1 or T, S], or null: all keys, or the causal ones
+    private final NDArray
+            seeing; // 1 where a query sees a key, [1 or B, 1 or heads, 1 or T, 1], or null: all do
 
     private AttentionMask(boolean causal, NDArray bias, NDArray seeing) {
         this.causal = causal;
@@ -30,17 +33,45 @@ final class AttentionMask {
     /**
      * Makes the mask of a pass.
      *
-     * @param mask what the user gave, [B, S] or [B, T, S], not 0 where a key is seen; or {@code
-     *     null}
+     * @param given what the user gave: a mask [B, S] or [B, T, S], not 0 where a key is seen, and
+     *     what is added to the scores, [1 or B, 1 or heads, 1 or T, S]; each may be missing
      * @param causal whether position t sees the positions 0 to t only
      * @param query the queries, [B, heads, T, d]
      * @param keys the number S of keys
      * @throws IllegalArgumentException if the mask has another shape
      */
-    static AttentionMask of(NDArray mask, boolean causal, NDArray query, long keys) {
-        if (mask == null) {
+    static AttentionMask of(NDList given, boolean causal, NDArray query, long keys) {
+        if (given.isEmpty()) {
             return new AttentionMask(causal, null, null);
         }
+        DataType type = query.getDataType();
+        float lowest = type == DataType.FLOAT16 ? LOWEST_HALF : LOWEST;
+        NDArray seen = null;
+        NDArray added = null;
+        for (NDArray each : given) {
+            NDArray seenHere;
+            if (AttentionBias.isOne(each)) {
+                AttentionBias.check(each.getShape(), query.getShape(), keys);
+                added = each.toType(type, false);
+                seenHere = each.gt(lowest); // -infinity is a way to say that it is not seen
+            } else {
+                seenHere = seen(each, query, keys);
+            }
+            seen = seen == null ? seenHere : seen.logicalAnd(seenHere);
+        }
+        if (causal) {
+            seen = seen.logicalAnd(past(seen.getManager(), query.getShape().get(2), keys));
+        }
+        NDArray number = seen.toType(type, false);
+        NDArray bias = seen.logicalNot().toType(type, false).mul(lowest);
+        if (added != null) {
+            bias = added.add(bias).maximum(lowest);
+        }
+        return new AttentionMask(causal, bias, number.max(new int[] {3}, true));
+    }
+
+    /** Returns which keys a query sees, as numbers, not a part of the graph: without gradient. */
+    private static NDArray seen(NDArray mask, NDArray query, long keys) {
         long batch = query.getShape().get(0);
         long positions = query.getShape().get(2);
         Shape shape = mask.getShape();
@@ -54,17 +85,8 @@ final class AttentionMask {
                             + ", one for each query and key (1: it is seen, 0: it is not), but is "
                             + shape);
         }
-        // numbers, not a part of the graph: a mask has no gradient
         NDArray seen = mask.getDataType() == DataType.BOOLEAN ? mask : mask.neq(0);
-        seen = seen.reshape(batch, 1, padding ? 1 : positions, keys);
-        if (causal) {
-            seen = seen.logicalAnd(past(mask.getManager(), positions, keys));
-        }
-        DataType type = query.getDataType();
-        NDArray number = seen.toType(type, false);
-        float lowest = type == DataType.FLOAT16 ? LOWEST_HALF : LOWEST;
-        NDArray bias = seen.logicalNot().toType(type, false).mul(lowest);
-        return new AttentionMask(causal, bias, number.max(new int[] {3}, true));
+        return seen.reshape(batch, 1, padding ? 1 : positions, keys);
     }
 
     /** Returns which keys are not after a query, [T, S]. */

@@ -12,6 +12,7 @@ import ai.djl.util.PairList;
 import io.djltp.cut.Cut;
 import io.djltp.layout.Region.Features;
 import io.djltp.layout.ShardedLayout;
+import io.djltp.nn.RecomputedPart;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.nn.norm.RmsNorm;
 import io.djltp.parameters.RankParameterStore;
@@ -34,6 +35,9 @@ import java.util.Arrays;
  *       optCrossAttention} x [B, T, D], memory [B, S, M], and optionally a mask [B, S] or [B, T,
  *       S]. A mask is not 0 where a key is seen; a query that sees no key has the result 0 (before
  *       the output projection). All are the same on all ranks of the tensor-parallel group
+ *   <li>beside the mask, or in its place, a bias that is added to the scores, [1 or B, 1 or H, 1 or
+ *       T, S], floating point numbers; -infinity where a key is not seen. A rank takes its heads of
+ *       it. Its gradient, if it has one, is one more all-reduce
  *   <li>weights, over all ranks: query [H d, D], key and value [Hkv d, D or M], or all three
  *       stacked in queryKeyValue [(H + 2 Hkv) d, D]; output [embedding, H d]
  *   <li>output: [B, T, embedding], the same on all ranks
@@ -59,6 +63,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock {
     private final AttentionShape shape;
     private final boolean crossed;
     private final boolean causal;
+    private final boolean recomputed;
     private final RotaryEmbedding rotary;
     private final HeadProjections projections;
     private final RmsNorm queryNorm; // of the features of a head, or null
@@ -77,6 +82,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock {
         shape = builder.shape();
         crossed = builder.crossAttention;
         causal = builder.causal;
+        recomputed = builder.recomputeCore;
         rotary = builder.rotary;
         projections = new HeadProjections(shape, builder);
         projections.getLayers().forEach(this::addChildBlock);
@@ -106,25 +112,34 @@ public class ParallelMultiHeadAttention extends AbstractBlock {
             NDList inputs,
             boolean training,
             PairList<String, Object> params) {
-        NDArray mask = inputs.size() > keys() + 1 ? inputs.get(keys() + 1) : null;
         checkInputs(inputs.getShapes());
         ParallelContext context = RankParameterStore.contextOf(parameterStore);
         HeadProjections.Heads heads =
                 projections.compute(parameterStore, inputs, training, describe());
         NDArray query = positioned(parameterStore, queryNorm, heads.query(), training);
         NDArray key = positioned(parameterStore, keyNorm, heads.key(), training);
-        NDArray values =
-                attention.compute(
-                        parameterStore,
-                        new HeadProjections.Heads(query, key, heads.value()),
-                        mask,
-                        training);
+        NDList all = new NDList(query, key, heads.value());
+        NDList others = inputs.subNDList(keys() + 1);
+        all.addAll(AttentionBias.ofRank(context, this, shape, others));
+        NDArray values = attend(parameterStore, all, training);
         if (AttentionShape.ranks(context) > 1) {
             Cut cut = shape.featureCut(AttentionShape.ranks(context));
             ShardedLayout layout = new ShardedLayout(cut);
             values = context.getPass().enterSlice(values, layout, Features.SHARD, describe());
         }
         return output.forward(parameterStore, new NDList(values), training);
+    }
+
+    /** Computes the heads, or computes them again in the backward pass too. */
+    private NDArray attend(ParameterStore store, NDList heads, boolean training) {
+        return recomputed
+                ? RecomputedPart.compute(
+                        store,
+                        heads,
+                        training,
+                        "A " + describe() + " with optRecomputeCore(true)",
+                        arrays -> attention.compute(store, arrays, training))
+                : attention.compute(store, heads, training);
     }
 
     private NDArray positioned(
@@ -165,7 +180,12 @@ public class ParallelMultiHeadAttention extends AbstractBlock {
 
     private void checkInputs(Shape... inputs) {
         int least = keys() + 1;
-        boolean fits = inputs.length == least || inputs.length == least + 1;
+        boolean fits = inputs.length >= least && inputs.length <= least + 2;
+        if (fits && inputs.length == least + 2) { // of a mask and a bias one each
+            int mask = inputs[least].dimension();
+            int bias = inputs[least + 1].dimension();
+            fits = (mask == 4) != (bias == 4);
+        }
         for (int i = 0; fits && i < least; i++) {
             fits = inputs[i].dimension() == 3 && inputs[i].get(0) == inputs[0].get(0);
         }
@@ -174,7 +194,8 @@ public class ParallelMultiHeadAttention extends AbstractBlock {
                     describe()
                             + " takes x [B, T, D]"
                             + (crossed ? ", memory [B, S, M]" : "")
-                            + " and optionally a mask, but gets "
+                            + ", and optionally a mask [B, S] or [B, T, S] and a bias of the"
+                            + " scores [1 or B, 1 or heads, 1 or T, S], but gets "
                             + Arrays.toString(inputs));
         }
     }

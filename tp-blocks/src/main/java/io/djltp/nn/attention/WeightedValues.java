@@ -39,18 +39,17 @@ final class WeightedValues {
      * Computes the heads.
      *
      * @param store the parameters, which know the rank
-     * @param heads queries, keys and values
-     * @param given the mask that the user gave, or {@code null}
+     * @param inputs queries, keys and values, and what the user gave: a mask, a bias of the scores
      * @param training whether weights are dropped
      * @return the weighted values of all heads side by side, [B, T, heads d]
      */
-    NDArray compute(
-            ParameterStore store, HeadProjections.Heads heads, NDArray given, boolean training) {
+    NDArray compute(ParameterStore store, NDList inputs, boolean training) {
         ParallelContext context = RankParameterStore.contextOf(store);
         LocalHeads local = shape.localHeads(context);
-        NDArray query = heads.query().transpose(0, 2, 1, 3); // [B, heads, T, d]
-        NDArray key = local.expand(heads.key()).transpose(0, 2, 1, 3); // [B, heads, S, d]
-        NDArray value = local.expand(heads.value()).transpose(0, 2, 1, 3);
+        NDArray query = inputs.get(0).transpose(0, 2, 1, 3); // [B, heads, T, d]
+        NDArray key = local.expand(inputs.get(1)).transpose(0, 2, 1, 3); // [B, heads, S, d]
+        NDArray value = local.expand(inputs.get(2)).transpose(0, 2, 1, 3);
+        NDList given = inputs.subNDList(3);
         AttentionMask mask = AttentionMask.of(given, causal, query, key.getShape().get(2));
         NDArray values =
                 training && dropout != null

@@ -12,6 +12,7 @@ import ai.djl.util.PairList;
 
 import io.djltp.cut.Cut;
 import io.djltp.layout.ForwardPass;
+import io.djltp.layout.InnerPass;
 import io.djltp.layout.Region;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.parameters.RankParameterStore;
@@ -125,6 +126,8 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock {
         ParallelContext context = RankParameterStore.contextOf(parameterStore);
         if (context == null) {
             HeldParameters.checkWhole(hidden, "MixtureOfExperts");
+        } else {
+            InnerPass.checkKeeps(context.getPass(), "A MixtureOfExperts");
         }
         ParallelContext ranks = context == null || context.getSize() == 1 ? null : context;
         Region region = ranks == null ? Region.WHOLE : ranks.getPass().regionOf(input);

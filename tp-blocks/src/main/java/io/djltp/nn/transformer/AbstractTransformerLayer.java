@@ -1,9 +1,15 @@
 package io.djltp.nn.transformer;
 
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.AbstractBlock;
+import ai.djl.training.ParameterStore;
+import ai.djl.util.PairList;
+
+import io.djltp.nn.RecomputedPart;
 
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -15,8 +21,33 @@ abstract class AbstractTransformerLayer extends AbstractBlock {
 
     private final Map<String, Residual> parts = new LinkedHashMap<>();
 
-    AbstractTransformerLayer() {
+    private final boolean recompute;
+
+    AbstractTransformerLayer(boolean recompute) {
         super(VERSION);
+        this.recompute = recompute;
+    }
+
+    /** Computes the layer. */
+    abstract NDArray compute(ParameterStore store, NDList inputs, boolean training);
+
+    /** {@inheritDoc} */
+    @Override
+    protected NDList forwardInternal(
+            ParameterStore parameterStore,
+            NDList inputs,
+            boolean training,
+            PairList<String, Object> params) {
+        if (!recompute) {
+            return new NDList(compute(parameterStore, inputs, training));
+        }
+        return new NDList(
+                RecomputedPart.compute(
+                        parameterStore,
+                        inputs,
+                        training,
+                        "A " + getClass().getSimpleName() + " with optRecompute(true)",
+                        arrays -> compute(parameterStore, arrays, training)));
     }
 
     /** Adds a part of the layer. */

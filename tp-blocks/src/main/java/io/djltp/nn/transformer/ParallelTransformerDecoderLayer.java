@@ -4,7 +4,6 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.ParameterStore;
-import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
@@ -39,6 +38,7 @@ public class ParallelTransformerDecoderLayer extends AbstractTransformerLayer {
      */
     @SuppressWarnings("this-escape") // the children are those of a parent class
     protected ParallelTransformerDecoderLayer(Builder builder) {
+        super(builder.recompute);
         attention = add("attention", builder.residual(builder.attention));
         crossAttention =
                 builder.crossAttention == null
@@ -49,18 +49,14 @@ public class ParallelTransformerDecoderLayer extends AbstractTransformerLayer {
 
     /** {@inheritDoc} */
     @Override
-    protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
+    NDArray compute(ParameterStore parameterStore, NDList inputs, boolean training) {
         NDList mask = inputs.subNDList(Math.min(inputs.size(), crossAttention == null ? 1 : 3));
         NDArray y = attention.forward(parameterStore, inputs.head(), training, mask);
         if (crossAttention != null) {
             NDList memory = inputs.subNDList(1, Math.min(inputs.size(), 3));
             y = crossAttention.forward(parameterStore, y, training, memory);
         }
-        return new NDList(mlp.forward(parameterStore, y, training, new NDList()));
+        return mlp.forward(parameterStore, y, training, new NDList());
     }
 
     /** {@inheritDoc} */

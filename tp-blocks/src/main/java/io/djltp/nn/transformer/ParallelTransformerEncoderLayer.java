@@ -6,7 +6,6 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.norm.LayerNorm;
 import ai.djl.training.ParameterStore;
-import ai.djl.util.PairList;
 
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.mlp.ParallelMlp;
@@ -40,20 +39,17 @@ public class ParallelTransformerEncoderLayer extends AbstractTransformerLayer {
      */
     @SuppressWarnings("this-escape") // the children are those of a parent class
     protected ParallelTransformerEncoderLayer(Builder builder) {
+        super(builder.recompute);
         attention = add("attention", builder.residual(builder.attention));
         mlp = add("mlp", builder.residual(builder.mlp));
     }
 
     /** {@inheritDoc} */
     @Override
-    protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
+    NDArray compute(ParameterStore parameterStore, NDList inputs, boolean training) {
         NDList mask = inputs.subNDList(1);
         NDArray y = attention.forward(parameterStore, inputs.head(), training, mask);
-        return new NDList(mlp.forward(parameterStore, y, training, new NDList()));
+        return mlp.forward(parameterStore, y, training, new NDList());
     }
 
     /** {@inheritDoc} */

@@ -10,11 +10,14 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
+import io.djltp.cut.ShardRange;
+
 /**
  * Adds to each position of a sequence what is learned of it: {@code y_t = x_t + w_t}.
  *
  * <ul>
- *   <li>input: [B, T, D], T at most the number of positions
+ *   <li>input: [B, T, D], T at most the number of positions; in a sequence-parallel region a rank's
+ *       tokens, which get the positions that they have in the whole sequence
  *   <li>weight: [positions, D], the same on all ranks
  *   <li>output: [B, T, D]
  * </ul>
@@ -56,13 +59,15 @@ public class PositionEmbedding extends AbstractBlock {
             boolean training,
             PairList<String, Object> params) {
         NDArray x = inputs.singletonOrThrow();
-        check(x.getShape());
+        check(x.getShape(), 0);
+        ShardRange own = OwnTokens.of(parameterStore, x);
+        check(x.getShape(), own.end());
         NDArray all = parameterStore.getValue(weight, x.getDevice(), training);
-        return new NDList(x.add(all.get(new NDIndex().addSliceDim(0, x.getShape().get(1)))));
+        return new NDList(x.add(all.get(new NDIndex().addSliceDim(own.start(), own.end()))));
     }
 
-    private void check(Shape input) {
-        if (input.dimension() != 3 || input.get(1) > positions) {
+    private void check(Shape input, long length) {
+        if (input.dimension() != 3 || length > positions) {
             throw new IllegalArgumentException(
                     "PositionEmbedding knows "
                             + positions
@@ -75,7 +80,7 @@ public class PositionEmbedding extends AbstractBlock {
     /** {@inheritDoc} */
     @Override
     protected void prepare(Shape[] inputShapes) {
-        check(inputShapes[0]);
+        check(inputShapes[0], inputShapes[0].get(1));
         weight.setShape(new Shape(positions, inputShapes[0].get(2)));
     }
 

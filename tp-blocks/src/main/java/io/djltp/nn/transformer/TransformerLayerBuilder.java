@@ -21,6 +21,7 @@ public abstract class TransformerLayerBuilder<T extends TransformerLayerBuilder<
     private Supplier<? extends Block> norm;
     private boolean preNorm;
     private float dropoutRate;
+    boolean recompute;
 
     /** Creates a builder. */
     protected TransformerLayerBuilder() {}
@@ -89,6 +90,20 @@ public abstract class TransformerLayerBuilder<T extends TransformerLayerBuilder<
         Preconditions.checkArgument(
                 rate >= 0 && rate <= 1, "The rate of dropout must be from 0 to 1, not " + rate);
         dropoutRate = rate;
+        return self();
+    }
+
+    /**
+     * Sets whether the activations of the layer are dropped in training and computed again in the
+     * backward pass, as a {@link io.djltp.nn.Recompute} does: of a stack, the inputs of all layers
+     * and the activations of one live at a time. Costs a forward pass of the layer and its
+     * collectives once more. Parameters have the names that they have without it. Default: false.
+     *
+     * @param recompute whether they are computed again
+     * @return this builder
+     */
+    public T optRecompute(boolean recompute) {
+        this.recompute = recompute;
         return self();
     }
 

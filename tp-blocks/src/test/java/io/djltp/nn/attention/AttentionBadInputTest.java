@@ -80,7 +80,8 @@ public class AttentionBadInputTest {
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void aMaskOfAnotherShape(TrainerKind kind) {
-        for (Shape shape : new Shape[] {new Shape(4, 3), new Shape(4, 1, 3, 5)}) {
+        for (Shape shape :
+                new Shape[] {new Shape(4, 3), new Shape(4, 1, 3, 5), new Shape(4, 4, 5, 3)}) {
             String message = refusal(kind, new Shape(4, 5, 12), shape);
             for (String part : new String[] {"An attention mask must be of shape", "5)"}) {
                 Assert.assertTrue(message.contains(part), message);

@@ -43,6 +43,10 @@ public class TransformersEqualPyTorchTest {
     private static final int HEADS = 4;
     private static final long HIDDEN = 10;
 
+    // what stands for a bias of the scores, and for one with a mask before it
+    private static final int[] ALIBI = {};
+    private static final int[] ALIBI_PADDING = {1, 1, 1, 1, 1, 0, 0, 0};
+
     private final Map<String, float[]> reference = new HashMap<>();
 
     @BeforeClass
@@ -66,6 +70,9 @@ public class TransformersEqualPyTorchTest {
             {"attention", attention().build(), null, false},
             {"causal", attention().optCausal(true).build(), null, false},
             {"padding", attention().build(), new int[] {1, 1, 1, 1, 1, 0, 0, 0}, false},
+            {"alibi", attention().build(), ALIBI, false},
+            {"alibi-causal", attention().optCausal(true).build(), ALIBI_PADDING, false},
+            {"sinusoidal", new SinusoidalPositions(), null, false},
             {"post-norm", encoder(false), new int[] {1, 1, 1, 1, 1, 1, 0, 0}, false},
             {"pre-norm", encoder(true), new int[] {1, 1, 1, 1, 1, 1, 0, 0}, false},
             {"decoder", decoder(false), new int[] {1, 0, 1, 1, 1, 1}, true},
@@ -170,8 +177,11 @@ public class TransformersEqualPyTorchTest {
             }
             inputs.forEach(input -> input.setRequiresGradient(true));
             NDList all = new NDList(inputs);
-            if (mask != null) {
+            if (mask != null && mask != ALIBI) {
                 all.add(manager.create(mask, new Shape(BATCH, mask.length / BATCH)));
+            }
+            if (mask == ALIBI || mask == ALIBI_PADDING) {
+                all.add(alibi(manager));
             }
             try (GradientCollector collector = Engine.getInstance().newGradientCollector()) {
                 NDArray y = block.forward(new ParameterStore(manager, false), all, true).head();
@@ -188,6 +198,15 @@ public class TransformersEqualPyTorchTest {
             String next = name + " parameter" + (parameters.size() + 1);
             Assert.assertNull(reference.get(next), next);
         }
+    }
+
+    private static NDArray alibi(NDManager manager) {
+        float[] bias = new float[(int) (HEADS * LENGTH * LENGTH)];
+        for (int i = 0; i < bias.length; i++) {
+            double slope = Math.pow(2, -8.0 * (i / (LENGTH * LENGTH) + 1) / HEADS);
+            bias[i] = (float) (-slope * Math.abs(i / LENGTH % LENGTH - i % LENGTH));
+        }
+        return manager.create(bias, new Shape(1, HEADS, LENGTH, LENGTH));
     }
 
     private void check(String name, String array, NDArray actual) {

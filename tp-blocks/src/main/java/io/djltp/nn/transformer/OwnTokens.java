@@ -1,0 +1,30 @@
+package io.djltp.nn.transformer;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.training.ParameterStore;
+
+import io.djltp.cut.ShardRange;
+import io.djltp.layout.TokenCut;
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.rank.ParallelContext;
+
+/** Which positions of the whole sequence the tokens of an activation have. */
+final class OwnTokens {
+
+    private OwnTokens() {}
+
+    /**
+     * Returns the positions: all of them, or this rank's in a sequence-parallel region.
+     *
+     * @param store the parameters, which know the rank
+     * @param x the activation, [B, T, D]
+     */
+    static ShardRange of(ParameterStore store, NDArray x) {
+        ParallelContext context = RankParameterStore.contextOf(store);
+        boolean alone = context == null || context.getTensorGroup().getSize() == 1;
+        TokenCut tokens = alone ? null : context.getPass().getTokenRegion().cutOf(x);
+        return tokens == null
+                ? new ShardRange(0, x.getShape().get(1))
+                : tokens.cut().getRange(context.getTensorGroup().getRank());
+    }
+}

@@ -1,0 +1,110 @@
+package io.djltp.nn.recompute;
+
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.map;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.tanh;
+
+import ai.djl.ndarray.NDList;
+import ai.djl.nn.Block;
+import ai.djl.nn.LambdaBlock;
+import ai.djl.nn.norm.BatchNorm;
+import ai.djl.nn.norm.Dropout;
+
+import io.djltp.layout.ParallelMode;
+import io.djltp.nn.ClassificationHead;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.Recompute;
+import io.djltp.nn.SequenceScatter;
+import io.djltp.nn.SyncBatchNorm;
+import io.djltp.nn.moe.MixtureOfExperts;
+import io.djltp.rank.RankFailedException;
+import io.djltp.testing.Network;
+import io.djltp.testing.TrainerKind;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.concurrent.atomic.AtomicInteger;
+
+/** What would not be the same the second time is refused before the first step. */
+public class RecomputeRefusedTest {
+
+    private static final TrainerKind ONE = new TrainerKind(ParallelMode.TENSOR, 1);
+    private static final TrainerKind DATA = new TrainerKind(ParallelMode.DATA, 2);
+    private static final TrainerKind TENSOR = new TrainerKind(ParallelMode.TENSOR, 2);
+
+    @DataProvider
+    public Object[][] networks() {
+        return new Object[][] {
+            {BatchNorm.builder().build(), ONE, "batch norm"},
+            {BatchNorm.builder().build(), TENSOR, "batch norm"},
+            {SyncBatchNorm.builder().build(), DATA, "batch norm"},
+            {Dropout.builder().optRate(0.5f).build(), ONE, "ParallelDropout"},
+            {Dropout.builder().optRate(0.5f).build(), DATA, "ParallelDropout"},
+            {ClassificationHead.builder().setUnits(5).build(), TENSOR, "updates its own"},
+            {
+                MixtureOfExperts.builder().setExperts(2).setHiddenFeatures(4).build(),
+                DATA,
+                "MixtureOfExperts"
+            },
+            {
+                LambdaBlock.singleton(x -> x.mul(x.getManager().randomNormal(x.getShape()))),
+                DATA,
+                "random"
+            },
+            {new LambdaBlock(x -> new NDList(x.head(), x.head())), ONE, "one output"},
+            // what is wrong with a part is found as it is without recomputation
+            {
+                sequence(
+                        ColumnParallelLinear.builder().setUnits(4).build(),
+                        map(x -> x.softmax(-1))),
+                TENSOR,
+                "does not commute"
+            },
+            {sequence(new SequenceScatter(), map(x -> x.cumSum(0))), TENSOR, "SequenceGather"},
+        };
+    }
+
+    @Test(dataProvider = "networks", timeOut = 60_000)
+    public void isRefused(Block block, TrainerKind kind, String reason) {
+        Block network = sequence(linear(6), new Recompute(block));
+        RuntimeException e =
+                Assert.expectThrows(
+                        RuntimeException.class,
+                        () -> BitRun.of(kind, network, Network.regression(4, 6, 3), 0));
+        Throwable cause = e instanceof RankFailedException ? e.getCause() : e;
+        Assert.assertTrue(cause.getMessage().contains(reason), "" + cause);
+    }
+
+    /** A block whose calls differ, in values or in operations, is found in the backward pass. */
+    @Test(timeOut = 60_000)
+    public void aBlockThatChanges() {
+        for (boolean values : new boolean[] {true, false}) {
+            AtomicInteger calls = new AtomicInteger();
+            Block changing =
+                    map(
+                            x ->
+                                    values
+                                            ? x.mul(calls.incrementAndGet())
+                                            : calls.incrementAndGet() % 2 == 0 ? x.mul(1) : x);
+            Block network = sequence(linear(6), new Recompute(sequence(changing, tanh())));
+            RuntimeException e =
+                    Assert.expectThrows(
+                            RuntimeException.class,
+                            () -> BitRun.of(DATA, network, Network.regression(4, 6, 6), 0));
+            Assert.assertTrue(e.getMessage().contains("has not computed the same"), "" + e);
+        }
+    }
+
+    /** With DJL's own trainer the block is what it wraps. */
+    @Test(timeOut = 60_000)
+    public void underDjlsTrainerNothingIsRefused() {
+        Block network = sequence(linear(6), new Recompute(BatchNorm.builder().build()), linear(3));
+        BitRun again = BitRun.of(TrainerKind.PLAIN, network, Network.regression(4, 6, 3), 0);
+        Block plain = sequence(linear(6), BatchNorm.builder().build(), linear(3));
+        BitRun kept = BitRun.of(TrainerKind.PLAIN, plain, Network.regression(4, 6, 3), 0);
+        again.assertSame(kept, "DJL's trainer");
+    }
+}

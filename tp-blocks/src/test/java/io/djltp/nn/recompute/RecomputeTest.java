@@ -1,0 +1,150 @@
+package io.djltp.nn.recompute;
+
+import ai.djl.MalformedModelException;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+
+import io.djltp.layout.ParallelMode;
+import io.djltp.testing.Network;
+import io.djltp.testing.TrainerKind;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
+import java.util.List;
+import java.util.function.Function;
+
+/** Recomputed or kept: the same bits on any number of ranks, and what is communicated again. */
+public class RecomputeTest {
+
+    private static final List<TrainerKind> TENSOR =
+            List.of(
+                    new TrainerKind(ParallelMode.TENSOR, 1),
+                    new TrainerKind(ParallelMode.TENSOR, 2),
+                    new TrainerKind(ParallelMode.TENSOR, 3),
+                    new TrainerKind(ParallelMode.TENSOR, 4),
+                    TrainerKind.mesh(2, 2));
+
+    private static final List<TrainerKind> SOME =
+            List.of(new TrainerKind(ParallelMode.TENSOR, 3), TrainerKind.mesh(2, 2));
+
+    private static final List<TrainerKind> ALL =
+            List.of(
+                    new TrainerKind(ParallelMode.DATA, 3),
+                    new TrainerKind(ParallelMode.MIXED, 1),
+                    new TrainerKind(ParallelMode.MIXED, 2),
+                    new TrainerKind(ParallelMode.MIXED, 4),
+                    TrainerKind.mesh(2, 2));
+
+    private static Object[] row(
+            String name,
+            Function<Boolean, Block> network,
+            Network.Batches batches,
+            List<TrainerKind> kinds) {
+        return new Object[] {name, network, batches, kinds};
+    }
+
+    @DataProvider
+    public Object[][] networks() {
+        Network.Batches decoder = RecomputedNetworks::decoderBatch;
+        Network.Batches rows = Network.regression(5, 6, 3);
+        return new Object[][] {
+            row("layer", again -> RecomputedNetworks.decoder(again, false), decoder, TENSOR),
+            row("core", again -> RecomputedNetworks.decoder(false, again), decoder, SOME),
+            row(
+                    "cut tokens",
+                    RecomputedNetworks::sequenceParallel,
+                    RecomputedNetworks.sequences(),
+                    SOME),
+            row("body and head", RecomputedNetworks::bodyAndHead, rows, ALL),
+            row("slices", RecomputedNetworks::slices, rows, TENSOR),
+        };
+    }
+
+    /** Micro-batches, their gradients clipped, by Adam: outputs and weights, bit for bit. */
+    @Test(dataProvider = "networks", timeOut = 120_000)
+    public void isTheSameBitForBit(
+            String name,
+            Function<Boolean, Block> network,
+            Network.Batches batches,
+            List<TrainerKind> kinds) {
+        for (TrainerKind kind : kinds) {
+            float clip = kind.ranks() % 2 == 0 ? 0.1f : 0;
+            BitRun kept = BitRun.of(kind, network.apply(false), batches, clip);
+            BitRun again = BitRun.of(kind, network.apply(true), batches, clip);
+            again.assertSame(kept, name + " on " + kind);
+        }
+    }
+
+    @DataProvider
+    public Object[][] traffic() {
+        Network.Batches decoder = RecomputedNetworks::decoderBatch;
+        Network.Batches sequences = RecomputedNetworks.sequences();
+        Function<Boolean, Block> layer = again -> RecomputedNetworks.decoder(again, false);
+        Function<Boolean, Block> core = again -> RecomputedNetworks.decoder(false, again);
+        Function<Boolean, Block> tokens = RecomputedNetworks::sequenceParallel;
+        return new Object[][] {
+            {layer, decoder, "3 all-reduce", "4 all-reduce", "7 all-reduce"},
+            {core, decoder, "3 all-reduce", "4 all-reduce", "4 all-reduce"},
+            {
+                tokens,
+                sequences,
+                "5 all-gather, 4 reduce-scatter",
+                "5 all-gather, 4 reduce-scatter",
+                "9 all-gather, 8 reduce-scatter"
+            },
+        };
+    }
+
+    /** What a recomputed part communicates forward comes in the backward pass once more. */
+    @Test(dataProvider = "traffic", timeOut = 60_000)
+    public void whatIsCommunicatedAgain(
+            Function<Boolean, Block> network,
+            Network.Batches batches,
+            String forward,
+            String backward,
+            String recomputed) {
+        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 3);
+        BitRun kept = BitRun.of(kind, network.apply(false), batches, 0);
+        Assert.assertEquals(kept.forward.toString(), forward);
+        Assert.assertEquals(kept.backward.toString(), backward);
+        BitRun again = BitRun.of(kind, network.apply(true), batches, 0);
+        Assert.assertEquals(again.forward.toString(), forward);
+        Assert.assertEquals(again.backward.toString(), recomputed);
+    }
+
+    /** A file has no trace of recomputation: either network loads what the other has saved. */
+    @Test(timeOut = 60_000)
+    public void isSavedAsTheBlock() throws IOException, MalformedModelException {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            byte[] saved = save(initialized(RecomputedNetworks.slices(true), manager));
+            Block plain = initialized(RecomputedNetworks.slices(false), manager);
+            plain.loadParameters(manager, new DataInputStream(new ByteArrayInputStream(saved)));
+            byte[] again = save(plain);
+            Assert.assertEquals(again, saved);
+            Block recomputed = initialized(RecomputedNetworks.slices(true), manager);
+            recomputed.loadParameters(
+                    manager, new DataInputStream(new ByteArrayInputStream(again)));
+            Assert.assertEquals(save(recomputed), saved);
+        }
+    }
+
+    private static Block initialized(Block block, NDManager manager) {
+        block.initialize(manager, DataType.FLOAT32, new Shape(5, 6));
+        return block;
+    }
+
+    private static byte[] save(Block block) throws IOException {
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        block.saveParameters(new DataOutputStream(bytes));
+        return bytes.toByteArray();
+    }
+}
