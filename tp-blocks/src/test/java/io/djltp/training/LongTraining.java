@@ -62,9 +62,7 @@ public final class LongTraining {
 
     private static ClassificationHead head(String name) {
         ClassificationHead.Builder head =
-                ClassificationHead.builder()
-                        .setUnits(CLASSES)
-                        .optFusedLoss(!"plain".equals(name));
+                ClassificationHead.builder().setUnits(CLASSES).optFusedLoss(!"plain".equals(name));
         if ("sampled".equals(name)) {
             head.optSampleShare(0.3f).optMargin(Margin.arcFace(16, 0.3f)).optBias(false);
         }

@@ -17,9 +17,9 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * A thousand steps hold no more than ten: not one array, and no native memory. One mode after another
- * in a JVM whose heap is there from the start, so that what grows is native. What the mode before
- * has freed is used up, by whatever leaks, well before step 300.
+ * A thousand steps hold no more than ten: not one array, and no native memory. One mode after
+ * another in a JVM whose heap is there from the start, so that what grows is native. What the mode
+ * before has freed is used up, by whatever leaks, well before step 300.
  */
 public class LongTrainingTest {
 

@@ -246,10 +246,14 @@ public class SavingInProcessesTest {
         builder.environment()
                 .putAll(
                         Map.of(
-                                "RANK", "" + process,
-                                "WORLD_SIZE", "" + processes,
-                                "MASTER_ADDR", "127.0.0.1",
-                                "OMP_NUM_THREADS", "1"));
+                                "RANK",
+                                "" + process,
+                                "WORLD_SIZE",
+                                "" + processes,
+                                "MASTER_ADDR",
+                                "127.0.0.1",
+                                "OMP_NUM_THREADS",
+                                "1"));
         return builder.redirectErrorStream(true).redirectOutput(output.toFile()).start();
     }
 }
