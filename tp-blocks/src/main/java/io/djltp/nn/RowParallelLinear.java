@@ -142,20 +142,23 @@ public class RowParallelLinear extends AbstractParallelLinear {
             pass.use(this, x);
             return LayerForecast.output(this, x);
         }
-        LayerForecast.checkTokens(this, sequenceParallel);
         ForecastMappings mappings = pass.getMappings(this);
         if (!inputIsParallel) {
             Cut cut = shardingStrategy.cut(weight().getShape(), pass.getTensorSize());
             x = mappings.scatterToRegion(x, cut);
         }
         pass.use(weight(), x);
-        ForecastArray y = LayerForecast.output(this, x);
-        y =
-                batchShardedOutput && pass.getMesh().isOverlaid()
-                        ? mappings.reduceScatterToSequenceRegion(y)
-                        : mappings.reduceFromRegion(y);
+        ForecastArray y =
+                x.withFeatures(weight().getShape().get(0)).with(weight().requiresGradient());
+        if (batchShardedOutput && pass.getMesh().isOverlaid()) {
+            y = mappings.reduceScatterToSequenceRegion(y);
+        } else if (sequenceParallel) {
+            y = SequenceForecast.reduceScatter(pass, this, y);
+        } else {
+            y = mappings.reduceFromRegion(y);
+        }
         pass.use(bias(), y);
-        return y;
+        return bias() == null ? y : y.with(bias().requiresGradient());
     }
 
     /** {@inheritDoc} */
