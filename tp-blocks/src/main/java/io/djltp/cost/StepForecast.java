@@ -52,7 +52,8 @@ final class StepForecast {
         tensorSize =
                 model.mesh.isCut(DeviceMesh.TENSOR) ? model.mesh.getSize(DeviceMesh.TENSOR) : 1;
         for (Pair<String, Parameter> named : model.block.getParameters()) {
-            parameterNames.putIfAbsent(named.getValue(), named.getKey());
+            // of one that blocks share the last counts, as in the training
+            parameterNames.put(named.getValue(), named.getKey());
         }
     }
 
@@ -64,7 +65,7 @@ final class StepForecast {
         for (Pair<String, Parameter> named : model.block.getParameters()) {
             Parameter parameter = named.getValue();
             if (!parameters.containsKey(parameter)) {
-                ParameterCost cost = cost(named.getKey(), parameter, first);
+                ParameterCost cost = cost(parameterNames.get(parameter), parameter, first);
                 parameters.put(parameter, cost);
                 ordered.add(cost);
             }
