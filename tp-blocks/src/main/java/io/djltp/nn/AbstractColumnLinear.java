@@ -225,7 +225,8 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
     /** {@inheritDoc} */
     @Override
     public String getEquation() {
-        return "y[r] = x W[r]ᵀ" + (bias() == null ? "" : " + b[r]");
+        String x = sequenceParallel ? "gather(x[r])" : "x";
+        return "y[r] = " + x + " W[r]ᵀ" + (bias() == null ? "" : " + b[r]");
     }
 
     /** Returns which output features each rank has. */

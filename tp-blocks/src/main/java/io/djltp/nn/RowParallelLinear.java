@@ -164,7 +164,8 @@ public class RowParallelLinear extends AbstractParallelLinear {
     /** {@inheritDoc} */
     @Override
     public String getEquation() {
-        return "y = Σ x[r] W[r]ᵀ" + (bias() == null ? "" : " + b");
+        String sum = sequenceParallel ? "y[r] = tokens r of Σ x[r] W[r]ᵀ" : "y = Σ x[r] W[r]ᵀ";
+        return sum + (bias() == null ? "" : " + b");
     }
 
     /** Returns which rows of the output each rank gets: those of its rows of the batch. */
