@@ -168,7 +168,8 @@ public class VocabParallelEmbedding extends SavedEmbedding implements ForecastBl
     /** {@inheritDoc} */
     @Override
     public String getEquation() {
-        return "y = Σ W[r][id], zeros where rank r does not have the row";
+        String sum = sequenceParallel ? "y[r] = tokens r of Σ W[r][id]" : "y = Σ W[r][id]";
+        return sum + ", zeros where rank r does not have the row";
     }
 
     /** {@inheritDoc} */
