@@ -13,6 +13,7 @@ import io.djltp.gradient.PartialAxes;
 import io.djltp.gradient.SumOver;
 import io.djltp.layout.Region;
 import io.djltp.layout.Region.Features;
+import io.djltp.layout.Region.Rows;
 
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -21,6 +22,9 @@ import java.util.Map;
 
 /** What a step communicates of the gradients of parameters, as the trainer's step does. */
 final class GradientSums {
+
+    /** What one rank has not used may have been used with the rows of another. */
+    private static final Region UNUSED = new Region(Rows.CUT, Features.REPLICATED);
 
     private final PassForecast pass;
     private final List<ParameterCost> summed; // in the order of the tree
@@ -71,9 +75,9 @@ final class GradientSums {
     }
 
     private BucketPlan.Gradient gradient(ParameterCost parameter) {
-        Region region = uses.getOrDefault(parameter.parameter(), Region.WHOLE);
-        PartialAxes axes =
-                new PartialAxes(region.isRowsCut(), region.features() != Features.REPLICATED);
+        Region region = uses.getOrDefault(parameter.parameter(), UNUSED);
+        boolean part = region.features() != Features.REPLICATED || region.isTokensCut();
+        PartialAxes axes = new PartialAxes(region.isRowsCut(), part);
         SumOver ranks = SumOver.of(axes, parameter.isCut(), pass.getMesh().isOverlaid());
         long bytes = pass.bytes(parameter.getShape(pass.getTensorRank()));
         return new BucketPlan.Gradient(size(ranks) == 1 ? null : ranks, dataType, device, bytes);

@@ -140,6 +140,8 @@ public final class ModelCost {
         Loss loss;
         OptimizerSettings optimizer;
         DataType dataType = DataType.FLOAT32;
+        DataType idType = DataType.INT64;
+        boolean training = true;
         Device device = Device.cpu();
 
         private Builder() {}
@@ -212,6 +214,31 @@ public final class ModelCost {
         }
 
         /**
+         * Sets whether the network is trained. If not, there is a forward pass only, as that of a
+         * {@link io.djltp.training.ParallelPredictor}: no gradient, no state, and neither loss nor
+         * optimizer have to be set. Default: true.
+         *
+         * @param training whether it is trained
+         * @return this builder
+         */
+        public Builder optTraining(boolean training) {
+            this.training = training;
+            return this;
+        }
+
+        /**
+         * Sets the type of ids that are looked up in an embedding: in MIXED mode ranks gather them.
+         * Default: int64.
+         *
+         * @param type the type
+         * @return this builder
+         */
+        public Builder optIdType(DataType type) {
+            idType = type;
+            return this;
+        }
+
+        /**
          * Computes the costs.
          *
          * @return the costs
@@ -220,12 +247,11 @@ public final class ModelCost {
          */
         public ModelCost build() {
             Preconditions.checkArgument(
-                    block != null
-                            && mesh != null
-                            && loss != null
-                            && optimizer != null
-                            && inputs.length > 0,
-                    "You must set block, mesh, inputs, loss and optimizer");
+                    block != null && mesh != null && inputs.length > 0,
+                    "You must set block, mesh and inputs");
+            Preconditions.checkArgument(
+                    !training || loss != null && optimizer != null,
+                    "You must set loss and optimizer, or optTraining(false)");
             int sharing = mesh.isCut(DeviceMesh.DATA) ? mesh.getSize(DeviceMesh.DATA) : 1;
             Preconditions.checkArgument(
                     inputs[0].dimension() > 0 && inputs[0].get(0) >= sharing,

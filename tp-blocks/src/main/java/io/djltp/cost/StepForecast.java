@@ -29,6 +29,7 @@ import java.util.ArrayList;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Stream;
 
 /** Forecasts a step of each rank of a mesh, while the network has shapes. */
 final class StepForecast {
@@ -46,12 +47,13 @@ final class StepForecast {
 
     StepForecast(ModelCost.Builder model) {
         this.model = model;
-        stateSize = StateSize.of(model.optimizer);
+        stateSize = model.training ? StateSize.of(model.optimizer) : null;
         blockNames = BlockNames.of(model.block);
         tensorSize =
                 model.mesh.isCut(DeviceMesh.TENSOR) ? model.mesh.getSize(DeviceMesh.TENSOR) : 1;
         for (Pair<String, Parameter> named : model.block.getParameters()) {
-            parameterNames.putIfAbsent(named.getValue(), named.getKey());
+            // of one that blocks share the last counts, as in the training
+            parameterNames.put(named.getValue(), named.getKey());
         }
     }
 
@@ -63,15 +65,17 @@ final class StepForecast {
         for (Pair<String, Parameter> named : model.block.getParameters()) {
             Parameter parameter = named.getValue();
             if (!parameters.containsKey(parameter)) {
-                ParameterCost cost = cost(named.getKey(), parameter, first);
+                ParameterCost cost = cost(parameterNames.get(parameter), parameter, first);
                 parameters.put(parameter, cost);
                 ordered.add(cost);
             }
         }
         for (int rank = 0; rank < model.mesh.getRanks(); rank++) {
             PassForecast pass = forward(rank);
-            new GradientSums(pass, ordered, model.device, model.dataType)
-                    .forecast(stateSize.ofRow() > 0);
+            if (model.training) {
+                new GradientSums(pass, ordered, model.device, model.dataType)
+                        .forecast(stateSize.ofRow() > 0);
+            }
             tables.add(pass.getTable());
         }
         List<LayerCost> layers = new ArrayList<>();
@@ -97,7 +101,8 @@ final class StepForecast {
         ShardingStrategy strategy = strategies.get(parameter);
         Shape shape = parameter.getShape();
         Cut cut = strategy == null ? null : strategy.cut(shape, tensorSize);
-        boolean hasGradient = parameter.requiresGradient() && !pass.isOwn(parameter);
+        boolean trained = model.training && parameter.requiresGradient();
+        boolean hasGradient = trained && !pass.isOwn(parameter);
         return new ParameterCost(parameter, name, shape, strategy, cut, hasGradient);
     }
 
@@ -105,10 +110,9 @@ final class StepForecast {
     RankCost cost(ParameterCost parameter, int tensorRank) {
         Shape own = parameter.getShape(tensorRank);
         long bytes = own.size() * model.dataType.getNumOfBytes();
+        boolean trained = model.training && parameter.parameter().requiresGradient();
         return new RankCost(
-                bytes,
-                parameter.hasGradient() ? bytes : 0,
-                parameter.parameter().requiresGradient() ? stateSize.bytes(own) : 0);
+                bytes, parameter.hasGradient() ? bytes : 0, trained ? stateSize.bytes(own) : 0);
     }
 
     private void addLayers(Block block, PassForecast pass, List<LayerCost> layers) {
@@ -128,28 +132,51 @@ final class StepForecast {
     }
 
     private PassForecast forward(int rank) {
-        boolean rowSparse = model.optimizer.isRowSparse();
         ForecastModel known =
                 new ForecastModel(
-                        model.dataType, rowSparse, new TreeWalk(), blockNames, parameterNames);
+                        model.dataType,
+                        model.idType,
+                        model.training,
+                        model.training && model.optimizer.isRowSparse(),
+                        new TreeWalk(),
+                        blockNames,
+                        parameterNames);
         long rows = model.inputs[0].get(0);
         PassForecast pass = new PassForecast(model.mesh, rank, rows, known);
         Rows lie = pass.getDataSize() > 1 ? Rows.CUT : Rows.WHOLE;
         Region start = new Region(lie, Features.REPLICATED);
-        ForecastArray input = new ForecastArray(model.inputs[0], start, null, false);
-        addLoss(pass, pass.visit(model.block, input).withShape(pass.ofBatch(output)));
+        ForecastArray[] inputs =
+                Stream.of(model.inputs)
+                        .map(shape -> new ForecastArray(shape, start, null, false))
+                        .toArray(ForecastArray[]::new);
+        ForecastArray whole = pass.visit(model.block, inputs).withShape(pass.ofBatch(output));
+        checkOutput(whole);
+        if (model.training) {
+            addLoss(pass, whole);
+        }
         return pass;
+    }
+
+    private void checkOutput(ForecastArray whole) {
+        if (whole.region().isTokensCut()) {
+            throw new IllegalArgumentException(
+                    "The output of the network has a rank's tokens only: end the sequence-parallel"
+                            + " region with a SequenceGather, or with a ColumnParallelLinear with"
+                            + " optSequenceParallel(true)");
+        }
+        if (!model.training && whole.region().isShard()) {
+            throw new IllegalArgumentException(
+                    "The output of the network is a slice of the features on each rank, which a"
+                            + " ParallelPredictor cannot return: build the last layer with"
+                            + " optGatherOutput(true), or forecast a training step");
+        }
     }
 
     /** The loss of the rank's rows, and the mean over the ranks; or that of all rows, gathered. */
     private void addLoss(PassForecast pass, ForecastArray predictions) {
         Loss loss = model.loss;
-        if (predictions.region().isShard() && !(loss instanceof ForecastLoss)) {
-            throw new IllegalArgumentException(
-                    loss.getName()
-                            + " cannot be computed of slices of the features: use"
-                            + " VocabParallelCrossEntropyLoss, or let a layer with"
-                            + " optGatherOutput(true) be the last");
+        if (!(loss instanceof ForecastLoss)) {
+            ForecastLoss.checkWhole(loss, predictions);
         }
         boolean ofParts = MeanLosses.contains(loss) && predictions.region().isRowsCut();
         ForecastArray rows = ofParts ? predictions : pass.gatherRows(predictions);

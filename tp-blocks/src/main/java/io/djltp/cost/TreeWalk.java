@@ -12,6 +12,7 @@ import io.djltp.nn.norm.RmsNorm;
 import io.djltp.nn.transformer.PositionEmbedding;
 import io.djltp.nn.transformer.SinusoidalPositions;
 
+import java.util.List;
 import java.util.Set;
 
 /**
@@ -31,16 +32,19 @@ final class TreeWalk implements BlockWalker {
 
     /** {@inheritDoc} */
     @Override
-    public ForecastArray walk(PassForecast pass, Block block, ForecastArray input) {
+    public ForecastArray walk(PassForecast pass, Block block, List<ForecastArray> inputs) {
         checkSilent(block);
-        pass.use(block, input);
-        ForecastArray output = input.with(isTrained(block));
+        pass.use(block, inputs.get(0));
+        ForecastArray[] all = inputs.toArray(new ForecastArray[0]);
         boolean parallel = block instanceof ParallelBlock;
-        boolean trained = output.differentiated();
+        boolean trained = isTrained(block);
+        ForecastArray output = all[0].with(trained);
+        all[0] = parallel ? all[0] : output;
         for (Block child : block.getChildren().values()) {
-            ForecastArray next = pass.visit(child, parallel ? input : output);
-            trained |= next.differentiated();
-            output = next.with(trained);
+            output = pass.visit(child, all);
+            trained |= output.differentiated();
+            output = output.with(trained);
+            all = parallel ? all : new ForecastArray[] {output};
         }
         return output;
     }

@@ -2,6 +2,8 @@ package io.djltp.forecast;
 
 import ai.djl.nn.Block;
 
+import java.util.List;
+
 /** Goes into blocks that are no {@link ForecastBlock}. */
 @FunctionalInterface
 public interface BlockWalker {
@@ -11,8 +13,8 @@ public interface BlockWalker {
      *
      * @param pass the pass
      * @param block the block
-     * @param input its first input
+     * @param inputs its inputs
      * @return its first output
      */
-    ForecastArray walk(PassForecast pass, Block block, ForecastArray input);
+    ForecastArray walk(PassForecast pass, Block block, List<ForecastArray> inputs);
 }

@@ -6,6 +6,9 @@ import io.djltp.cut.Cut;
 import io.djltp.layout.Region;
 import io.djltp.layout.Region.Features;
 import io.djltp.layout.Region.Rows;
+import io.djltp.layout.Region.Tokens;
+
+import java.util.Objects;
 
 /**
  * An activation that is not there yet.
@@ -46,6 +49,38 @@ public record ForecastArray(Shape shape, Region region, Cut cut, boolean differe
      */
     public ForecastArray with(Rows rows) {
         return new ForecastArray(shape, region.with(rows), cut, differentiated);
+    }
+
+    /**
+     * Returns the same array with other tokens.
+     *
+     * @param tokens how they lie
+     * @return the array
+     */
+    public ForecastArray with(Tokens tokens) {
+        return new ForecastArray(shape, region.with(tokens), cut, differentiated);
+    }
+
+    /**
+     * Returns the sum with another array of the same shape.
+     *
+     * @param other the other array
+     * @return the sum
+     * @throws IllegalArgumentException if the two lie otherwise over the ranks
+     */
+    public ForecastArray plus(ForecastArray other) {
+        if (!region.equals(other.region) || !Objects.equals(cut, other.cut)) {
+            throw new IllegalArgumentException(
+                    "An array "
+                            + shape
+                            + " is added to another one that lies otherwise over the ranks, "
+                            + region
+                            + " and "
+                            + other.region
+                            + ": build all layers between the two with the same"
+                            + " optSequenceParallel");
+        }
+        return with(other.differentiated);
     }
 
     /**

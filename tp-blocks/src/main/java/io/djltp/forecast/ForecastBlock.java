@@ -2,6 +2,8 @@ package io.djltp.forecast;
 
 import ai.djl.nn.Block;
 
+import java.util.List;
+
 /**
  * A block that communicates, and can say what, from shapes alone. What it says is what a step of a
  * {@link io.djltp.rank.CommunicationCounter counted} training issues.
@@ -22,9 +24,24 @@ public interface ForecastBlock extends Block {
     ForecastArray forecast(PassForecast pass, ForecastArray input);
 
     /**
+     * Notes what a block with several inputs will communicate. One that reads the first only, or
+     * whose others are not computed by ranks, such as masks, need not have this method.
+     *
+     * @param pass the pass of one rank
+     * @param inputs the inputs, one or more
+     * @return the first output
+     */
+    default ForecastArray forecast(PassForecast pass, List<ForecastArray> inputs) {
+        return forecast(pass, inputs.get(0));
+    }
+
+    /**
      * Returns what a rank computes, for people.
      *
-     * @return an equation in which {@code r} is the rank, and what it has a part of has an index
+     * @return an equation in which {@code r} is the rank, and what it has a part of has an index;
+     *     empty if the block is made of others, which say it
      */
-    String getEquation();
+    default String getEquation() {
+        return "";
+    }
 }

@@ -1,5 +1,7 @@
 package io.djltp.forecast;
 
+import ai.djl.training.loss.Loss;
+
 /** A loss that communicates, and can say what, from shapes alone. */
 public interface ForecastLoss {
 
@@ -10,4 +12,21 @@ public interface ForecastLoss {
      * @param predictions the output of the network
      */
     void forecast(PassForecast pass, ForecastArray predictions);
+
+    /**
+     * Refuses predictions that a loss cannot be computed of, which knows nothing of ranks.
+     *
+     * @param loss the loss
+     * @param predictions the output of the network
+     * @throws IllegalArgumentException if a rank has a slice of the features
+     */
+    static void checkWhole(Loss loss, ForecastArray predictions) {
+        if (predictions.region().isShard()) {
+            throw new IllegalArgumentException(
+                    loss.getName()
+                            + " cannot be computed of slices of the features: use"
+                            + " VocabParallelCrossEntropyLoss, or let a layer with"
+                            + " optGatherOutput(true) be the last");
+        }
+    }
 }

@@ -10,6 +10,9 @@ import java.util.Map;
  * What is known of a model whose step is forecast.
  *
  * @param dataType the type of parameters and activations
+ * @param idType the type of ids, which ranks gather where a vocabulary is cut over those that the
+ *     rows are
+ * @param training whether it is trained, or there is a forward pass only
  * @param rowSparse whether the optimizer leaves rows of a table alone whose gradient is zero
  * @param walker goes into blocks that have children
  * @param blockNames what blocks are called
@@ -17,6 +20,8 @@ import java.util.Map;
  */
 public record ForecastModel(
         DataType dataType,
+        DataType idType,
+        boolean training,
         boolean rowSparse,
         BlockWalker walker,
         Map<Block, String> blockNames,

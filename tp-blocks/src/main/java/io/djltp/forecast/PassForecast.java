@@ -12,6 +12,7 @@ import io.djltp.cut.Cut;
 import io.djltp.layout.Region;
 import io.djltp.rank.DeviceMesh;
 
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.IdentityHashMap;
 import java.util.List;
@@ -27,11 +28,7 @@ public final class PassForecast {
     private final DeviceMesh mesh;
     private final int rank;
     private final Cut batch;
-    private final DataType dataType;
-    private final boolean rowSparse;
-    private final BlockWalker walker;
-    private final Map<Block, String> blockNames;
-    private final Map<Parameter, String> parameterNames;
+    private final ForecastModel model;
     private final TrafficTable table = new TrafficTable();
     private final Map<Parameter, Region> uses = new IdentityHashMap<>();
     private final Map<Parameter, Boolean> own = new IdentityHashMap<>();
@@ -49,11 +46,7 @@ public final class PassForecast {
         this.mesh = mesh;
         this.rank = rank;
         this.batch = Cut.balanced(batch, size(mesh, DeviceMesh.DATA));
-        dataType = model.dataType();
-        rowSparse = model.rowSparse();
-        walker = model.walker();
-        blockNames = model.blockNames();
-        parameterNames = model.parameterNames();
+        this.model = model;
     }
 
     private static int size(DeviceMesh mesh, String axis) {
@@ -64,16 +57,20 @@ public final class PassForecast {
      * Goes through a block, such as a child of one that is composed of others.
      *
      * @param block the block
-     * @param input its first input; its shape is taken from the block where that knows it, which
-     *     was initialized for one row
+     * @param inputs its inputs, at least the first; their shapes are taken from the block where
+     *     that knows them, which was initialized for one row
      * @return its first output
      */
-    public ForecastArray visit(Block block, ForecastArray input) {
+    public ForecastArray visit(Block block, ForecastArray... inputs) {
         List<Shape> known = knownShapes(block);
-        ForecastArray array = known.isEmpty() ? input : input.withShape(ofBatch(known.get(0)));
+        List<ForecastArray> arrays = new ArrayList<>();
+        for (int i = 0; i < inputs.length; i++) {
+            boolean isKnown = i < known.size() && known.get(i).size() > 0;
+            arrays.add(isKnown ? inputs[i].withShape(ofBatch(known.get(i))) : inputs[i]);
+        }
         return block instanceof ForecastBlock forecast
-                ? forecast.forecast(this, array)
-                : walker.walk(this, block, array);
+                ? forecast.forecast(this, arrays)
+                : model.walker().walk(this, block, arrays);
     }
 
     /**
@@ -120,7 +117,7 @@ public final class PassForecast {
      */
     public ForecastMappings getMappings(Block user) {
         String type = user.getClass().getSimpleName();
-        return new ForecastMappings(this, blockNames.getOrDefault(user, type));
+        return new ForecastMappings(this, model.blockNames().getOrDefault(user, type));
     }
 
     /**
@@ -134,8 +131,11 @@ public final class PassForecast {
      */
     public void add(
             String issuer, Direction direction, Collective collective, int size, long bytes) {
-        table.add(issuer, direction, collective, size, bytes);
-        for (int i = 0; direction == Direction.FORWARD && i < repetitions; i++) {
+        if (model.training() || direction == Direction.FORWARD) {
+            table.add(issuer, direction, collective, size, bytes);
+        }
+        boolean again = model.training() && direction == Direction.FORWARD;
+        for (int i = 0; again && i < repetitions; i++) {
             table.add(issuer, Direction.BACKWARD, collective, size, bytes);
         }
     }
@@ -184,6 +184,16 @@ public final class PassForecast {
     }
 
     /**
+     * Returns whether a parameter was used where each rank has its rows of the batch.
+     *
+     * @param parameter the parameter
+     * @return whether it was used with the rows of a rank
+     */
+    public boolean isUsedWithCutRows(Parameter parameter) {
+        return uses.getOrDefault(parameter, Region.WHOLE).isRowsCut();
+    }
+
+    /**
      * Notes that a block updates a parameter itself, as a {@link io.djltp.rank.StepParticipant},
      * and keeps no gradient of it.
      *
@@ -197,18 +207,11 @@ public final class PassForecast {
      * Returns the shape of what the rank has of an array.
      *
      * @param array the array
-     * @return the shape with the rank's rows and features
+     * @return the shape with the rank's rows, tokens and features
      */
     public Shape local(ForecastArray array) {
-        long[] shape = array.shape().getShape().clone();
-        if (array.region().isRowsCut() && shape.length > 0) {
-            int place = mesh.getCoordinate(rank, DeviceMesh.DATA);
-            shape[0] = shape[0] / batch.getLength() * batch.getShardLength(place);
-        }
-        if (array.cut() != null) {
-            shape[shape.length - 1] = array.cut().getShardLength(getTensorRank());
-        }
-        return new Shape(shape);
+        return new LocalShape(getTensorSize(), getTensorRank(), batch)
+                .of(array, getDataSize() == 1 ? 0 : mesh.getCoordinate(rank, DeviceMesh.DATA));
     }
 
     /**
@@ -218,7 +221,7 @@ public final class PassForecast {
      * @return the bytes
      */
     public long bytes(Shape shape) {
-        return shape.size() * dataType.getNumOfBytes();
+        return shape.size() * model.dataType().getNumOfBytes();
     }
 
     /**
@@ -258,12 +261,30 @@ public final class PassForecast {
     }
 
     /**
+     * Returns whether there is a backward pass and a step.
+     *
+     * @return whether the model is trained
+     */
+    public boolean isTraining() {
+        return model.training();
+    }
+
+    /**
+     * Returns the type of ids.
+     *
+     * @return the type, such as int64
+     */
+    public DataType getIdType() {
+        return model.idType();
+    }
+
+    /**
      * Returns whether the optimizer leaves rows of a table alone whose gradient is zero.
      *
      * @return whether tables are updated by the rows that were used
      */
     public boolean isRowSparse() {
-        return rowSparse;
+        return model.rowSparse();
     }
 
     /**
@@ -273,7 +294,7 @@ public final class PassForecast {
      * @return the name
      */
     public String nameOf(Parameter parameter) {
-        return parameterNames.getOrDefault(parameter, parameter.getName());
+        return model.parameterNames().getOrDefault(parameter, parameter.getName());
     }
 
     /**

@@ -184,19 +184,49 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
     /** Forecasts the slice of the output, or all of it with one rank. */
     ForecastArray forecastSlice(PassForecast pass, ForecastArray input) {
         ForecastArray x = LayerForecast.input(this, pass, input);
-        if (pass.getTensorSize() == 1) {
-            return LayerForecast.output(this, x);
-        }
-        if (x == input) { // the gradient of a gathered input is reduced where it is scattered
+        if (x == input && pass.getTensorSize() > 1) {
+            // the gradient of a gathered input is reduced where it is scattered
             pass.getMappings(this).copyToRegion(x);
         }
-        return LayerForecast.output(this, x).cutBy(outputCut(pass.getTensorSize()));
+        return slice(pass, x);
+    }
+
+    private ForecastArray slice(PassForecast pass, ForecastArray x) {
+        ForecastArray y = LayerForecast.output(this, x);
+        return pass.getTensorSize() == 1 ? y : y.cutBy(outputCut(pass.getTensorSize()));
+    }
+
+    /**
+     * Notes what {@link #shareInput} will communicate.
+     *
+     * @param pass the pass of one rank
+     * @param input the input
+     * @return what to give to the layers, by {@link #forecastShared}
+     */
+    public ForecastArray forecastShare(PassForecast pass, ForecastArray input) {
+        ForecastArray x = LayerForecast.input(this, pass, input);
+        return x == input && pass.getTensorSize() > 1 ? pass.getMappings(this).copyToRegion(x) : x;
+    }
+
+    /**
+     * Notes how the layer uses its parameters with an input that it shares with others: it
+     * communicates nothing then.
+     *
+     * @param pass the pass of one rank
+     * @param shared the input, of {@link #forecastShare}
+     * @return the slice of the output
+     */
+    public ForecastArray forecastShared(PassForecast pass, ForecastArray shared) {
+        ForecastArray y = slice(pass, shared);
+        pass.use(this, y);
+        return y;
     }
 
     /** {@inheritDoc} */
     @Override
     public String getEquation() {
-        return "y[r] = x W[r]ᵀ" + (bias() == null ? "" : " + b[r]");
+        String x = sequenceParallel ? "gather(x[r])" : "x";
+        return "y[r] = " + x + " W[r]ᵀ" + (bias() == null ? "" : " + b[r]");
     }
 
     /** Returns which output features each rank has. */

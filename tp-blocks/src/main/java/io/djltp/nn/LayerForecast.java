@@ -10,28 +10,32 @@ final class LayerForecast {
 
     private LayerForecast() {}
 
-    /**
-     * Returns the input as the layer computes with it: in MIXED mode with the rows of all ranks.
-     */
+    /** Returns the input as the layer computes with it: with the rows, or tokens, of all ranks. */
     static ForecastArray input(
             AbstractParallelLinear layer, PassForecast pass, ForecastArray input) {
-        if (pass.getTensorSize() > 1) {
-            checkTokens(layer, layer.takesTokens());
-            check(layer, input);
+        if (pass.getTensorSize() == 1) {
+            return input;
         }
-        boolean gathers = pass.getMesh().isOverlaid() && input.region().isRowsCut();
-        boolean partial = layer.hasPartialInputGradient();
-        return gathers ? pass.getMappings(layer).gatherFromSequenceRegion(input, partial) : input;
+        check(layer, input);
+        if (input.region().isTokensCut()) {
+            return SequenceForecast.gather(pass, layer, input, layer.hasPartialInputGradient());
+        }
+        if (!pass.getMesh().isOverlaid() || !input.region().isRowsCut()) {
+            return input;
+        }
+        if (!layer.isBatchShardedInput()) {
+            throw new IllegalArgumentException(
+                    describe(layer)
+                            + " gets the rows of a rank in MIXED mode, but is cut over the ranks:"
+                            + " build the first tensor-parallel layer with"
+                            + " optBatchShardedInput(true)");
+        }
+        return pass.getMappings(layer)
+                .gatherFromSequenceRegion(input, layer.hasPartialInputGradient());
     }
 
-    /** Refuses what cannot be forecast yet: tokens that are cut. */
-    static void checkTokens(AbstractParallelLinear layer, boolean sequenceParallel) {
-        if (sequenceParallel) {
-            throw new IllegalArgumentException(
-                    layer.getClass().getSimpleName()
-                            + " is built with optSequenceParallel(true), whose cost is not forecast"
-                            + " yet: build it without, or count a step with CommunicationCounter");
-        }
+    private static String describe(AbstractParallelLinear layer) {
+        return layer.getClass().getSimpleName() + " with a weight of " + layer.weight().getShape();
     }
 
     /** Returns the whole output, which has a gradient if the layer is trained. */
@@ -43,17 +47,17 @@ final class LayerForecast {
 
     /** Refuses a network that the layer could not be a part of, before it is trained. */
     private static void check(AbstractParallelLinear layer, ForecastArray input) {
-        if (layer.takesTokens()) {
+        if (input.region().isTokensCut() && !layer.takesTokens()) {
             throw new IllegalArgumentException(
-                    layer.getClass().getSimpleName()
-                            + " with optSequenceParallel(true) cannot be forecast: train a step, and"
-                            + " count");
+                    describe(layer)
+                            + " gets a rank's tokens of a sequence-parallel region, and needs all"
+                            + " of them: build a ColumnParallelLinear with"
+                            + " optSequenceParallel(true), or put a SequenceGather before the"
+                            + " layer");
         }
         if (input.region().isShard() != layer.takesSlice()) {
             throw new IllegalArgumentException(
-                    layer.getClass().getSimpleName()
-                            + " with a weight of "
-                            + layer.weight().getShape()
+                    describe(layer)
                             + (layer.takesSlice()
                                     ? " needs a slice of the features, and gets an input that is"
                                             + " whole: let a ColumnParallelLinear come before it, or"

@@ -142,26 +142,30 @@ public class RowParallelLinear extends AbstractParallelLinear {
             pass.use(this, x);
             return LayerForecast.output(this, x);
         }
-        LayerForecast.checkTokens(this, sequenceParallel);
         ForecastMappings mappings = pass.getMappings(this);
         if (!inputIsParallel) {
             Cut cut = shardingStrategy.cut(weight().getShape(), pass.getTensorSize());
             x = mappings.scatterToRegion(x, cut);
         }
         pass.use(weight(), x);
-        ForecastArray y = LayerForecast.output(this, x);
-        y =
-                batchShardedOutput && pass.getMesh().isOverlaid()
-                        ? mappings.reduceScatterToSequenceRegion(y)
-                        : mappings.reduceFromRegion(y);
+        ForecastArray y =
+                x.withFeatures(weight().getShape().get(0)).with(weight().requiresGradient());
+        if (batchShardedOutput && pass.getMesh().isOverlaid()) {
+            y = mappings.reduceScatterToSequenceRegion(y);
+        } else if (sequenceParallel) {
+            y = SequenceForecast.reduceScatter(pass, this, y);
+        } else {
+            y = mappings.reduceFromRegion(y);
+        }
         pass.use(bias(), y);
-        return y;
+        return bias() == null ? y : y.with(bias().requiresGradient());
     }
 
     /** {@inheritDoc} */
     @Override
     public String getEquation() {
-        return "y = Σ x[r] W[r]ᵀ" + (bias() == null ? "" : " + b");
+        String sum = sequenceParallel ? "y[r] = tokens r of Σ x[r] W[r]ᵀ" : "y = Σ x[r] W[r]ᵀ";
+        return sum + (bias() == null ? "" : " + b");
     }
 
     /** Returns which rows of the output each rank gets: those of its rows of the batch. */

@@ -8,6 +8,9 @@ import ai.djl.nn.AbstractBlock;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
+import io.djltp.forecast.ForecastArray;
+import io.djltp.forecast.ForecastBlock;
+import io.djltp.forecast.PassForecast;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
 
@@ -18,7 +21,7 @@ import java.io.IOException;
  * A border of a sequence-parallel region. With one tensor-parallel rank, and under an ordinary
  * parameter store, it is the identity, and it is saved as one.
  */
-abstract class SequenceBorder extends AbstractBlock {
+abstract class SequenceBorder extends AbstractBlock implements ForecastBlock {
 
     private static final byte VERSION = 2; // that of DJL's LambdaBlock
 
@@ -35,6 +38,15 @@ abstract class SequenceBorder extends AbstractBlock {
      * @return the array on the other side
      */
     abstract NDArray cross(ParallelContext context, NDArray input);
+
+    /** Notes what that communicates, of several ranks. */
+    abstract ForecastArray cross(PassForecast pass, ForecastArray input);
+
+    /** {@inheritDoc} */
+    @Override
+    public final ForecastArray forecast(PassForecast pass, ForecastArray input) {
+        return pass.getTensorSize() == 1 ? input : cross(pass, input);
+    }
 
     /** {@inheritDoc} */
     @Override

@@ -1,7 +1,10 @@
 package io.djltp.nn;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.Shape;
 
+import io.djltp.forecast.ForecastArray;
+import io.djltp.forecast.PassForecast;
 import io.djltp.layout.TokenCut;
 import io.djltp.rank.ParallelContext;
 
@@ -29,13 +32,26 @@ public final class SequenceGather extends SequenceBorder {
     NDArray cross(ParallelContext context, NDArray input) {
         TokenCut cut = context.getPass().getTokenRegion().cutOf(input);
         if (cut == null) {
-            throw new IllegalArgumentException(
-                    "SequenceGather gets "
-                            + input.getShape()
-                            + ", whose tokens are not cut over the ranks: let it follow a"
-                            + " SequenceScatter, or a RowParallelLinear with"
-                            + " optSequenceParallel(true)");
+            throw notCut(input.getShape());
         }
         return SequenceRegion.gather(context, this, input, cut, false);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    ForecastArray cross(PassForecast pass, ForecastArray input) {
+        if (!input.region().isTokensCut()) {
+            throw notCut(input.shape());
+        }
+        return SequenceForecast.gather(pass, this, input, false);
+    }
+
+    private static IllegalArgumentException notCut(Shape shape) {
+        return new IllegalArgumentException(
+                "SequenceGather gets "
+                        + shape
+                        + ", whose tokens are not cut over the ranks: let it follow a"
+                        + " SequenceScatter, or a RowParallelLinear with"
+                        + " optSequenceParallel(true)");
     }
 }

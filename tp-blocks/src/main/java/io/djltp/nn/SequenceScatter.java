@@ -2,6 +2,8 @@ package io.djltp.nn;
 
 import ai.djl.ndarray.NDArray;
 
+import io.djltp.forecast.ForecastArray;
+import io.djltp.forecast.PassForecast;
 import io.djltp.rank.ParallelContext;
 
 /**
@@ -31,5 +33,11 @@ public final class SequenceScatter extends SequenceBorder {
     @Override
     NDArray cross(ParallelContext context, NDArray input) {
         return SequenceRegion.scatter(context, this, input);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    ForecastArray cross(PassForecast pass, ForecastArray input) {
+        return SequenceForecast.scatter(pass, this, input);
     }
 }

@@ -54,6 +54,17 @@ public final class StackedOutput {
     }
 
     /**
+     * Returns how a part is cut.
+     *
+     * @param part the number of the part
+     * @param ranks the number of ranks
+     * @return which features of the part each rank has
+     */
+    public Cut getCut(int part, int ranks) {
+        return parts.get(part).cut(ranks);
+    }
+
+    /**
      * Divides the output.
      *
      * @param context the rank, or {@code null} under an ordinary parameter store

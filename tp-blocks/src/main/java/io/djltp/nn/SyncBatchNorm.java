@@ -11,6 +11,11 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
+import io.djltp.collective.Collective;
+import io.djltp.collective.Direction;
+import io.djltp.forecast.ForecastArray;
+import io.djltp.forecast.ForecastBlock;
+import io.djltp.forecast.PassForecast;
 import io.djltp.layout.Region;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
@@ -44,7 +49,7 @@ import java.io.IOException;
  * <p>It saves and loads what {@link BatchNorm} does, byte for byte. PyTorch has the layer as {@code
  * torch.nn.SyncBatchNorm}.
  */
-public class SyncBatchNorm extends AbstractBlock {
+public class SyncBatchNorm extends AbstractBlock implements ForecastBlock {
 
     private static final byte VERSION = 2; // of DJL's block
 
@@ -106,16 +111,41 @@ public class SyncBatchNorm extends AbstractBlock {
             return false;
         }
         Region region = context.getPass().regionOf(x);
+        checkWhole(region, x.getShape());
+        return region.isRowsCut() && context.getDataGroup().getSize() > 1;
+    }
+
+    private void checkWhole(Region region, Shape input) {
         if (region.isShard()) {
             throw new IllegalArgumentException(
                     "SyncBatchNorm of "
                             + channels
                             + " channels gets a slice of the features, "
-                            + x.getShape()
+                            + input
                             + ": build the layer before it with optGatherOutput(true), or put it"
                             + " behind the RowParallelLinear");
         }
-        return region.isRowsCut() && context.getDataGroup().getSize() > 1;
+    }
+
+    /**
+     * {@inheritDoc}
+     *
+     * <p>Of rows that are cut, in training, mean and squares of each channel are gathered.
+     */
+    @Override
+    public ForecastArray forecast(PassForecast pass, ForecastArray input) {
+        pass.use(this, input);
+        checkWhole(input.region(), input.shape());
+        if (input.region().isRowsCut() && pass.isTraining()) {
+            int size = pass.getDataSize();
+            long bytes = pass.bytes(new Shape(size, 2 * channels));
+            String issuer = "the rows of the batch";
+            pass.add(issuer, Direction.FORWARD, Collective.ALL_GATHER, size, bytes);
+            if (input.differentiated()) {
+                pass.add(issuer, Direction.BACKWARD, Collective.REDUCE_SCATTER, size, bytes);
+            }
+        }
+        return input.with(gamma.requiresGradient() || beta.requiresGradient());
     }
 
     /** {@inheritDoc} */

@@ -1,30 +1,24 @@
 package io.djltp.nn;
 
-import ai.djl.MalformedModelException;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.ndarray.types.SparseFormat;
-import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Parameter;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
+import io.djltp.forecast.ForecastArray;
+import io.djltp.forecast.ForecastBlock;
+import io.djltp.forecast.PassForecast;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.parameters.RankParameterStore;
-import io.djltp.parameters.ShardedBlock;
-import io.djltp.parameters.WeightSource;
 import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.update.TableShard;
-
-import java.io.DataInputStream;
-import java.io.DataOutputStream;
-import java.io.IOException;
 
 /**
  * An embedding whose vocabulary is cut over the ranks: axis 0 of the weight. Each rank looks up the
@@ -56,9 +50,7 @@ import java.io.IOException;
  * <p>The layer is that of Megatron-LM (Shoeybi et al., 2019, <a
  * href="https://arxiv.org/abs/1909.08053">arXiv:1909.08053</a>).
  */
-public class VocabParallelEmbedding extends AbstractBlock implements ShardedBlock {
-
-    private static final byte VERSION = 6; // that of DJL's Embedding
+public class VocabParallelEmbedding extends SavedEmbedding implements ForecastBlock {
 
     private final Parameter weight;
     private final long vocabularySize;
@@ -66,7 +58,6 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
     private final long paddingIndex;
     private final ShardingStrategy shardingStrategy;
     private final boolean sequenceParallel;
-    private WeightSource weightSource;
     private ClassificationHead head; // that updates the weight itself, or null
 
     /**
@@ -76,7 +67,6 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
      */
     @SuppressWarnings("this-escape") // addParameter is called, as in DJL's blocks
     protected VocabParallelEmbedding(Builder builder) {
-        super(VERSION);
         vocabularySize = builder.vocabularySize;
         embeddingSize = builder.embeddingSize;
         paddingIndex = builder.paddingIndex;
@@ -124,12 +114,14 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
         return new TableShard(cut, context.getTensorGroup().getRank(), paddingIndex);
     }
 
-    /** Returns what errors call the block. */
+    /** {@inheritDoc} */
+    @Override
     String describe() {
         return getClass().getSimpleName() + " " + weight.getShape();
     }
 
-    /** Returns the weight: [vocabulary, features] over all ranks. */
+    /** {@inheritDoc} */
+    @Override
     Parameter weight() {
         return weight;
     }
@@ -139,11 +131,7 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
         return shardingStrategy;
     }
 
-    /**
-     * Lets a head that updates the weight itself take this block's gradient.
-     *
-     * @throws IllegalArgumentException if another head does already
-     */
+    /** Lets a head that updates the weight itself take this block's gradient, unless one does. */
     void tieTo(ClassificationHead fused) {
         Preconditions.checkArgument(
                 head == null,
@@ -171,8 +159,17 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
 
     /** {@inheritDoc} */
     @Override
-    public void setWeightSource(WeightSource source) {
-        weightSource = source;
+    public ForecastArray forecast(PassForecast pass, ForecastArray input) {
+        boolean lookups = head != null && weight.requiresGradient();
+        return new EmbeddingForecast(this, pass, lookups, paddingIndex >= 0)
+                .forward(input, sequenceParallel);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public String getEquation() {
+        String sum = sequenceParallel ? "y[r] = tokens r of Σ W[r][id]" : "y = Σ W[r][id]";
+        return sum + ", zeros where rank r does not have the row";
     }
 
     /** {@inheritDoc} */
@@ -185,44 +182,6 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
     @Override
     public void initializeChildBlocks(NDManager manager, DataType dataType, Shape... inputShapes) {
         // there are none
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public void saveParameters(DataOutputStream os) throws IOException {
-        if (weightSource == null) {
-            HeldParameters.checkWhole(weight, "What is saved of " + getClass().getSimpleName());
-            super.saveParameters(os);
-            return;
-        }
-        os.write(version);
-        saveMetadata(os);
-        weightSource.save(getDirectParameters().values(), os);
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    protected void saveMetadata(DataOutputStream os) throws IOException {
-        saveInputShapes(os);
-        os.writeInt(SparseFormat.DENSE.getValue());
-    }
-
-    /**
-     * {@inheritDoc}
-     *
-     * @throws MalformedModelException if the file is not that of an embedding
-     */
-    @Override
-    public void loadMetadata(byte loadVersion, DataInputStream is)
-            throws IOException, MalformedModelException {
-        if (loadVersion != VERSION) {
-            throw new MalformedModelException(
-                    String.format(
-                            "%s loads version %d of an embedding, which DJL 0.35 writes, not %d",
-                            describe(), VERSION, loadVersion));
-        }
-        readInputShapes(is);
-        is.readInt(); // the format of the gradient, which is dense here
     }
 
     /**

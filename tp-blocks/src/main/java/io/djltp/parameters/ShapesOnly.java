@@ -32,7 +32,8 @@ public final class ShapesOnly {
         Map<Parameter, Initializer> initializers = new IdentityHashMap<>();
         for (Parameter parameter : network.getParameters().values()) {
             if (!parameter.isInitialized()) {
-                initializers.put(parameter, parameter.getInitializer());
+                // one that blocks share comes more than once
+                initializers.putIfAbsent(parameter, parameter.getInitializer());
                 parameter.setInitializer(new OneElement());
             }
         }

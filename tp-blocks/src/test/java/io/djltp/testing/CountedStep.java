@@ -4,6 +4,7 @@ import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.training.DefaultTrainingConfig;
@@ -20,7 +21,9 @@ import io.djltp.torch.Autograd;
 import io.djltp.training.ParallelTrainer;
 
 import java.util.ArrayList;
+import java.util.IdentityHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.function.Function;
 
 /** The second step of a training, with what each rank has communicated and what it holds. */
@@ -28,6 +31,7 @@ public final class CountedStep {
 
     private final List<TrafficTable> tables = new ArrayList<>();
     private final List<RankCost> costs = new ArrayList<>();
+    private final List<Map<Parameter, Shape>> shapes = new ArrayList<>();
 
     private CountedStep() {}
 
@@ -38,7 +42,7 @@ public final class CountedStep {
      * @param loss the loss
      * @param optimizer the optimizer
      * @param mesh the ranks
-     * @param batch makes the batch: data and labels
+     * @param batch makes the batch: data and, as the last array, labels
      * @return what was counted
      */
     public static CountedStep run(
@@ -47,17 +51,36 @@ public final class CountedStep {
             Optimizer optimizer,
             DeviceMesh mesh,
             Function<NDManager, NDList> batch) {
-        CountedStep counted = new CountedStep();
         ParallelConfig ranks = ParallelConfig.builder().setMesh(mesh).optDriftCheck(0).build();
+        return run(network, loss, optimizer, ranks, batch);
+    }
+
+    /**
+     * Makes two steps and counts the second.
+     *
+     * @param network the network
+     * @param loss the loss
+     * @param optimizer the optimizer
+     * @param ranks the ranks, without drift checks
+     * @param batch makes the batch: data and, as the last array, labels
+     * @return what was counted, of the ranks of this process
+     */
+    public static CountedStep run(
+            Block network,
+            Loss loss,
+            Optimizer optimizer,
+            ParallelConfig ranks,
+            Function<NDManager, NDList> batch) {
+        CountedStep counted = new CountedStep();
         try (Model model = Model.newInstance("counted")) {
             model.setBlock(network);
             DefaultTrainingConfig config = new DefaultTrainingConfig(loss).optOptimizer(optimizer);
             try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks)) {
                 NDManager manager = trainer.getManager().newSubManager();
                 NDList all = batch.apply(manager);
-                NDList data = new NDList(all.get(0));
-                NDList labels = new NDList(all.get(1));
-                trainer.initialize(data.head().getShape());
+                NDList data = all.subNDList(0, all.size() - 1);
+                NDList labels = all.subNDList(all.size() - 1);
+                trainer.initialize(data.getShapes());
                 step(trainer, data, labels, null);
                 try (CommunicationCounter counter = new CommunicationCounter(trainer.getRanks())) {
                     long[] gradients = new long[trainer.getRanks().size()];
@@ -65,6 +88,7 @@ public final class CountedStep {
                     for (int rank = 0; rank < gradients.length; rank++) {
                         counted.tables.add(counter.getTable(rank));
                         counted.costs.add(cost(trainer, rank, gradients[rank], manager));
+                        counted.shapes.add(shapes(trainer, rank));
                     }
                 }
             }
@@ -91,6 +115,15 @@ public final class CountedStep {
 
     private static List<Parameter> parameters(ParallelTrainer trainer) {
         return trainer.getModel().getBlock().getParameters().values().stream().distinct().toList();
+    }
+
+    private static Map<Parameter, Shape> shapes(ParallelTrainer trainer, int rank) {
+        Map<Parameter, Shape> shapes = new IdentityHashMap<>();
+        for (Parameter parameter : parameters(trainer)) {
+            NDArray value = trainer.getParameterStore(rank).getValue(parameter, null, true);
+            shapes.put(parameter, value.getShape());
+        }
+        return shapes;
     }
 
     private static RankCost cost(
@@ -130,5 +163,16 @@ public final class CountedStep {
      */
     public RankCost cost(int rank) {
         return costs.get(rank);
+    }
+
+    /**
+     * Returns what a rank holds of a parameter.
+     *
+     * @param rank the rank
+     * @param parameter the parameter
+     * @return the shape of its shard or replica
+     */
+    public Shape shape(int rank, Parameter parameter) {
+        return shapes.get(rank).get(parameter);
     }
 }

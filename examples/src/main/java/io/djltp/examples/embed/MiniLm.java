@@ -25,7 +25,7 @@ import java.util.List;
  * <p>Collectives of a forward pass on several ranks: one all-reduce of the embeddings, two in each
  * layer, of the attention and of what follows it.
  */
-final class MiniLm extends AbstractBlock {
+public final class MiniLm extends AbstractBlock {
 
     private static final byte VERSION = 1;
 
@@ -40,6 +40,15 @@ final class MiniLm extends AbstractBlock {
         for (int i = 0; i < sizes.layers(); i++) {
             layers.add(addChildBlock("layer" + i, sizes.layer()));
         }
+    }
+
+    /**
+     * Returns the network, without values.
+     *
+     * @return the network of all-MiniLM-L6-v2
+     */
+    public static Block create() {
+        return new MiniLm(BertSizes.MINI_LM);
     }
 
     /** {@inheritDoc} */

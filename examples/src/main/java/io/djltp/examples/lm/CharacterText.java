@@ -9,7 +9,7 @@ import java.util.stream.Collectors;
  * A text as numbers, one for each character. Its vocabulary are the characters that are not rare;
  * sentences with others are left out. Every twentieth sentence is held out.
  */
-final class CharacterText {
+public final class CharacterText {
 
     private static final int RARE = 20; // times in the text
     private static final int HELD_OUT = 20; // one sentence of so many
@@ -40,7 +40,7 @@ final class CharacterText {
      * @return the text
      * @throws IOException if it cannot be read
      */
-    static CharacterText read() throws IOException {
+    public static CharacterText read() throws IOException {
         return new CharacterText(ExampleSentences.read());
     }
 
@@ -76,8 +76,12 @@ final class CharacterText {
         return vocabulary.indexOf(END);
     }
 
-    /** Returns the number of different characters. */
-    int vocabulary() {
+    /**
+     * Returns the number of different characters.
+     *
+     * @return the size of the vocabulary
+     */
+    public int vocabulary() {
         return vocabulary.length();
     }
 

@@ -89,7 +89,7 @@ public final class LmCommand implements Callable<Integer> {
         Engine.getInstance().setRandomSeed(options.seed);
         LmTraining training = new LmTraining(options, text, report, out);
         try (ParallelTrainer trainer = trainer(model, config, options.ranks.config(job))) {
-            trainer.initialize(LmNetwork.inputShape(options));
+            trainer.initialize(LmNetwork.inputShape(options.batch, options.sizes));
             fillReport(model, text);
             printBegin(text);
             training.train(trainer);

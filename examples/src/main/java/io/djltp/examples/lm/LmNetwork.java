@@ -25,7 +25,7 @@ import java.util.stream.IntStream;
  *   <li>output: logits, [batch, context, vocabulary], on a rank those of its part of the vocabulary
  * </ul>
  */
-final class LmNetwork {
+public final class LmNetwork {
 
     private static final float EPSILON = 1e-5f;
     private static final float DEVIATION = 0.02f; // of the weights at the beginning, as in GPT-2
@@ -39,8 +39,9 @@ final class LmNetwork {
      * @param vocabulary the number of characters
      * @param cutTokens whether tokens are cut over the ranks between attention and MLPs, from the
      *     embedding to the head
+     * @return the network
      */
-    static Block create(LmSizes sizes, int vocabulary, boolean cutTokens) {
+    public static Block create(LmSizes sizes, int vocabulary, boolean cutTokens) {
         VocabParallelEmbedding embedding =
                 VocabParallelEmbedding.builder()
                         .setVocabularySize(vocabulary)
@@ -95,8 +96,14 @@ final class LmNetwork {
         return RmsNorm.builder().optEpsilon(EPSILON).build();
     }
 
-    /** Returns the shape of a batch. */
-    static Shape inputShape(LmOptions options) {
-        return new Shape(options.batch, options.sizes.context);
+    /**
+     * Returns the shape of a batch.
+     *
+     * @param batch the number of windows of text
+     * @param sizes the sizes
+     * @return the shape of their characters
+     */
+    public static Shape inputShape(int batch, LmSizes sizes) {
+        return new Shape(batch, sizes.context);
     }
 }

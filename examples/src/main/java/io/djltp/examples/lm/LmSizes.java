@@ -6,8 +6,8 @@ import io.djltp.examples.BadInputException;
 
 import picocli.CommandLine.Option;
 
-/** The sizes of the model. */
-final class LmSizes {
+/** The sizes of the model, as options. */
+public final class LmSizes {
 
     private static final int MULTIPLE = 8; // of the hidden features
 
@@ -43,8 +43,11 @@ final class LmSizes {
             description = "Characters that the model sees at a time (${DEFAULT-VALUE}).")
     int context;
 
+    /** Creates the sizes; they are set by the command line. */
+    public LmSizes() {}
+
     /** Refuses sizes that do not fit each other. */
-    void check() {
+    public void check() {
         positive("--layers", layers);
         positive("--width", width);
         positive("--heads", heads);

@@ -23,21 +23,42 @@ final class LayerPicture {
 
     LayerPicture(LayerCost layer) {
         this.layer = layer;
-        ParameterCost weight = byEnd("weight");
-        if (weight != null && weight.isCut() && weight.shape().dimension() == 2) {
-            addProduct(weight, byEnd("bias"));
-        } else {
+        ParameterCost weight = weight();
+        if (weight == null) {
             for (ParameterCost each : layer.parameters()) {
                 parts.add(matrix(shortName(each), each));
             }
+        } else if (layer.equation().contains("id")) {
+            addLookup(weight);
+        } else {
+            addProduct(weight, bias());
         }
     }
 
-    private ParameterCost byEnd(String end) {
+    /** Returns the matrix that the equation is about, or {@code null} if nothing is cut by it. */
+    private ParameterCost weight() {
         return layer.parameters().stream()
-                .filter(each -> each.name().endsWith(end))
+                .filter(each -> each.isCut() && each.shape().dimension() == 2)
+                .filter(each -> !layer.equation().isEmpty())
                 .findFirst()
                 .orElse(null);
+    }
+
+    private ParameterCost bias() {
+        return layer.parameters().stream()
+                .filter(each -> each.shape().dimension() == 1)
+                .findFirst()
+                .orElse(null);
+    }
+
+    /** Each rank has rows of the ids that it holds; the sum over the ranks has all. */
+    private void addLookup(ParameterCost weight) {
+        long ids = layer.input().size();
+        parts.add(Matrix.whole("id", new Shape(ids)));
+        parts.add("→");
+        parts.add(matrix("W", weight));
+        parts.add("→");
+        parts.add(Matrix.whole("Σ y", new Shape(ids, weight.shape().get(1))));
     }
 
     private static String shortName(ParameterCost parameter) {
@@ -80,15 +101,14 @@ final class LayerPicture {
         double x = MARGIN;
         for (Object part : parts) {
             if (part instanceof Matrix matrix) {
-                double captionWidth = 6.4 * Sizes.shape(matrix.shape()).length();
+                String caption = matrix.caption();
+                double captionWidth = 6.4 * caption.length();
                 double width = Math.max(matrix.width(), captionWidth);
                 double centre = x + width / 2;
                 drawn.addAll(
                         matrix.draw(centre - matrix.width() / 2, middle - matrix.height() / 2));
                 double below = middle + matrix.height() / 2;
-                drawn.add(
-                        Svg.label(centre, below + 14, Sizes.shape(matrix.shape()))
-                                .withClass("shape"));
+                drawn.add(Svg.label(centre, below + 14, caption).withClass("shape"));
                 x += width + MARGIN;
             } else if (part.equals("ᵀ")) {
                 drawn.add(Svg.label(x, MARGIN + 4, "ᵀ").withClass("sign"));

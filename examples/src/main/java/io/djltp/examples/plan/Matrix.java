@@ -55,6 +55,12 @@ record Matrix(String name, Shape shape, int axis, Cut cut) {
         return length(down());
     }
 
+    /** Returns what is written below: its shape, and with short names of matrices these. */
+    String caption() {
+        boolean named = shape.dimension() > 1 && name.length() < 4;
+        return (named ? name + "  " : "") + Sizes.shape(shape);
+    }
+
     /** Draws the matrix with its upper left corner at a point. */
     List<Svg> draw(double x, double y) {
         List<Svg> parts = new ArrayList<>();

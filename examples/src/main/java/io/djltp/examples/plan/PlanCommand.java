@@ -1,17 +1,17 @@
 package io.djltp.examples.plan;
 
-import ai.djl.ndarray.types.Shape;
-
 import io.djltp.cost.ModelCost;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
-import io.djltp.examples.OptimizerName;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.torch.LibTorch;
 
 import picocli.CommandLine.Command;
+import picocli.CommandLine.Mixin;
+import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.Parameters;
+import picocli.CommandLine.Spec;
 
 import java.io.IOException;
 import java.io.PrintStream;
@@ -31,7 +31,7 @@ public final class PlanCommand implements Callable<Integer> {
 
     private static final int MOST_RANKS = 1024;
 
-    @Parameters(paramLabel = "MODEL", description = "lemmatiser or resnet.")
+    @Parameters(paramLabel = "MODEL", description = "lemmatiser, minilm, lm or resnet.")
     private String modelName;
 
     @Option(
@@ -40,28 +40,15 @@ public final class PlanCommand implements Callable<Integer> {
             description = "Ranks over the data x ranks over the layers (${DEFAULT-VALUE}).")
     private String meshText;
 
-    @Option(
-            names = "--batch",
-            defaultValue = "512",
-            description = "Rows of a step, over all ranks (${DEFAULT-VALUE}).")
-    private int batch;
-
-    @Option(
-            names = "--classes",
-            description = "Classes of the last layer (120658 lemmas, or 1000 of ImageNet).")
-    private Integer classes;
-
-    @Option(
-            names = "--optimizer",
-            defaultValue = "adagrad",
-            description = "${COMPLETION-CANDIDATES} (${DEFAULT-VALUE}).")
-    private OptimizerName optimizer;
+    @Mixin private PlanOptions options = new PlanOptions();
 
     @Option(names = "--html", description = "File for the picture, a page of its own.")
     private Path html;
 
     @Option(names = "--json", description = "File for the figures.")
     private Path json;
+
+    @Spec private CommandSpec spec;
 
     private final PrintStream out = System.out;
 
@@ -73,15 +60,18 @@ public final class PlanCommand implements Callable<Integer> {
     public Integer call() throws IOException {
         PlannedModel model = model();
         DeviceMesh mesh = mesh();
-        if (batch < 1 || classes != null && classes < 1) {
-            throw new BadInputException("--batch and --classes must be 1 or more");
-        }
+        options.check(model, spec.commandLine().getParseResult());
         JsonFile.check("--html", html);
         JsonFile.check(json);
         LibTorch.load();
-        PlanReport report = new PlanReport(model, batch, optimizer, cost(model, mesh));
+        PlanReport report =
+                new PlanReport(
+                        model,
+                        options.batch(model),
+                        options.optimizer(model),
+                        cost(model.create(options, options.batch(model)), model, mesh));
         new PlanTable(report, out).print();
-        JsonFile.write(json, report.figures());
+        JsonFile.write(json, new PlanFigures(report));
         if (html != null) {
             Files.writeString(html, new PlanPage(report).render());
             out.println("The picture is in " + html);
@@ -118,16 +108,18 @@ public final class PlanCommand implements Callable<Integer> {
         return mesh;
     }
 
-    private ModelCost cost(PlannedModel model, DeviceMesh mesh) {
-        Shape[] inputs = model.inputs(batch);
+    private ModelCost cost(Planned planned, PlannedModel model, DeviceMesh mesh) {
+        ModelCost.Builder builder =
+                ModelCost.builder()
+                        .setBlock(planned.block())
+                        .setMesh(mesh)
+                        .setInputs(planned.inputs())
+                        .optTraining(planned.loss() != null);
+        if (planned.loss() != null) {
+            builder.setLoss(planned.loss()).setOptimizer(options.optimizer(model).create(0.1f));
+        }
         try {
-            return ModelCost.builder()
-                    .setBlock(model.create(classes))
-                    .setMesh(mesh)
-                    .setInputs(inputs)
-                    .setLoss(model.loss())
-                    .setOptimizer(optimizer.create(0.1f))
-                    .build();
+            return builder.build();
         } catch (IllegalArgumentException e) {
             throw new BadInputException("--mesh " + meshText + ": " + e.getMessage(), e);
         }

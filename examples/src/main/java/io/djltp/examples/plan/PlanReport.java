@@ -7,12 +7,12 @@ import io.djltp.collective.TrafficTable;
 import io.djltp.cost.LayerCost;
 import io.djltp.cost.ModelCost;
 import io.djltp.cost.ParameterCost;
-import io.djltp.cost.RankCost;
 import io.djltp.cut.Cut;
 import io.djltp.examples.OptimizerName;
 import io.djltp.rank.DeviceMesh;
 
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -20,13 +20,14 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 
 /**
  * What is shown of a plan.
  *
  * @param model the model
  * @param batch the rows of a step
- * @param optimizer the optimizer
+ * @param optimizer the optimizer, or {@code null} if there is no training
  * @param cost what it costs
  */
 record PlanReport(PlannedModel model, int batch, OptimizerName optimizer, ModelCost cost) {
@@ -45,12 +46,27 @@ record PlanReport(PlannedModel model, int batch, OptimizerName optimizer, ModelC
         return cost.getMesh().isCut(axis) ? cost.getMesh().getSize(axis) : 1;
     }
 
+    /** Returns the name of the optimizer, or {@code null} if there is no training. */
     String optimizerName() {
-        return optimizer.name().toLowerCase(Locale.ROOT);
+        return optimizer == null ? null : optimizer.name().toLowerCase(Locale.ROOT);
+    }
+
+    /** Returns what a batch is computed in. */
+    String step() {
+        return optimizer == null ? "forward pass" : "step";
     }
 
     /** What one operation of one issuer moves in a step of rank 0. */
     record Line(String issuer, Direction direction, Collective collective, Traffic traffic) {
+
+        private Line plus(Line other) {
+            return new Line(issuer, direction, collective, traffic.plus(other.traffic));
+        }
+
+        /** Returns the same of another issuer. */
+        Line by(String other) {
+            return new Line(other, direction, collective, traffic);
+        }
 
         @Override
         public String toString() {
@@ -91,11 +107,33 @@ record PlanReport(PlannedModel model, int batch, OptimizerName optimizer, ModelC
         return lines().stream().filter(line -> line.issuer.equals(layer.name())).toList();
     }
 
-    /** Returns what rank 0 communicates for losses and gradients. */
+    /** Returns what rank 0 communicates for losses and gradients, and blocks of blocks. */
     List<Line> linesOfOthers() {
         Set<String> layers = new HashSet<>();
         cost.getLayers().forEach(layer -> layers.add(layer.name()));
         return lines().stream().filter(line -> !layers.contains(line.issuer)).toList();
+    }
+
+    /** Returns what rank 0 communicates for equal blocks, all together. */
+    List<Line> lines(LayerGroup group) {
+        return sum(group.title(), group.all().stream().flatMap(each -> lines(each).stream()));
+    }
+
+    /** Returns what rank 0 communicates, by direction and operation. */
+    List<Line> totals() {
+        return sum("all", lines().stream());
+    }
+
+    private static List<Line> sum(String issuer, Stream<Line> lines) {
+        Map<List<Enum<?>>, Line> sums = new LinkedHashMap<>();
+        lines.sorted(Comparator.comparing(Line::direction).thenComparing(Line::collective))
+                .forEach(
+                        line ->
+                                sums.merge(
+                                        List.of(line.direction, line.collective),
+                                        line.by(issuer),
+                                        Line::plus));
+        return List.copyOf(sums.values());
     }
 
     /** Returns how a parameter is cut, in words. */
@@ -125,92 +163,5 @@ record PlanReport(PlannedModel model, int batch, OptimizerName optimizer, ModelC
     /** Returns the number of elements of all parameters. */
     long elements() {
         return cost.getParameters().stream().mapToLong(each -> each.shape().size()).sum();
-    }
-
-    /** Returns the figures for {@code --json}. */
-    Figures figures() {
-        Figures figures = new Figures();
-        figures.model = model.getName();
-        figures.data = dataSize();
-        figures.tensor = tensorSize();
-        figures.batch = batch;
-        figures.optimizer = optimizerName();
-        figures.parameters = elements();
-        for (int rank = 0; rank < cost.getMesh().getRanks(); rank++) {
-            RankFigures own = new RankFigures();
-            RankCost bytes = cost.getRank(rank);
-            Traffic traffic = cost.getTraffic(rank).getTotal();
-            own.rank = rank;
-            own.weights = bytes.weights();
-            own.gradients = bytes.gradients();
-            own.state = bytes.state();
-            own.total = bytes.getTotal();
-            own.collectives = traffic.calls();
-            own.wireBytes = traffic.wire();
-            figures.ranks.add(own);
-        }
-        for (ParameterCost parameter : cost.getParameters()) {
-            ParameterFigures own = new ParameterFigures();
-            own.name = parameter.name();
-            own.shape = parameter.shape().getShape();
-            own.axis = parameter.getAxis();
-            for (int rank = 0; rank < tensorSize(); rank++) {
-                own.shards.add(parameter.getShape(rank).getShape());
-            }
-            figures.layout.add(own);
-        }
-        lines().forEach(line -> figures.traffic.add(new TrafficFigures(line)));
-        return figures;
-    }
-
-    /** What {@code --json} writes. */
-    static final class Figures {
-        String model;
-        int data;
-        int tensor;
-        int batch;
-        String optimizer;
-        long parameters;
-        List<RankFigures> ranks = new ArrayList<>();
-        List<ParameterFigures> layout = new ArrayList<>();
-        List<TrafficFigures> traffic = new ArrayList<>(); // of rank 0
-    }
-
-    /** The bytes of a rank. */
-    static final class RankFigures {
-        int rank;
-        long weights;
-        long gradients;
-        long state;
-        long total;
-        long collectives;
-        long wireBytes;
-    }
-
-    /** The shards of a parameter, by the place on the axis tensor; axis -1: none is cut. */
-    static final class ParameterFigures {
-        String name;
-        long[] shape;
-        int axis;
-        List<long[]> shards = new ArrayList<>();
-    }
-
-    /** A line of the traffic. */
-    static final class TrafficFigures {
-        final String issuer;
-        final String direction;
-        final String collective;
-        final long calls;
-        final long payloadBytes;
-        final long wireBytes;
-
-        TrafficFigures(Line line) {
-            issuer = line.issuer;
-            direction = line.direction.toString();
-            collective = line.collective.toString();
-            calls = line.traffic.calls();
-            payloadBytes = line.traffic.payload();
-            wireBytes = line.traffic.wire();
-        }
     }
 }

@@ -8,7 +8,11 @@ import io.djltp.cost.ParameterCost;
 import io.djltp.cost.RankCost;
 
 import java.io.PrintStream;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.HashSet;
 import java.util.LinkedHashSet;
+import java.util.List;
 import java.util.Locale;
 import java.util.Set;
 import java.util.stream.Collectors;
@@ -19,55 +23,105 @@ final class PlanTable {
     private final PlanReport report;
     private final ModelCost cost;
     private final PrintStream out;
+    private final List<LayerGroup> groups;
 
     PlanTable(PlanReport report, PrintStream out) {
         this.report = report;
         this.out = out;
         cost = report.cost();
+        groups = LayerGroups.of(report);
     }
 
     void print() {
         line(
-                "%s on the mesh %s, %,d rows a step, %s",
-                report.model().getName(), cost.getMesh(), report.batch(), report.optimizerName());
-        int width =
-                cost.getParameters().stream()
-                        .mapToInt(each -> each.name().length())
-                        .max()
-                        .orElse(9);
-        String row = "%-" + Math.max(9, width) + "s  %-18s  %-8s  %s";
+                "%s on the mesh %s, %,d rows a %s, %s",
+                report.model().getName(),
+                cost.getMesh(),
+                report.batch(),
+                report.step(),
+                report.optimizerName() == null ? "not trained" : report.optimizerName());
         line("");
-        line(row, "parameter", "shape", "cut", "a rank holds");
-        for (ParameterCost parameter : cost.getParameters()) {
-            line(
-                    row,
-                    parameter.name(),
-                    Sizes.shape(parameter.shape()),
-                    parameter.isCut() ? "axis " + parameter.getAxis() : "-",
-                    shards(parameter));
-        }
+        printParameters();
         line("");
         line(
-                "%-5s %10s %10s %10s %10s  %s",
-                "rank", "weights", "gradients", "state", "all", "a step");
+                "%-5s %10s %10s %10s %10s  a %s",
+                "rank", "weights", "gradients", "state", "all", report.step());
         for (int rank = 0; rank < cost.getMesh().getRanks(); rank++) {
             printRank(rank);
         }
         line("");
-        line("rank 0 communicates in a step:");
-        report.lines()
-                .forEach(
-                        each ->
-                                line(
-                                        "  %-8s  %-14s  %9s  %9s on the wire  %s",
-                                        each.direction(),
-                                        each.traffic().calls() + " " + each.collective(),
-                                        Sizes.bytes(each.traffic().payload()),
-                                        Sizes.bytes(each.traffic().wire()),
-                                        each.issuer()));
-        if (report.lines().isEmpty()) {
-            line("  nothing");
+        line("rank 0 communicates in a %s:", report.step());
+        printTraffic();
+    }
+
+    /** A row for each parameter; of equal blocks those of one. */
+    private void printParameters() {
+        List<Row> rows = new ArrayList<>();
+        Set<ParameterCost> seen = new HashSet<>(); // one may be shared by two layers
+        for (LayerGroup group : groups) {
+            if (group.times() > 1) {
+                rows.add(new Row(group.title() + ", each", null));
+            }
+            for (int i = 0; i < group.shown().size(); i++) {
+                for (ParameterCost each : group.shown().get(i).parameters()) {
+                    String name =
+                            group.times() == 1
+                                    ? each.name()
+                                    : "  " + group.names().get(i) + "/" + nameOf(each);
+                    if (seen.add(each)) {
+                        rows.add(new Row(name, each));
+                    }
+                }
+            }
         }
+        int width = rows.stream().mapToInt(each -> each.name.length()).max().orElse(0);
+        String format = "%-" + Math.max(9, width) + "s  %-18s  %-8s  %s";
+        line(format, "parameter", "shape", "cut", "a rank holds");
+        for (Row row : rows) {
+            ParameterCost each = row.parameter;
+            if (each == null) {
+                line("%s", row.name);
+            } else {
+                String cut = each.isCut() ? "axis " + each.getAxis() : "-";
+                line(format, row.name, Sizes.shape(each.shape()), cut, shards(each));
+            }
+        }
+    }
+
+    private record Row(String name, ParameterCost parameter) {}
+
+    private static String nameOf(ParameterCost each) {
+        return each.parameter().getName();
+    }
+
+    private void printTraffic() {
+        List<PlanReport.Line> lines = new ArrayList<>();
+        for (LayerGroup group : groups) {
+            lines.addAll(
+                    group.times() == 1 ? report.lines(group.shown().get(0)) : report.lines(group));
+        }
+        lines.addAll(report.linesOfOthers());
+        lines.sort(Comparator.comparing(PlanReport.Line::direction));
+        lines.forEach(this::printTraffic);
+        if (lines.isEmpty()) {
+            line("  nothing");
+        } else if (lines.size() > report.totals().size()) {
+            line("in all:");
+            report.totals().forEach(each -> printTraffic(each.by("")));
+        }
+    }
+
+    private void printTraffic(PlanReport.Line each) {
+        String row =
+                String.format(
+                        Locale.ROOT,
+                        "  %-8s  %-17s  %9s  %9s on the wire  %s",
+                        each.direction(),
+                        each.traffic().calls() + " " + each.collective(),
+                        Sizes.bytes(each.traffic().payload()),
+                        Sizes.bytes(each.traffic().wire()),
+                        each.issuer());
+        line("%s", row.stripTrailing());
     }
 
     private void printRank(int rank) {

@@ -17,12 +17,16 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.regex.Pattern;
 
 import javax.xml.parsers.DocumentBuilderFactory;
 import javax.xml.parsers.ParserConfigurationException;
 
 /** {@code tp plan} prints, writes and draws what a model costs, and refuses what cannot be. */
 public class PlanCommandTest {
+
+    private static final Pattern LINE =
+            Pattern.compile(" +forward +10 all-gather .* 5 × ParallelTransformer/layer");
 
     @Test(timeOut = 60_000)
     public void theFiguresAreThoseOfTheShards() throws IOException {
@@ -103,6 +107,54 @@ public class PlanCommandTest {
         Assert.assertTrue(run.output().contains("334 × 512 or 333 × 512"), run.output());
     }
 
+    @Test(timeOut = 60_000)
+    public void equalLayersAreShownOnce() throws IOException {
+        Path html = Files.createTempFile("plan", ".html");
+        Path json = Files.createTempFile("plan", ".json");
+        try {
+            TpRun run =
+                    TpRun.of(
+                            "plan",
+                            "lm",
+                            "--mesh",
+                            "2x2",
+                            "--layers",
+                            "5",
+                            "--sequence-parallel",
+                            "--html",
+                            html.toString(),
+                            "--json",
+                            json.toString());
+            Assert.assertEquals(run.status(), 0, run.output());
+            Assert.assertTrue(
+                    run.output().contains("5 × ParallelTransformer/layer, each"), run.output());
+            Assert.assertTrue(run.output().lines().anyMatch(LINE.asMatchPredicate()), run.output());
+            String page = Files.readString(html);
+            Assert.assertEquals(count(page, "class=\"equal\""), 1);
+            Assert.assertEquals(count(page, "attention/query"), 1, "its card");
+            Assert.assertEquals(
+                    TpRun.json(json).getAsJsonArray("layout").size(), 2 + 5 * 8, "each parameter");
+        } finally {
+            Files.delete(html);
+            Files.delete(json);
+        }
+    }
+
+    private static int count(String text, String part) {
+        return text.split(Pattern.quote(part), -1).length - 1;
+    }
+
+    @Test(timeOut = 60_000)
+    public void aPretrainedModelHasAForwardPassOnly() {
+        TpRun run = TpRun.of("plan", "minilm", "--mesh", "1x5");
+        Assert.assertEquals(run.status(), 0, run.output());
+        Assert.assertTrue(run.output().contains("16 rows a forward pass, not trained"));
+        Assert.assertTrue(run.output().contains("6 × layer, each"), run.output());
+        Assert.assertTrue(run.output().contains("12 all-reduce"), run.output());
+        Assert.assertTrue(run.output().contains("13 all-reduce"), "one of the embedding");
+        Assert.assertFalse(run.output().contains("backward"), run.output());
+    }
+
     @DataProvider
     public Object[][] wrong() {
         return new Object[][] {
@@ -112,7 +164,17 @@ public class PlanCommandTest {
             {"plan lemmatiser --mesh 4x1 --batch 3", "cannot be shared by 4 ranks"},
             {"plan lemmatiser --mesh 2000x1", "at most 1024 ranks"},
             {"plan lemmatiser --batch 0", "must be 1 or more"},
-            {"plan bert", "There is no model 'bert': choose one of lemmatiser, resnet"},
+            {"plan bert", "There is no model 'bert': choose one of lemmatiser, minilm, lm, resnet"},
+            {"plan resnet --layers 3", "--layers says nothing of resnet: it is an option of lm"},
+            {"plan minilm --optimizer sgd", "--optimizer says nothing of minilm"},
+            {"plan minilm --tokens 300", "--tokens must be 256 or less"},
+            {"plan minilm --mesh 1x13", "cannot be cut over 13 ranks"},
+            {"plan lm --heads 3", "does not give each of the 3 heads the same"},
+            {"plan lm --mesh 1x9", "cannot be cut over 9 ranks"},
+            {
+                "plan lm --mesh 1x4 --context 3 --sequence-parallel",
+                "gives each of the 4 tensor-parallel ranks a token or more"
+            },
             {"plan", "Missing required parameter: 'MODEL'"},
         };
     }

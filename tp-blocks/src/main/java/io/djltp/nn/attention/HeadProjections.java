@@ -8,6 +8,8 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.ParameterStore;
 
+import io.djltp.forecast.ForecastArray;
+import io.djltp.forecast.PassForecast;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
@@ -102,6 +104,33 @@ final class HeadProjections {
                 forward(context, store, layers.get("query"), x, training, block),
                 forward(context, store, layers.get("key"), memory, training, block),
                 forward(context, store, layers.get("value"), memory, training, block));
+    }
+
+    /**
+     * Notes what the projections will communicate: {@link #compute}.
+     *
+     * @param pass the pass of one rank
+     * @param x the input of the queries
+     * @param memory that of keys and values
+     * @return the queries of the rank's heads side by side
+     */
+    ForecastArray forecast(PassForecast pass, ForecastArray x, ForecastArray memory) {
+        ColumnParallelLinear stacked = layers.get("queryKeyValue");
+        if (stacked != null) {
+            return heads(pass, pass.visit(stacked, x));
+        }
+        ColumnParallelLinear key = layers.get("key");
+        ForecastArray own = layers.get("query").forecastShare(pass, x);
+        ForecastArray other = crossed ? key.forecastShare(pass, memory) : own;
+        boolean trained = key.forecastShared(pass, other).differentiated();
+        trained |= layers.get("value").forecastShared(pass, other).differentiated();
+        return heads(pass, layers.get("query").forecastShared(pass, own)).with(trained);
+    }
+
+    private ForecastArray heads(PassForecast pass, ForecastArray projected) {
+        ForecastArray heads = projected.withFeatures(shape.heads() * shape.headDim());
+        int ranks = pass.getTensorSize();
+        return ranks == 1 ? heads : heads.cutBy(shape.featureCut(ranks));
     }
 
     /** Computes a projection, and takes the rank's slice of it as heads. */

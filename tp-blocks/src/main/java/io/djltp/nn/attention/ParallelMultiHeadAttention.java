@@ -10,6 +10,9 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
 import io.djltp.cut.Cut;
+import io.djltp.forecast.ForecastArray;
+import io.djltp.forecast.ForecastBlock;
+import io.djltp.forecast.PassForecast;
 import io.djltp.layout.Region.Features;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.nn.RecomputedPart;
@@ -19,6 +22,7 @@ import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
 
 import java.util.Arrays;
+import java.util.List;
 
 /**
  * Attention whose heads are cut over the ranks. Head h of H, with the key/value head that it uses:
@@ -56,7 +60,7 @@ import java.util.Arrays;
  * queries: Ainslie et al., 2023, <a href="https://arxiv.org/abs/2305.13245">arXiv:2305.13245</a>;
  * cut by heads as in Megatron-LM, <a href="https://arxiv.org/abs/1909.08053">arXiv:1909.08053</a>.
  */
-public class ParallelMultiHeadAttention extends AbstractBlock {
+public class ParallelMultiHeadAttention extends AbstractBlock implements ForecastBlock {
 
     private static final byte VERSION = 1;
 
@@ -149,6 +153,30 @@ public class ParallelMultiHeadAttention extends AbstractBlock {
             x = norm.forward(store, new NDList(x), training).singletonOrThrow();
         }
         return rotary == null ? x : rotary.apply(x);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public ForecastArray forecast(PassForecast pass, ForecastArray input) {
+        return forecast(pass, List.of(input));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public ForecastArray forecast(PassForecast pass, List<ForecastArray> inputs) {
+        if (inputs.size() <= keys()) {
+            throw new IllegalArgumentException(
+                    describe()
+                            + " attends to a second input, the memory, which its forecast is not"
+                            + " given: let the block around it be a ForecastBlock, and pass both"
+                            + " to PassForecast.visit");
+        }
+        ForecastArray heads = projections.forecast(pass, inputs.get(0), inputs.get(keys()));
+        if (queryNorm != null) {
+            heads = heads.with(pass.visit(queryNorm, heads).differentiated());
+            heads = heads.with(pass.visit(keyNorm, heads).differentiated());
+        }
+        return pass.visit(output, heads);
     }
 
     /**

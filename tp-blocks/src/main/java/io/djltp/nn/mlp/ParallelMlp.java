@@ -15,6 +15,9 @@ import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
+import io.djltp.forecast.ForecastArray;
+import io.djltp.forecast.ForecastBlock;
+import io.djltp.forecast.PassForecast;
 import io.djltp.nn.StackedOutput;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
@@ -60,7 +63,7 @@ import java.util.function.Function;
  * (2020, <a href="https://arxiv.org/abs/2002.05202">arXiv:2002.05202</a>): SwiGLU with the default
  * activation.
  */
-public final class ParallelMlp extends AbstractBlock {
+public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
 
     private static final byte VERSION = 1;
 
@@ -118,6 +121,17 @@ public final class ParallelMlp extends AbstractBlock {
             y = new NDList(y.singletonOrThrow().mul(halves.get(1)));
         }
         return down.forward(parameterStore, y, training);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public ForecastArray forecast(PassForecast pass, ForecastArray input) {
+        ForecastArray y = pass.visit(up, input);
+        if (gateUp != null) {
+            ForecastArray half = y.withFeatures(hidden);
+            y = y.cut() == null ? half : half.cutBy(gateUp.getCut(0, pass.getTensorSize()));
+        }
+        return pass.visit(down, pass.visit(activation, y));
     }
 
     /** {@inheritDoc} */

@@ -11,6 +11,9 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
 import io.djltp.cut.Cut;
+import io.djltp.forecast.ForecastArray;
+import io.djltp.forecast.ForecastBlock;
+import io.djltp.forecast.PassForecast;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.InnerPass;
 import io.djltp.layout.Region;
@@ -62,7 +65,7 @@ import java.util.stream.IntStream;
  *
  * <p>{@link RouterLoss} adds the load-balancing loss and the z-loss to a loss.
  */
-public class MixtureOfExperts extends AbstractBlock implements ShardedBlock {
+public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, ForecastBlock {
 
     private static final byte VERSION = 1;
 
@@ -230,6 +233,20 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock {
             passes.removeIf(RouterLosses::isOver);
             return List.copyOf(passes);
         }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public ForecastArray forecast(PassForecast pass, ForecastArray input) {
+        int ranks = pass.getTensorSize();
+        long own = owners(ranks).get(pass.getTensorRank()).length;
+        return new MixtureForecast(this, pass, options, own).forward(input);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public String getEquation() {
+        return "y = Σ weight[e] expert[e](x), the sum over the chosen experts";
     }
 
     /** {@inheritDoc} */

@@ -7,6 +7,11 @@ import ai.djl.training.loss.Loss;
 import ai.djl.util.Pair;
 import ai.djl.util.Preconditions;
 
+import io.djltp.collective.Collective;
+import io.djltp.collective.Direction;
+import io.djltp.forecast.ForecastArray;
+import io.djltp.forecast.ForecastLoss;
+import io.djltp.forecast.PassForecast;
 import io.djltp.parameters.BlockWalk;
 
 import java.util.ArrayList;
@@ -31,7 +36,7 @@ import java.util.List;
  * <p>The loss of the network is computed of all rows on each rank, which are gathered where they
  * are cut. One all-reduce of one number is added to that, whatever the number of routers.
  */
-public final class RouterLoss extends AbstractCompositeLoss {
+public final class RouterLoss extends AbstractCompositeLoss implements ForecastLoss {
 
     private final Block network;
     private List<MixtureOfExperts> found;
@@ -69,6 +74,30 @@ public final class RouterLoss extends AbstractCompositeLoss {
     protected Pair<NDList, NDList> inputForComponent(
             int component, NDList labels, NDList predictions) {
         return new Pair<>(labels, predictions);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void forecast(PassForecast pass, ForecastArray predictions) {
+        if (components.get(0) instanceof ForecastLoss) {
+            ((ForecastLoss) components.get(0)).forecast(pass, predictions);
+        } else {
+            ForecastLoss.checkWhole(components.get(0), predictions);
+        }
+        boolean cut =
+                routers().stream()
+                        .anyMatch(
+                                block ->
+                                        block.getDirectParameters().values().stream()
+                                                .anyMatch(each -> pass.isUsedWithCutRows(each)));
+        if (cut) {
+            pass.add(
+                    "the rows of the batch",
+                    Direction.FORWARD,
+                    Collective.ALL_REDUCE,
+                    pass.getDataSize(),
+                    Float.BYTES);
+        }
     }
 
     /**

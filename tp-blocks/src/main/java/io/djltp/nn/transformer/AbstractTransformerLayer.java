@@ -11,11 +11,16 @@ import ai.djl.util.PairList;
 
 import io.djltp.nn.RecomputedPart;
 
+import io.djltp.forecast.ForecastArray;
+import io.djltp.forecast.ForecastBlock;
+import io.djltp.forecast.PassForecast;
+
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 
 /** What layers of transformers have in common: parts one after another, each with its residual. */
-abstract class AbstractTransformerLayer extends AbstractBlock {
+abstract class AbstractTransformerLayer extends AbstractBlock implements ForecastBlock {
 
     private static final byte VERSION = 1;
 
@@ -63,6 +68,25 @@ abstract class AbstractTransformerLayer extends AbstractBlock {
 
     /** Returns the shapes of the inputs of a part, from those of the layer. */
     abstract Shape[] inputsOf(String part, Shape... inputShapes);
+
+    /** Returns the inputs of a part, but the first, from those of the layer. */
+    abstract List<ForecastArray> othersOf(String part, List<ForecastArray> inputs);
+
+    /** {@inheritDoc} */
+    @Override
+    public ForecastArray forecast(PassForecast pass, ForecastArray input) {
+        return forecast(pass, List.of(input));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public ForecastArray forecast(PassForecast pass, List<ForecastArray> inputs) {
+        ForecastArray y = inputs.get(0);
+        for (Map.Entry<String, Residual> part : parts.entrySet()) {
+            y = part.getValue().forecast(pass, y, othersOf(part.getKey(), inputs));
+        }
+        return y;
+    }
 
     /** {@inheritDoc} */
     @Override

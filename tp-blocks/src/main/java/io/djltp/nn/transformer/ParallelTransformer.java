@@ -11,6 +11,10 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
+import io.djltp.forecast.ForecastArray;
+import io.djltp.forecast.ForecastBlock;
+import io.djltp.forecast.PassForecast;
+
 import java.util.ArrayList;
 import java.util.List;
 
@@ -23,7 +27,7 @@ import java.util.List;
  *   <li>output: [B, T, D]
  * </ul>
  */
-public class ParallelTransformer extends AbstractBlock {
+public class ParallelTransformer extends AbstractBlock implements ForecastBlock {
 
     private static final byte VERSION = 1;
 
@@ -62,6 +66,22 @@ public class ParallelTransformer extends AbstractBlock {
             x = layer.forward(parameterStore, all, training).singletonOrThrow();
         }
         return norm == null ? new NDList(x) : norm.forward(parameterStore, new NDList(x), training);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public ForecastArray forecast(PassForecast pass, ForecastArray input) {
+        return forecast(pass, List.of(input));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public ForecastArray forecast(PassForecast pass, List<ForecastArray> inputs) {
+        ForecastArray[] all = inputs.toArray(new ForecastArray[0]);
+        for (Block layer : layers) {
+            all[0] = pass.visit(layer, all);
+        }
+        return norm == null ? all[0] : pass.visit(norm, all[0]);
     }
 
     /** {@inheritDoc} */

@@ -6,10 +6,13 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.Preconditions;
 
+import io.djltp.forecast.ForecastArray;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.attention.RotaryEmbedding;
 import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.norm.RmsNorm;
+
+import java.util.List;
 
 /**
  * A layer of a transformer's decoder over ranks: causal self-attention, optionally attention to the
@@ -65,6 +68,13 @@ public class ParallelTransformerDecoderLayer extends AbstractTransformerLayer {
         return part.equals("crossAttention")
                 ? new Shape[] {inputShapes[0], inputShapes[1]}
                 : new Shape[] {inputShapes[0]};
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    List<ForecastArray> othersOf(String part, List<ForecastArray> inputs) {
+        boolean memory = part.equals("crossAttention") && inputs.size() > 1;
+        return memory ? List.of(inputs.get(1)) : List.of(); // masks are not computed by ranks
     }
 
     /**

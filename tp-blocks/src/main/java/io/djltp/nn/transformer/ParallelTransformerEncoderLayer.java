@@ -7,8 +7,11 @@ import ai.djl.nn.Activation;
 import ai.djl.nn.norm.LayerNorm;
 import ai.djl.training.ParameterStore;
 
+import io.djltp.forecast.ForecastArray;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.mlp.ParallelMlp;
+
+import java.util.List;
 
 /**
  * A layer of a transformer's encoder over ranks: self-attention and MLP, each with a residual
@@ -56,6 +59,12 @@ public class ParallelTransformerEncoderLayer extends AbstractTransformerLayer {
     @Override
     Shape[] inputsOf(String part, Shape... inputShapes) {
         return part.equals("attention") ? inputShapes : new Shape[] {inputShapes[0]};
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    List<ForecastArray> othersOf(String part, List<ForecastArray> inputs) {
+        return List.of(); // masks are computed with on each rank
     }
 
     /**

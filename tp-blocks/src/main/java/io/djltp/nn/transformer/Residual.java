@@ -8,7 +8,12 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.training.ParameterStore;
 
+import io.djltp.forecast.ForecastArray;
+import io.djltp.forecast.PassForecast;
 import io.djltp.nn.ParallelDropout;
+
+import java.util.ArrayList;
+import java.util.List;
 
 /**
  * A part of a layer with a connection around it: {@code x + drop(f(norm(x)))} where the norm comes
@@ -48,6 +53,23 @@ record Residual(Block part, Block norm, ParallelDropout dropout, boolean preNorm
         }
         NDArray sum = x.add(y);
         return preNorm ? sum : call(norm, store, new NDList(sum), training);
+    }
+
+    /**
+     * Notes what that will communicate.
+     *
+     * @param pass the pass of one rank
+     * @param x the input
+     * @param others the other inputs of the part
+     * @return the output
+     */
+    ForecastArray forecast(PassForecast pass, ForecastArray x, List<ForecastArray> others) {
+        List<ForecastArray> inputs = new ArrayList<>();
+        inputs.add(preNorm ? pass.visit(norm, x) : x);
+        inputs.addAll(others);
+        ForecastArray y = pass.visit(part, inputs.toArray(new ForecastArray[0]));
+        ForecastArray sum = x.plus(y.withShape(x.shape()));
+        return preNorm ? sum : pass.visit(norm, sum);
     }
 
     private static NDArray call(

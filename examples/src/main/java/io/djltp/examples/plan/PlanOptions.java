@@ -1,0 +1,96 @@
+package io.djltp.examples.plan;
+
+import io.djltp.examples.BadInputException;
+import io.djltp.examples.OptimizerName;
+import io.djltp.examples.lm.LmSizes;
+import io.djltp.examples.train.DeviceOptions;
+
+import picocli.CommandLine.Mixin;
+import picocli.CommandLine.Model.OptionSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.ParseResult;
+
+import java.util.List;
+import java.util.stream.Collectors;
+
+/** The options that say something of the model; which of them do depends on the model. */
+final class PlanOptions {
+
+    private static final List<String> OF_ALL = List.of("--mesh", "--batch", "--html", "--json");
+    private static final int MOST_TOKENS = 256; // that tp embed leaves of a text
+
+    @Option(
+            names = "--batch",
+            description =
+                    "Rows of a step, over all ranks (512; windows of lm and texts of minilm: 16).")
+    private Integer batch;
+
+    @Option(
+            names = "--classes",
+            description =
+                    "Of lemmatiser and resnet: classes of the last layer (120658 lemmas, or 1000 of"
+                            + " ImageNet).")
+    Integer classes;
+
+    @Option(
+            names = "--optimizer",
+            description =
+                    "Of what is trained, all but minilm: ${COMPLETION-CANDIDATES} (adagrad; of lm:"
+                            + " adam).")
+    private OptimizerName optimizer;
+
+    @Option(
+            names = "--tokens",
+            defaultValue = "128",
+            description =
+                    "Of minilm: word pieces of the longest text of a batch, up to 256"
+                            + " (${DEFAULT-VALUE}).")
+    int tokens;
+
+    @Option(
+            names = "--sequence-parallel",
+            description = "Of lm, as of tp lm: cut the tokens too, where layers are not cut.")
+    boolean sequenceParallel;
+
+    @Mixin LmSizes sizes = new LmSizes();
+
+    PlanOptions() {}
+
+    /** Refuses options that say nothing of a model, and numbers that cannot be. */
+    void check(PlannedModel model, ParseResult line) {
+        for (OptionSpec option : line.matchedOptions()) {
+            String name = option.longestName();
+            if (!OF_ALL.contains(name) && !model.getOptions().contains(name)) {
+                throw new BadInputException(
+                        name
+                                + " says nothing of "
+                                + model.getName()
+                                + ": it is an option of "
+                                + PlannedModel.ALL.stream()
+                                        .filter(each -> each.getOptions().contains(name))
+                                        .map(PlannedModel::getName)
+                                        .collect(Collectors.joining(", ")));
+            }
+        }
+        if (batch(model) < 1 || classes != null && classes < 1) {
+            throw new BadInputException("--batch and --classes must be 1 or more");
+        }
+        DeviceOptions.positive("--tokens", tokens);
+        if (tokens > MOST_TOKENS) {
+            throw new BadInputException(
+                    "--tokens must be 256 or less, not "
+                            + tokens
+                            + ": of a longer text tp embed leaves the rest out");
+        }
+    }
+
+    /** Returns the rows of a batch. */
+    int batch(PlannedModel model) {
+        return batch == null ? model.getBatch() : batch;
+    }
+
+    /** Returns the optimizer, or {@code null} if the model is not trained. */
+    OptimizerName optimizer(PlannedModel model) {
+        return optimizer == null ? model.getOptimizer() : optimizer;
+    }
+}

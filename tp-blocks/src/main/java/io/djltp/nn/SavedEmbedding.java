@@ -1,0 +1,77 @@
+package io.djltp.nn;
+
+import ai.djl.MalformedModelException;
+import ai.djl.ndarray.types.SparseFormat;
+import ai.djl.nn.AbstractBlock;
+import ai.djl.nn.Parameter;
+
+import io.djltp.parameters.HeldParameters;
+import io.djltp.parameters.ShardedBlock;
+import io.djltp.parameters.WeightSource;
+
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
+
+/** An embedding that is saved and loaded as DJL's {@code Embedding} with a dense gradient is. */
+abstract class SavedEmbedding extends AbstractBlock implements ShardedBlock {
+
+    private static final byte VERSION = 6; // that of DJL's Embedding
+
+    private WeightSource weightSource;
+
+    /** Creates an embedding. */
+    SavedEmbedding() {
+        super(VERSION);
+    }
+
+    /** Returns what errors call the block. */
+    abstract String describe();
+
+    /** Returns the weight: [vocabulary, features] over all ranks. */
+    abstract Parameter weight();
+
+    /** {@inheritDoc} */
+    @Override
+    public void setWeightSource(WeightSource source) {
+        weightSource = source;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void saveParameters(DataOutputStream os) throws IOException {
+        if (weightSource == null) {
+            HeldParameters.checkWhole(weight(), "What is saved of " + getClass().getSimpleName());
+            super.saveParameters(os);
+            return;
+        }
+        os.write(version);
+        saveMetadata(os);
+        weightSource.save(getDirectParameters().values(), os);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected void saveMetadata(DataOutputStream os) throws IOException {
+        saveInputShapes(os);
+        os.writeInt(SparseFormat.DENSE.getValue());
+    }
+
+    /**
+     * {@inheritDoc}
+     *
+     * @throws MalformedModelException if the file is not that of an embedding
+     */
+    @Override
+    public void loadMetadata(byte loadVersion, DataInputStream is)
+            throws IOException, MalformedModelException {
+        if (loadVersion != VERSION) {
+            throw new MalformedModelException(
+                    String.format(
+                            "%s loads version %d of an embedding, which DJL 0.35 writes, not %d",
+                            describe(), VERSION, loadVersion));
+        }
+        readInputShapes(is);
+        is.readInt(); // the format of the gradient, which is dense here
+    }
+}
