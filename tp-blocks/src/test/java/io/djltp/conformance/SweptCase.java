@@ -13,7 +13,7 @@ import java.util.SplittableRandom;
 record SweptCase(
         long seed, SweptTree tree, TrainerKind kind, int rows, int optimizer, DataType type) {
 
-    private static final float RATE = 0.02f;
+    private static final float RATE = 0.005f;
 
     /** Draws the case of a seed. */
     static SweptCase of(long seed) {
