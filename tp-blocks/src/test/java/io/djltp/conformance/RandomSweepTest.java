@@ -29,7 +29,7 @@ public class RandomSweepTest {
         SweptComparison comparison = new SweptComparison();
         List<String> failures = new ArrayList<>();
         for (long seed = FIRST; seed < FIRST + CASES && failures.size() < MOST_FAILURES; seed++) {
-            if (seed > FIRST && (seed - FIRST) % 50 == 0) {
+            if (seed > FIRST && (seed - FIRST) % 20 == 0) {
                 report((int) (seed - FIRST), comparison, failures.size());
             }
             SweptCase drawn = SweptCase.of(seed);

@@ -33,15 +33,15 @@ import java.util.function.Function;
  * <p>and in float64, whose numbers have 29 bits more, {@code 2^-29} of that.
  *
  * <p>Ranks add up to 8 partial sums in another order: an error of the same bound, no larger than
- * DJL's but for chance. For errors of normal distribution, one number exceeds the largest of eight
- * others four times in 3 of 10,000 arrays that are asked about, and these are few; an array of
- * several numbers far less often. What is computed wrong, such as a bias twice or a summand not at
+ * DJL's but for chance. For errors of normal distribution, one number is more than four times the
+ * largest of eight others in 1.5 of 10,000 arrays that are asked about, and these are few; an array
+ * of several numbers far less often. What is computed wrong, such as a bias twice or a summand not at
  * all, is wrong by its own size, which is 4 times the rounding error only where DJL's result is
  * noise as well.
  */
 final class SweptRounding {
 
-    static final double FACTOR = 4;
+    private static final double FACTOR = 4;
 
     private static final int SAMPLES = 8;
 
