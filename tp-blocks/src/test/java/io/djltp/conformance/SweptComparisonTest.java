@@ -21,9 +21,7 @@ public class SweptComparisonTest {
 
     @DataProvider
     public Object[][] errors() {
-        return new Object[][] {
-            {Error.GRADIENT_SCALE}, {Error.BIAS_TWICE}, {Error.MISSING_SUMMAND}
-        };
+        return new Object[][] {{Error.GRADIENT_SCALE}, {Error.BIAS_TWICE}, {Error.MISSING_SUMMAND}};
     }
 
     /** Whatever the optimizer and the type. */

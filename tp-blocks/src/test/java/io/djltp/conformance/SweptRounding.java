@@ -35,8 +35,8 @@ import java.util.function.Function;
  * <p>Ranks add up to 8 partial sums in another order: an error of the same bound, no larger than
  * DJL's but for chance. For errors of normal distribution, one number is more than four times the
  * largest of eight others in 1.5 of 10,000 arrays that are asked about, and these are few; an array
- * of several numbers far less often. What is computed wrong, such as a bias twice or a summand not at
- * all, is wrong by its own size, which is 4 times the rounding error only where DJL's result is
+ * of several numbers far less often. What is computed wrong, such as a bias twice or a summand not
+ * at all, is wrong by its own size, which is 4 times the rounding error only where DJL's result is
  * noise as well.
  */
 final class SweptRounding {

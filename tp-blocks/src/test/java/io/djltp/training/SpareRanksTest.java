@@ -22,8 +22,8 @@ import io.djltp.testing.TrainingRun;
 import org.testng.annotations.Test;
 
 /**
- * Ranks without a row in MIXED mode, where a layer scatters a sum over the ranks to their rows: what
- * it gives can be joined with what branches off before it.
+ * Ranks without a row in MIXED mode, where a layer scatters a sum over the ranks to their rows:
+ * what it gives can be joined with what branches off before it.
  */
 public class SpareRanksTest {
 
@@ -31,11 +31,7 @@ public class SpareRanksTest {
     private static final int[] ROWS = {6, 1, 3, 2, 6}; // of the batches of the steps
 
     private static Block mlp() {
-        return ParallelMlp.builder()
-                .setUnits(6)
-                .setHiddenFeatures(7)
-                .optBatchSharded(true)
-                .build();
+        return ParallelMlp.builder().setUnits(6).setHiddenFeatures(7).optBatchSharded(true).build();
     }
 
     @Test(timeOut = 60_000)
