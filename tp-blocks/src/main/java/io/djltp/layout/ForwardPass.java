@@ -224,10 +224,12 @@ public class ForwardPass {
      * Takes this rank's rows of a sum over the ranks to where rows are cut.
      *
      * @param array this rank's rows
-     * @return the array
+     * @param rows the rows of all ranks
+     * @return the array; on a rank without a row, what does not count in its place
      */
-    public NDArray enterScattered(NDArray array) {
-        return enter(array, start, start, Region.WHOLE.with(Features.PARTIAL));
+    public NDArray enterScattered(NDArray array, long rows) {
+        NDArray own = enter(array, start, start, Region.WHOLE.with(Features.PARTIAL));
+        return getRows() == 0 ? SpareRow.add(own, rows / getGlobalRows()) : own;
     }
 
     /**

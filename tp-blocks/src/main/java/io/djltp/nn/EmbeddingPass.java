@@ -53,8 +53,9 @@ final class EmbeddingPass {
         String what = "The input of " + embedding.describe();
         NDArray all = pass.enterGathered(DataRows.gather(context, ids, what), false);
         NDArray part = lookUp(values, all);
+        long rows = all.getShape().get(0);
         return pass.enterScattered(
-                mappings.reduceScatterToSequenceRegion(part, rowCut(all.getShape().get(0))));
+                mappings.reduceScatterToSequenceRegion(part, rowCut(rows)), rows);
     }
 
     private NDArray lookUp(NDArray values, NDArray ids) {

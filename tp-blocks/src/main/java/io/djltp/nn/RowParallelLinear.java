@@ -123,8 +123,9 @@ public class RowParallelLinear extends AbstractParallelLinear {
         pass.leave(y, Features.PARTIAL, Features.SHARD); // here the slice is taken
         pass.getTrace().cut(y, featureCut(context));
         if (batchShardedOutput && pass.isOverlaid()) {
+            long rows = y.getShape().get(0);
             y = mappings.reduceScatterToSequenceRegion(y, rowCut(context, y));
-            pass.enterScattered(y);
+            y = pass.enterScattered(y, rows);
         } else if (sequenceParallel) {
             y = SequenceRegion.reduceScatter(context, this, y);
         } else {

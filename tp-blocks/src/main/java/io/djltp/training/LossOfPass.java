@@ -3,6 +3,7 @@ package io.djltp.training;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.nn.Parameter;
 
 import io.djltp.gradient.GradientFlow;
@@ -30,7 +31,7 @@ record LossOfPass(NDList labels, NDArray leaf, List<Part> parts, Map<Parameter, 
      * @param loss the loss, of the rank's rows or of all
      * @param share what it counts for in the loss of the batch
      */
-    record Part(NDArray loss, float share) {}
+    record Part(NDArray loss, double share) {}
 
     /** Takes over the loss that the ranks have computed. */
     static LossOfPass of(NDList labels, List<RankOutput> outputs, NDManager manager) {
@@ -53,10 +54,15 @@ record LossOfPass(NDList labels, NDArray leaf, List<Part> parts, Map<Parameter, 
     }
 
     /** Returns what a backward pass multiplies the loss with, or NaN if none has reached it. */
-    float above() {
+    double above() {
         try (NDArray gradient = Autograd.gradient(leaf)) {
-            return gradient == null ? Float.NaN : gradient.getFloat();
+            return gradient == null ? Double.NaN : number(gradient);
         }
+    }
+
+    /** Returns a number of float32 or float64. */
+    static double number(NDArray scalar) {
+        return scalar.getDataType() == DataType.FLOAT64 ? scalar.getDouble() : scalar.getFloat();
     }
 
     /**
@@ -73,15 +79,16 @@ record LossOfPass(NDList labels, NDArray leaf, List<Part> parts, Map<Parameter, 
         try (Autograd.GradMode mode = Autograd.gradMode(true)) {
             for (LossOfPass loss : reached) {
                 Part part = loss.parts.get(index);
-                NDArray factor = scope.create(loss.above() * part.share());
                 NDArray own = part.loss();
+                NDArray factor = scope.create(loss.above() * part.share());
+                factor = factor.toType(own.getDataType(), false);
                 if (reached.size() == 1) {
                     sum = own;
                     seed = factor;
                 } else {
                     NDArray scaled = own.mul(factor);
                     sum = sum == null ? scaled : sum.add(scaled);
-                    seed = scope.create(1f);
+                    seed = sum.onesLike();
                 }
             }
         }

@@ -3,6 +3,7 @@ package io.djltp.training;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.loss.AbstractCompositeLoss;
 import ai.djl.training.loss.IndexLoss;
@@ -159,14 +160,15 @@ final class LossOnRanks {
                 loss instanceof ShardedLoss
                         ? ((ShardedLoss) loss).getWeight(labels)
                         : part.getPass().getRows();
-        float[] total;
-        try (NDArray sums = scope.create(new float[] {weight * part.loss.getFloat(), weight})) {
-            context.getDataGroup().setIssuer(loss.getClass().getSimpleName());
-            context.getDataGroup().allReduce(sums, ReduceOp.SUM);
-            total = sums.toFloatArray();
-        }
-        float rows = total[1] > 0 ? total[1] : 1; // the weights of rows may be small
+        boolean wide = part.loss.getDataType() == DataType.FLOAT64;
+        DataType type = wide ? DataType.FLOAT64 : DataType.FLOAT32;
+        double[] own = {weight * LossOfPass.number(part.loss), weight};
+        NDArray sums = scope.create(own).toType(type, false);
+        context.getDataGroup().setIssuer(loss.getClass().getSimpleName());
+        context.getDataGroup().allReduce(sums, ReduceOp.SUM);
+        double[] total = sums.toType(DataType.FLOAT64, false).toDoubleArray();
+        double rows = total[1] > 0 ? total[1] : 1; // the weights of rows may be small
         part.share = weight / rows;
-        return scope.create(total[0] / rows);
+        return scope.create(total[0] / rows).toType(type, false);
     }
 }

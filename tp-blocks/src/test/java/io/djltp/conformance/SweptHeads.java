@@ -18,29 +18,35 @@ import io.djltp.sharding.AxisPart;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.GraphBlock;
 
-import java.util.SplittableRandom;
-
 /**
  * Stacked queries, keys and values, of which query heads share keys and values, and an output
  * projection that is cut by heads: without a softmax, {@code q * tanh(k) + v} of each head.
  */
 record SweptHeads(
-        long inputs, int heads, int keyHeads, int dim, long outputs, boolean bias, Cut chosen)
-        implements SweptNetwork {
+        Shape input,
+        int heads,
+        int keyHeads,
+        int dim,
+        Shape mixed,
+        long outputs,
+        boolean bias,
+        Cut chosen)
+        implements SweptPart {
 
-    static SweptHeads draw(SplittableRandom random, int ranks) {
-        int keys = SweptNetwork.draw(random, 1, 4);
-        int heads = keys * SweptNetwork.draw(random, (ranks + keys - 1) / keys, ranks / keys + 2);
+    static SweptHeads draw(Draws draws, Layout layout, long inputs) {
+        int ranks = draws.ranks();
+        int keys = draws.between(1, 4);
+        int heads = keys * draws.between((ranks + keys - 1) / keys, ranks / keys + 2);
+        int dim = draws.between(1, 4);
         return new SweptHeads(
-                SweptNetwork.draw(random, 2, 6),
+                draws.row(inputs),
                 heads,
                 keys,
-                SweptNetwork.draw(random, 1, 4),
-                SweptNetwork.draw(random, 1, 6),
-                random.nextBoolean(),
-                random.nextBoolean() && ranks > 1
-                        ? SweptNetwork.drawCut(random, heads, ranks)
-                        : null);
+                dim,
+                draws.row((long) heads * dim),
+                draws.between(1, 6),
+                draws.coin(),
+                draws.cut(heads));
     }
 
     private AxisPart queries() {
@@ -57,14 +63,14 @@ record SweptHeads(
     public Block create(boolean cut) {
         StackedOutput stacked = new StackedOutput(queries(), keys(), keys());
         long units = stacked.getUnits();
-        GraphBlock mixed =
+        GraphBlock block =
                 new GraphBlock(
-                        new Shape((long) heads * dim),
-                        (call, input) -> {
-                            NDArray y = call.call("qkv", input.head());
+                        mixed,
+                        (call, in) -> {
+                            NDArray y = call.call("qkv", in.head());
                             return new NDList(mix(cut ? call.context() : null, stacked, y));
                         });
-        mixed.add(
+        block.add(
                 "qkv",
                 cut
                         ? ColumnParallelLinear.builder()
@@ -73,7 +79,7 @@ record SweptHeads(
                                 .optShardingStrategy(stacked.getShardingStrategy())
                                 .build()
                         : Linear.builder().setUnits(units).optBias(bias).build(),
-                inputs);
+                input.getShape());
         Block output =
                 cut
                         ? RowParallelLinear.builder()
@@ -82,10 +88,7 @@ record SweptHeads(
                                 .optShardingStrategy(ShardingStrategy.segmented(1, queries()))
                                 .build()
                         : Linear.builder().setUnits(outputs).optBias(bias).build();
-        return new SequentialBlock()
-                .add(Linear.builder().setUnits(inputs).build())
-                .add(mixed)
-                .add(output);
+        return new SequentialBlock().add(block).add(output);
     }
 
     private NDArray mix(ParallelContext context, StackedOutput stacked, NDArray y) {
@@ -112,8 +115,8 @@ record SweptHeads(
         NDList repeated = new NDList();
         for (long head = own.start() / dim; head < own.end() / dim; head++) {
             long at = (head / (heads / keyHeads) - firstKey) * dim;
-            repeated.add(keys.get(":, " + at + ":" + (at + dim)));
+            repeated.add(keys.get("..., " + at + ":" + (at + dim)));
         }
-        return repeated.size() == 1 ? repeated.head() : NDArrays.concat(repeated, 1);
+        return repeated.size() == 1 ? repeated.head() : NDArrays.concat(repeated, -1);
     }
 }

@@ -13,48 +13,47 @@ import io.djltp.nn.RowParallelLinear;
 import io.djltp.sharding.ShardingStrategy;
 
 import java.util.List;
-import java.util.SplittableRandom;
 import java.util.function.Function;
 
 /** Column, activation, row, in balanced ranges or in lengths of the user's choice. */
 record SweptLayers(
-        long inputs,
         long hidden,
         long outputs,
         boolean bias,
         boolean gathered,
-        boolean behindLinear,
         int activation,
-        Cut chosen)
-        implements SweptNetwork {
+        Cut chosen,
+        Layout in,
+        Layout out)
+        implements SweptPart {
 
     private static final List<Function<NDArray, NDArray>> ACTIVATIONS =
             List.of(Activation::relu, Activation::tanh, Activation::sigmoid, Activation::gelu);
 
-    static SweptLayers draw(SplittableRandom random, int ranks) {
-        int hidden = SweptNetwork.draw(random, ranks, ranks + 12);
+    static SweptLayers draw(Draws draws, Layout layout, long inputs) {
+        return draw(draws, layout, layout);
+    }
+
+    /** Draws layers between two layouts: rows that are cut may be whole behind them. */
+    static SweptLayers draw(Draws draws, Layout in, Layout out) {
+        int hidden = draws.cutLength(12);
         return new SweptLayers(
-                SweptNetwork.draw(random, ranks, ranks + 5),
                 hidden,
-                SweptNetwork.draw(random, 1, 9),
-                random.nextBoolean(),
-                random.nextInt(4) == 0,
-                random.nextBoolean(),
-                random.nextInt(ACTIVATIONS.size()),
-                random.nextBoolean() && ranks > 1
-                        ? SweptNetwork.drawCut(random, hidden, ranks)
-                        : null);
+                draws.between(1, 9),
+                draws.coin(),
+                in == Layout.WHOLE && draws.between(0, 3) == 0,
+                draws.between(0, ACTIVATIONS.size() - 1),
+                draws.cut(hidden),
+                in,
+                out);
     }
 
     @Override
     public Block create(boolean cut) {
-        SequentialBlock block = new SequentialBlock();
-        if (behindLinear) {
-            block.add(Linear.builder().setUnits(inputs).build());
-        }
-        block.add(cut ? column() : Linear.builder().setUnits(hidden).optBias(bias).build());
-        block.add(LambdaBlock.singleton(ACTIVATIONS.get(activation)));
-        return block.add(cut ? row() : Linear.builder().setUnits(outputs).optBias(bias).build());
+        return new SequentialBlock()
+                .add(cut ? column() : Linear.builder().setUnits(hidden).optBias(bias).build())
+                .add(LambdaBlock.singleton(ACTIVATIONS.get(activation)))
+                .add(cut ? row() : Linear.builder().setUnits(outputs).optBias(bias).build());
     }
 
     private Block column() {
@@ -62,6 +61,8 @@ record SweptLayers(
                 ColumnParallelLinear.builder()
                         .setUnits(hidden)
                         .optBias(bias)
+                        .optBatchShardedInput(in == Layout.ROWS_CUT)
+                        .optSequenceParallel(in == Layout.TOKENS_CUT)
                         .optGatherOutput(gathered);
         if (chosen != null) {
             column.optShardingStrategy(ShardingStrategy.rowwise(chosen));
@@ -74,6 +75,8 @@ record SweptLayers(
                 RowParallelLinear.builder()
                         .setUnits(outputs)
                         .optBias(bias)
+                        .optBatchShardedOutput(out == Layout.ROWS_CUT)
+                        .optSequenceParallel(out == Layout.TOKENS_CUT)
                         .optInputIsParallel(!gathered);
         if (chosen != null) {
             row.optShardingStrategy(ShardingStrategy.columnwise(chosen));

@@ -1,0 +1,107 @@
+package io.djltp.conformance;
+
+import ai.djl.ndarray.types.DataType;
+
+import io.djltp.testing.TrainerKind;
+
+import java.util.ArrayList;
+import java.util.EnumMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.function.Function;
+
+/**
+ * Compares what ranks compute of cases with what DJL's own trainer computes. Each element of an
+ * array may differ by 1e-5 of the array's largest, with Adam by 1e-4, and in float64 by 1e-9; in
+ * float32 by what {@link SweptRounding} says where that is more, which is counted.
+ */
+final class SweptComparison {
+
+    private static final double DIVERGED = 1e7; // a gradient is at most a thousandth of it
+
+    private final Map<DataType, Double> largest = new EnumMap<>(DataType.class);
+    private int diverged;
+    private int compared;
+    private int rounded;
+
+    /**
+     * Trains a case under DJL's trainer and on ranks.
+     *
+     * @param drawn the case
+     * @return what is wrong, or nothing
+     */
+    List<String> check(SweptCase drawn) {
+        return check(drawn, drawn.tree());
+    }
+
+    /** Does the same with another network on the ranks. */
+    List<String> check(SweptCase drawn, SweptTree onRanks) {
+        List<String> wrong = new ArrayList<>();
+        wrong.addAll(check(drawn, onRanks, SweptTraining::gradients, drawn.tolerance(true)));
+        wrong.addAll(check(drawn, onRanks, SweptTraining::steps, drawn.tolerance(false)));
+        return wrong;
+    }
+
+    private List<String> check(
+            SweptCase drawn,
+            SweptTree onRanks,
+            Function<SweptTraining, Map<String, double[]>> run,
+            double tolerance) {
+        Map<String, double[]> expected = run.apply(SweptTraining.of(drawn, TrainerKind.PLAIN));
+        if (expected.values().stream().anyMatch(a -> SweptDifference.largest(a) > DIVERGED)) {
+            diverged++;
+            return List.of();
+        }
+        Map<String, double[]> actual =
+                run.apply(SweptTraining.of(drawn.with(onRanks), drawn.kind()));
+        List<String> wrong = new ArrayList<>();
+        if (actual.size() != expected.size()) {
+            wrong.add(actual.size() + " arrays instead of " + expected.size());
+            return wrong;
+        }
+        SweptRounding rounding = null;
+        Iterator<double[]> arrays = actual.values().iterator();
+        for (Map.Entry<String, double[]> entry : expected.entrySet()) {
+            double[] array = arrays.next();
+            double scale = SweptDifference.largest(entry.getValue());
+            double difference = SweptDifference.of(array, entry.getValue());
+            compared++;
+            if (difference <= tolerance * scale) {
+                if (scale > 0 && tolerance < 1e-4) {
+                    largest.merge(drawn.type(), difference / scale, Math::max);
+                }
+                continue;
+            }
+            rounding = rounding == null ? new SweptRounding(drawn, run) : rounding;
+            if (rounding.explains(entry.getKey(), array)) {
+                rounded++;
+            } else {
+                wrong.add(
+                        String.format(
+                                "%s differs by %.2g of %.2g", entry.getKey(), difference, scale));
+            }
+        }
+        return wrong;
+    }
+
+    /** Returns how many trainings were not compared: under DJL's trainer they diverge. */
+    int diverged() {
+        return diverged;
+    }
+
+    /** Returns how many arrays were compared. */
+    int compared() {
+        return compared;
+    }
+
+    /** Returns for how many of them {@link SweptRounding} was needed. */
+    int rounded() {
+        return rounded;
+    }
+
+    /** Returns the largest difference of a type, relative to the array's largest; not of Adam. */
+    Map<DataType, Double> largest() {
+        return largest;
+    }
+}

@@ -1,0 +1,65 @@
+package io.djltp.conformance;
+
+import ai.djl.nn.Block;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+
+import io.djltp.nn.ClassificationHead;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.VocabParallelEmbedding;
+
+/**
+ * The last layer: plain, of numbers, or the logits of classes, whole or in a fused head. The weight
+ * of classes may be that of the embedding.
+ */
+record SweptEnd(
+        long outputs,
+        boolean classes,
+        boolean fused,
+        boolean bias,
+        SweptTable tied,
+        boolean rowsCut) {
+
+    static SweptEnd draw(Draws draws, boolean classes, SweptTable table, boolean rowsCut) {
+        SweptTable tied = classes && table != null && draws.coin() ? table : null;
+        return new SweptEnd(
+                tied != null
+                        ? tied.vocabulary()
+                        : classes ? draws.cutLength(7) : draws.between(1, 6),
+                classes,
+                draws.coin(),
+                draws.coin(),
+                tied,
+                rowsCut);
+    }
+
+    /** Creates the layer, which may use the weight of an embedding. */
+    Block create(boolean cut, VocabParallelEmbedding embedding) {
+        if (!classes) {
+            return Linear.builder().setUnits(outputs).build();
+        }
+        if (tied == null) {
+            return cut ? head(null) : Linear.builder().setUnits(outputs).optBias(bias).build();
+        }
+        return new SequentialBlock()
+                .add(Linear.builder().setUnits(tied.features()).build())
+                .add(head(embedding));
+    }
+
+    private Block head(VocabParallelEmbedding embedding) {
+        if (fused) {
+            ClassificationHead.Builder head =
+                    ClassificationHead.builder()
+                            .setUnits(outputs)
+                            .optBias(bias)
+                            .optBatchShardedInput(rowsCut);
+            return (embedding == null ? head : head.optTiedWeight(embedding)).build();
+        }
+        ColumnParallelLinear.Builder layer =
+                ColumnParallelLinear.builder()
+                        .setUnits(outputs)
+                        .optBias(bias)
+                        .optBatchShardedInput(rowsCut);
+        return (embedding == null ? layer : layer.optTiedWeight(embedding)).build();
+    }
+}
