@@ -30,8 +30,7 @@ record Choices(Routing routing, boolean[] kept) {
      * @param cut which tokens each rank has
      * @return the choices of all tokens
      */
-    static Choices gather(
-            Communicator group, NDArray like, Routing own, boolean[] kept, Cut cut) {
+    static Choices gather(Communicator group, NDArray like, Routing own, boolean[] kept, Cut cut) {
         long[] mine = new long[kept.length];
         Arrays.setAll(mine, i -> kept[i] ? own.chosen()[i] : -1 - own.chosen()[i]);
         long[] lengths =
@@ -55,7 +54,6 @@ record Choices(Routing routing, boolean[] kept) {
             chosen[i] = (int) (keptOfAll[i] ? all[i] : -1 - all[i]);
         }
         int tokens = (int) cut.getLength();
-        return new Choices(
-                new Routing(tokens, own.experts(), own.topK(), chosen, true), keptOfAll);
+        return new Choices(new Routing(tokens, own.experts(), own.topK(), chosen, true), keptOfAll);
     }
 }

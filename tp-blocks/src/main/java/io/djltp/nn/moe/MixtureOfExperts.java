@@ -257,8 +257,8 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock {
     /**
      * {@inheritDoc}
      *
-     * <p>Rows that are cut over the ranks of the experts are exchanged or gathered: the block may be
-     * anywhere in the data-parallel body.
+     * <p>Rows that are cut over the ranks of the experts are exchanged or gathered: the block may
+     * be anywhere in the data-parallel body.
      */
     @Override
     public boolean isBatchShardedInput() {

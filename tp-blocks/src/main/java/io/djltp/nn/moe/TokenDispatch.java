@@ -144,8 +144,7 @@ final class TokenDispatch {
         Choices choices = Choices.gather(context.getDataGroup(), both, routing, kept, cut);
         NDArray x = tokensOf(both);
         TokenDispatch whole =
-                new TokenDispatch(
-                        x, weightsOf(both), choices.routing(), choices.kept(), experts);
+                new TokenDispatch(x, weightsOf(both), choices.routing(), choices.kept(), experts);
         NDArray y = whole.ofOwn(x, whole.weights, allExperts());
         pass.leave(y, Features.PARTIAL, Features.SHARD);
         return pass.enterScattered(mappings.reduceScatterToSequenceRegion(y, cut));
