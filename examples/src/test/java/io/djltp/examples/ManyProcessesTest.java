@@ -86,8 +86,7 @@ public class ManyProcessesTest {
                                 "MASTER_PORT", "" + port);
                 String json = " --json " + folder.resolve(i + ".json");
                 started.add(
-                        ForkedTp.start(
-                                environment, Arrays.asList((arguments + json).split(" "))));
+                        ForkedTp.start(environment, Arrays.asList((arguments + json).split(" "))));
             }
             for (ForkedTp process : started) {
                 results.add(process.await());

@@ -100,8 +100,7 @@ public class NormsAndTiesTest {
         try (Model model = Model.newInstance("net", Device.cpu());
                 NDManager manager = NDManager.newBaseManager()) {
             model.setBlock(block);
-            block.initialize(
-                    model.getNDManager(), DataType.FLOAT32, new Shape(ROWS, TOKENS));
+            block.initialize(model.getNDManager(), DataType.FLOAT32, new Shape(ROWS, TOKENS));
             DefaultTrainingConfig config =
                     new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                             .optOptimizer(

@@ -41,7 +41,11 @@ public class SeededWeightsTest {
                     () -> Linear.builder().setUnits(16).build()),
             row(
                     new Shape(2, 16),
-                    () -> RowParallelLinear.builder().setUnits(16).optInputIsParallel(false).build(),
+                    () ->
+                            RowParallelLinear.builder()
+                                    .setUnits(16)
+                                    .optInputIsParallel(false)
+                                    .build(),
                     () -> Linear.builder().setUnits(16).build()),
             row(
                     new Shape(2, 3),
@@ -59,8 +63,7 @@ public class SeededWeightsTest {
     }
 
     @Test(dataProvider = "layers", timeOut = 60_000)
-    public void shardsAreSlicesOfTheWhole(
-            Shape input, Supplier<Block> cut, Supplier<Block> dense) {
+    public void shardsAreSlicesOfTheWhole(Shape input, Supplier<Block> cut, Supplier<Block> dense) {
         float[] expected = weight(TrainerKind.PLAIN, dense.get(), input, false);
         for (int ranks = 1; ranks <= 4; ranks++) {
             TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, ranks);

@@ -141,8 +141,8 @@ public class BadIdTest {
                             e.getMessage()
                                     .endsWith(
                                             "at the position [1, 2] of ids (2, 3): the ids of a"
-                                                + " vocabulary of 13 are 0 to 12. It is in the rows"
-                                                + " 2 to 3 of the batch, which rank 1 has"),
+                                                    + " vocabulary of 13 are 0 to 12. It is in the rows"
+                                                    + " 2 to 3 of the batch, which rank 1 has"),
                             e.getMessage());
                 });
     }

@@ -164,8 +164,7 @@ public class SequenceCrossAttentionTest {
         }
     }
 
-    private static List<float[]> train(
-            TrainerKind kind, boolean cut, ByteArrayOutputStream file)
+    private static List<float[]> train(TrainerKind kind, boolean cut, ByteArrayOutputStream file)
             throws Exception {
         Engine.getInstance().setRandomSeed(8);
         try (Model model = Model.newInstance("net", Device.cpu());

@@ -2,8 +2,8 @@ package io.djltp.training;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
-import ai.djl.training.GradientCollector;
 import ai.djl.nn.Block;
+import ai.djl.training.GradientCollector;
 
 import io.djltp.head.LossOptions;
 import io.djltp.head.Reduction;

@@ -94,7 +94,8 @@ public final class LmCommand implements Callable<Integer> {
                                         .build());
         Engine.getInstance().setRandomSeed(options.seed);
         LmTraining training = new LmTraining(options, text, report, out);
-        try (ParallelTrainer trainer = trainer(model, config, options.ranks.config(job, options.clip))) {
+        try (ParallelTrainer trainer =
+                trainer(model, config, options.ranks.config(job, options.clip))) {
             trainer.initialize(LmNetwork.inputShape(options));
             fillReport(model, text);
             printBegin(text);
