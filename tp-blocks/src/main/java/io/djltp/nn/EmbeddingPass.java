@@ -6,6 +6,7 @@ import io.djltp.cut.Cut;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region.Features;
 import io.djltp.rank.DataRows;
+import io.djltp.rank.LateRefusal;
 import io.djltp.rank.ParallelContext;
 import io.djltp.region.RegionMappings;
 import io.djltp.update.TableShard;
@@ -60,10 +61,24 @@ final class EmbeddingPass {
 
     private NDArray lookUp(NDArray values, NDArray ids) {
         TableShard shard = embedding.shard(context);
-        shard.check(ids, embedding.describe());
+        NDArray checked = check(shard, ids);
         return lookups == null
-                ? shard.rows(values, ids)
-                : lookups.lookUp(context, shard, values, ids);
+                ? shard.rows(values, checked)
+                : lookups.lookUp(context, shard, values, checked);
+    }
+
+    /** Refuses ids that are none: at once where all ranks have them, late where this one has. */
+    private NDArray check(TableShard shard, NDArray ids) {
+        try {
+            shard.check(ids, embedding.describe());
+            return ids;
+        } catch (IllegalArgumentException e) {
+            if (!context.getPass().regionOf(ids).isRowsCut()) {
+                throw e;
+            }
+            LateRefusal.refuse(context, e);
+            return ids.zerosLike();
+        }
     }
 
     /** Returns which rows each rank gets back; a row of the batch may have become several. */

@@ -11,6 +11,7 @@ import io.djltp.layout.PartAnalysis;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.DeviceMesh;
+import io.djltp.rank.LateRefusal;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.Phase;
 import io.djltp.rank.RankPool;
@@ -66,6 +67,12 @@ final class ParallelForward {
         List<RankOutput> parts =
                 ranks.runOrRefuse(
                         context -> forward(context, manager, data, labels, training, watched));
+        for (RankOutput part : parts) {
+            if (part.refusal != null) { // of one rank: the others have computed in vain
+                parts.forEach(RankOutput::closeScopes);
+                throw part.refusal;
+            }
+        }
         if (watched) {
             BatchAxis.check(block, data, parts);
         }
@@ -90,6 +97,7 @@ final class ParallelForward {
         RankOutput part = new RankOutput(manager, context);
         NDManager scope = part.newScope();
         long rows = BatchPart.rowsOf(data);
+        LateRefusal late = ranks.isDistributed() ? null : LateRefusal.begin();
         try (Autograd.GradMode recording = Autograd.gradMode(training || watched);
                 Phase phase = Phase.begin(context, Direction.FORWARD);
                 JavaMemory memory = JavaMemory.keep(scope)) {
@@ -110,6 +118,7 @@ final class ParallelForward {
             return part;
         } finally {
             context.endForward();
+            part.refusal = late == null ? null : late.end();
             if (!training) {
                 part.closeScopes();
             }

@@ -27,6 +27,7 @@ final class RankOutput {
     final NDList arrays = new NDList();
     NDArray loss; // of the rank's part of the batch, or of the whole
     NDArray reported; // the loss of the whole batch
+    RuntimeException refusal; // what this rank alone has refused of its rows, or null
     double share = 1; // what the rank's loss counts for in the loss of the batch
     Map<Parameter, PartialAxes> uses = Map.of(); // how the loss depends on parameters
 

@@ -16,7 +16,6 @@ import ai.djl.training.optimizer.Optimizer;
 import io.djltp.collective.Collective;
 import io.djltp.cut.Cut;
 import io.djltp.layout.ParallelMode;
-import io.djltp.rank.RankFailedException;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Blocks;
@@ -214,37 +213,6 @@ public class VocabParallelEmbeddingTest {
                 new Shape(IdTraining.ROWS, IdTraining.PLACES),
                 (trainer, manager, numbers) -> weights[0] = TrainingRun.weights(block).get(0));
         return weights[0];
-    }
-
-    /** One error on every rank, and never a row of zeros. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
-    public void anIdOutsideOfTheVocabulary(TrainerKind kind) {
-        for (long id : new long[] {-1, 13}) {
-            TrainingRun.of(
-                    kind,
-                    embedding(13).build(),
-                    new HalfSquareLoss(),
-                    new Shape(4, 3),
-                    (trainer, manager, numbers) -> {
-                        long[] ids = new long[12];
-                        ids[4] = id;
-                        NDList data = new NDList(manager.create(ids, new Shape(4, 3)));
-                        RuntimeException e =
-                                Assert.expectThrows(
-                                        RuntimeException.class, () -> trainer.evaluate(data));
-                        Throwable cause = e instanceof RankFailedException ? e.getCause() : e;
-                        Assert.assertTrue(
-                                cause.getMessage().contains("the id " + id + ", at the position"),
-                                cause.getMessage());
-                        Assert.assertTrue(cause.getMessage().contains("vocabulary of 13"));
-                        boolean alike = kind.mode() != ParallelMode.DATA && kind.mesh() == null;
-                        if (alike || kind.ranks() == 1) { // all have seen it: nothing is lost
-                            Assert.assertTrue(cause.getMessage().contains("[1, 1]"), "" + cause);
-                            ids[4] = 12;
-                            trainer.evaluate(new NDList(manager.create(ids, new Shape(4, 3))));
-                        }
-                    });
-        }
     }
 
     /** Both ways, and while ranks hold the shards. */

@@ -37,6 +37,8 @@ public final class LmCommand implements Callable<Integer> {
 
     private static final float LAST_RATE = 0.1f; // of the largest
     private static final int WARM_UP = 10; // one step of so many
+    private static final float BETA2 = 0.95f; // of Adam, as in GPT-3 and Llama
+    private static final float EPSILON = 1e-5f; // as in Llama 2
 
     @Mixin private LmOptions options;
 
@@ -85,10 +87,15 @@ public final class LmCommand implements Callable<Integer> {
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                         .optOptimizer(
-                                Optimizer.adam().optLearningRateTracker(learningRate()).build());
+                                Optimizer.adam()
+                                        .optLearningRateTracker(learningRate())
+                                        .optBeta2(BETA2)
+                                        .optEpsilon(EPSILON)
+                                        .build());
         Engine.getInstance().setRandomSeed(options.seed);
         LmTraining training = new LmTraining(options, text, report, out);
-        try (ParallelTrainer trainer = trainer(model, config, options.ranks.config(job))) {
+        try (ParallelTrainer trainer =
+                trainer(model, config, options.ranks.config(job, options.clip))) {
             trainer.initialize(LmNetwork.inputShape(options.batch, options.sizes));
             fillReport(model, text);
             printBegin(text);

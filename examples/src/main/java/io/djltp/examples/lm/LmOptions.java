@@ -38,6 +38,14 @@ final class LmOptions {
     float learningRate;
 
     @Option(
+            names = "--clip",
+            defaultValue = "1",
+            description =
+                    "The largest norm of all gradients together; larger ones are scaled down to it"
+                            + " (${DEFAULT-VALUE}).")
+    float clip;
+
+    @Option(
             names = "--seed",
             defaultValue = "42",
             description =
@@ -69,6 +77,7 @@ final class LmOptions {
         positive("--steps", steps);
         positive("--batch", batch);
         positive("--lr", learningRate);
+        positive("--clip", clip);
         notNegative("--temperature", temperature);
         notNegative("--characters", characters);
         if (ranks.tensor() > sizes.heads) {
@@ -159,6 +168,8 @@ final class LmOptions {
                 + steps
                 + ", --lr "
                 + learningRate
+                + ", --clip "
+                + clip
                 + ", --seed "
                 + seed
                 + "]";

@@ -92,8 +92,8 @@ final class LmRanks {
         where.checkDevices(job, count());
     }
 
-    /** Returns the configuration of the ranks. */
-    ParallelConfig config(Job job) {
-        return where.config(job, mesh).build();
+    /** Returns the configuration of the ranks, with the largest norm of all gradients. */
+    ParallelConfig config(Job job, float clip) {
+        return where.config(job, mesh).optGradientClipNorm(clip).build();
     }
 }

@@ -39,16 +39,17 @@ public class LmCommandTest {
         assertEquals(expected.size(), STEPS);
         assertTrue(expected.get(STEPS - 1) < expected.get(0));
         // the embedding, two a layer, and the loss; two a layer, and the head
-        String tensor = counts("\"all-reduce\":7", "\"all-reduce\":5", "");
+        // the update: the norm of all gradients, and where norms see cut tokens their gradients
+        String tensor = counts("\"all-reduce\":7", "\"all-reduce\":5", "\"all-reduce\":1");
         String tokens = "\"all-gather\":5,%s\"reduce-scatter\":5";
         String forward = String.format(tokens, "\"all-reduce\":2,");
-        String cut = counts(forward, String.format(tokens, ""), "\"all-reduce\":1");
+        String cut = counts(forward, String.format(tokens, ""), "\"all-reduce\":2");
         // over the axis data also the mean of the losses, and the gradients
         String forwardOfMesh = String.format(tokens, "\"all-reduce\":3,");
-        String cutMesh = counts(forwardOfMesh, String.format(tokens, ""), "\"all-reduce\":2");
+        String cutMesh = counts(forwardOfMesh, String.format(tokens, ""), "\"all-reduce\":3");
         String[][] runs = {
             {"--tp 3", tensor},
-            {"--mesh 2x2", counts("\"all-reduce\":8", "\"all-reduce\":5", "\"all-reduce\":1")},
+            {"--mesh 2x2", counts("\"all-reduce\":8", "\"all-reduce\":5", "\"all-reduce\":2")},
             {"--tp 4 --sequence-parallel", cut},
             {"--mesh 2x2 --sequence-parallel", cutMesh},
         };

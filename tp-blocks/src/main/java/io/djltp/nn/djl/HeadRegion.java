@@ -48,6 +48,14 @@ final class HeadRegion {
                             + input.getShape()
                             + ": build the layer before it with optGatherOutput(true)");
         }
+        if (region.isTokensCut()) {
+            throw new IllegalArgumentException(
+                    "An attention of DJL's blocks needs all tokens, and gets a rank's part of"
+                            + " them, "
+                            + input.getShape()
+                            + ": put a SequenceGather before it, or take a"
+                            + " ParallelTransformerEncoderLayer with optSequenceParallel(true)");
+        }
         if (region.isRowsCut() && pass.isOverlaid()) {
             throw new IllegalStateException(
                     "An attention whose heads are cut over the ranks gets the part "

@@ -58,7 +58,9 @@ import java.util.stream.IntStream;
  * <ul>
  *   <li>tokens that all ranks of the group have: one all-reduce; one all-reduce. With {@code
  *       optExchangeTokens} two all-to-alls and an all-gather; the same
- *   <li>rows that are cut over the ranks of the experts (MIXED mode): two all-to-alls; two
+ *   <li>rows that are cut over the ranks of whole experts (MIXED mode): two all-to-alls; two
+ *   <li>rows that are cut over the ranks of slices of the experts: an all-gather of the tokens, one
+ *       of {@code k} numbers a token, and a reduce-scatter; a reduce-scatter and an all-gather
  *   <li>rows that are cut over other ranks or replicated experts (DATA mode): none beside the above
  *   <li>and wherever rows are cut, one all-gather of {@code k E + 2} numbers of each rank
  * </ul>
@@ -142,7 +144,7 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
                         parameterStore.getValue(gate, input.getDevice(), training),
                         parameterStore.getValue(output, input.getDevice(), training),
                         options.activation);
-        options.checkInput(input, region, ranks, weight.getShape().get(1));
+        options.checkInput(input, region, weight.getShape().get(1));
 
         boolean cut = region.isRowsCut();
         boolean spare = cut && ranks.getPass().getRows() == 0; // its row does not count
@@ -193,7 +195,9 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
         List<int[]> owners = owners(context.getTensorGroup().getSize());
         int rank = context.getTensorGroup().getRank();
         if (cut && context.getPass().isOverlaid()) {
-            return dispatch.exchanged(mappings, rank, owners, counts.kept());
+            return options.strategy.isExpertParallel()
+                    ? dispatch.exchanged(mappings, rank, owners, counts.kept())
+                    : dispatch.gathered(context, mappings, counts.getTokens());
         }
         return options.exchangeTokens
                 ? dispatch.scattered(context, mappings, owners)
@@ -273,12 +277,12 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
     /**
      * {@inheritDoc}
      *
-     * <p>Rows that are cut over the ranks of the experts are exchanged: the block may be anywhere
-     * in the data-parallel body.
+     * <p>Rows that are cut over the ranks of the experts are exchanged or gathered: the block may
+     * be anywhere in the data-parallel body.
      */
     @Override
     public boolean isBatchShardedInput() {
-        return options.strategy.isExpertParallel();
+        return true;
     }
 
     /** {@inheritDoc} */

@@ -7,7 +7,6 @@ import ai.djl.nn.Parameter;
 import ai.djl.util.Preconditions;
 
 import io.djltp.layout.Region;
-import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.ShardingStrategy;
 
 import java.util.function.Function;
@@ -214,7 +213,7 @@ public final class MixtureOptions {
     }
 
     /** Refuses an input that the block is not for. */
-    void checkInput(NDArray input, Region region, ParallelContext ranks, long features) {
+    void checkInput(NDArray input, Region region, long features) {
         Shape shape = input.getShape();
         String block = "MixtureOfExperts of " + experts + " experts ";
         if (region.isShard()) {
@@ -232,17 +231,6 @@ public final class MixtureOptions {
                             + features
                             + ", but the input is "
                             + shape);
-        }
-        if (region.isRowsCut() && ranks.getPass().isOverlaid() && !strategy.isExpertParallel()) {
-            throw new IllegalStateException(
-                    block
-                            + "gets the part "
-                            + shape
-                            + " of a batch of "
-                            + ranks.getPass().getGlobalRows()
-                            + " in MIXED mode, and has a slice of every expert: take"
-                            + " expertParallel(), or put it behind a layer with"
-                            + " optBatchShardedInput(true)");
         }
     }
 }

@@ -36,17 +36,25 @@ final class TokenDispatch {
      * @param experts the experts of this rank
      */
     TokenDispatch(NDArray tokens, Router router, boolean[] kept, ExpertLayers experts) {
+        this(tokens, router.weights(), router.routing(), kept, experts);
+    }
+
+    private TokenDispatch(
+            NDArray tokens,
+            NDArray weights,
+            Routing routing,
+            boolean[] kept,
+            ExpertLayers experts) {
         this.tokens = tokens;
-        this.weights = router.weights();
-        this.routing = router.routing();
+        this.weights = weights;
+        this.routing = routing;
         this.kept = kept;
         this.experts = experts;
     }
 
     /** Returns the output of experts that are all on this rank, without communication. */
     NDArray local() {
-        int[] all = IntStream.range(0, routing.experts()).toArray();
-        return ofOwn(tokens, weights, all);
+        return ofOwn(tokens, weights, allExperts());
     }
 
     /**
@@ -116,6 +124,41 @@ final class TokenDispatch {
                         cut.getRange(rank));
         NDArray whole = mappings.gatherFromSequenceRegion(y, cut, false);
         return pass.enter(whole, Features.REPLICATED, Features.SHARD);
+    }
+
+    /**
+     * Returns the output where the group's ranks have other tokens each, and a slice of every
+     * expert, as in Megatron-LM with tensor-parallel experts: an all-gather puts the tokens of all
+     * ranks together, and a reduce-scatter gives each rank the sums of its own. Backward, the
+     * reduce-scatter of the gradients of tokens and weights, and an all-gather.
+     *
+     * @param context the rank
+     * @param mappings the mappings of the block
+     * @param all the number of tokens of all ranks
+     */
+    NDArray gathered(ParallelContext context, RegionMappings mappings, long all) {
+        ForwardPass pass = context.getPass();
+        Cut cut = tokensOfRanks(pass, context.getDataGroup().getSize(), all);
+        NDArray both = mappings.gatherFromSequenceRegion(together(), cut, true);
+        pass.enterGathered(both, true);
+        Choices choices = Choices.gather(context.getDataGroup(), both, routing, kept, cut);
+        NDArray x = tokensOf(both);
+        TokenDispatch whole =
+                new TokenDispatch(x, weightsOf(both), choices.routing(), choices.kept(), experts);
+        NDArray y = whole.ofOwn(x, whole.weights, allExperts());
+        pass.leave(y, Features.PARTIAL, Features.SHARD);
+        return pass.enterScattered(mappings.reduceScatterToSequenceRegion(y, cut));
+    }
+
+    /** Returns which tokens each rank has; a row of the batch may have become several. */
+    private static Cut tokensOfRanks(ForwardPass pass, int ranks, long all) {
+        long[] lengths = pass.getBatchCut(ranks).getShardLengths();
+        long each = all / Math.max(1, pass.getGlobalRows());
+        return Cut.ofLengths(Arrays.stream(lengths).map(rows -> rows * each).toArray());
+    }
+
+    private int[] allExperts() {
+        return IntStream.range(0, routing.experts()).toArray();
     }
 
     private NDArray ofOwn(NDArray x, NDArray factors, int[] own) {

@@ -17,17 +17,19 @@ import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.util.Arrays;
+
 /** What a pass through the block communicates, as its documentation says. */
 public class MixtureCollectivesTest {
 
     @DataProvider
     public static Object[][] counts() {
-        // all-reduce, all-gather, all-to-all; forward, then backward
+        // all-reduce, all-gather, all-to-all, reduce-scatter; forward, then backward
         return new Object[][] {
-            {ParallelMode.TENSOR, false, new long[] {1, 0, 0}, new long[] {1, 0, 0}},
-            {ParallelMode.TENSOR, true, new long[] {0, 1, 2}, new long[] {0, 1, 2}},
-            {ParallelMode.MIXED, false, new long[] {0, 1, 2}, new long[] {0, 0, 2}},
-            {ParallelMode.DATA, false, new long[] {0, 1, 0}, new long[] {0, 0, 0}}
+            {ParallelMode.TENSOR, false, new long[] {1, 0, 0, 0}, new long[] {1, 0, 0, 0}},
+            {ParallelMode.TENSOR, true, new long[] {0, 1, 2, 0}, new long[] {0, 1, 2, 0}},
+            {ParallelMode.MIXED, false, new long[] {0, 1, 2, 0}, new long[] {0, 0, 2, 0}},
+            {ParallelMode.DATA, false, new long[] {0, 1, 0, 0}, new long[] {0, 0, 0, 0}}
         };
     }
 
@@ -40,12 +42,11 @@ public class MixtureCollectivesTest {
 
     @Test(timeOut = 60_000)
     public void tensorParallel() {
-        long[] one = {1, 0, 0};
-        check(
-                ParallelMode.TENSOR,
-                options().optStrategy(ShardingStrategy.tensorParallel()),
-                one,
-                one);
+        MixtureOptions options = options().optStrategy(ShardingStrategy.tensorParallel());
+        long[] one = {1, 0, 0, 0};
+        check(ParallelMode.TENSOR, options, one, one);
+        // of counts, tokens and choices
+        check(ParallelMode.MIXED, options, new long[] {0, 3, 0, 1}, new long[] {0, 1, 0, 1});
     }
 
     private static MixtureOptions options() {
@@ -84,7 +85,8 @@ public class MixtureCollectivesTest {
         Assert.assertEquals(counts.get(Collective.ALL_REDUCE), expected[0], counts.toString());
         Assert.assertEquals(counts.get(Collective.ALL_GATHER), expected[1], counts.toString());
         Assert.assertEquals(counts.get(Collective.ALL_TO_ALL), expected[2], counts.toString());
-        long total = expected[0] + expected[1] + expected[2];
+        Assert.assertEquals(counts.get(Collective.REDUCE_SCATTER), expected[3], counts.toString());
+        long total = Arrays.stream(expected).sum();
         Assert.assertEquals(counts.total(), total, counts.toString());
     }
 }

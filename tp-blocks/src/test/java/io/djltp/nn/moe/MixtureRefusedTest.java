@@ -10,7 +10,6 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Block;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
@@ -111,24 +110,6 @@ public class MixtureRefusedTest {
                         HalfSquareLoss::new,
                         Network.regression(7, 4, 4));
         net.assertRefused(KINDS[0], "needs tokens with all features", "optGatherOutput(true)");
-    }
-
-    /** In a data-parallel body a rank with a slice of every expert would need all tokens. */
-    @Test(timeOut = 60_000)
-    public void slicesOfExpertsInTheBodyOfMixedMode() {
-        Network net =
-                Network.of(
-                        cut -> {
-                            Block mixture =
-                                    mixture()
-                                            .optStrategy(ShardingStrategy.tensorParallel())
-                                            .build();
-                            return sequence(
-                                    linear(4), mixture, io.djltp.testing.Blocks.first(cut, 3));
-                        },
-                        HalfSquareLoss::new,
-                        Network.regression(7, 4, 3));
-        net.assertRefused(KINDS[1], "in MIXED mode, and has a slice of every expert");
     }
 
     @Test(timeOut = 60_000)

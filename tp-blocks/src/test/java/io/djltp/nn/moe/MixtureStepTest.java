@@ -86,6 +86,17 @@ public class MixtureStepTest {
         assertSame(run(kind, options), run(TrainerKind.PLAIN, options), 1e-4);
     }
 
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void slicesOfExperts(TrainerKind kind) {
+        MixtureOptions options =
+                MixtureOfExperts.builder()
+                        .setExperts(3)
+                        .setHiddenFeatures(6)
+                        .optStrategy(ShardingStrategy.tensorParallel())
+                        .optCapacityFactor(0.8);
+        assertSame(run(kind, options), run(TrainerKind.PLAIN, options), 1e-4);
+    }
+
     private static void assertSame(Result actual, Result expected, double tolerance) {
         for (int i = 0; i < expected.losses.size(); i++) {
             ArrayAssert.assertClose(

@@ -106,7 +106,38 @@ public class MixtureTrainingTest {
                 .assertEqual(
                         new TrainerKind(ParallelMode.TENSOR, 4),
                         new TrainerKind(ParallelMode.DATA, 2),
+                        new TrainerKind(ParallelMode.MIXED, 1),
+                        new TrainerKind(ParallelMode.MIXED, 2),
+                        new TrainerKind(ParallelMode.MIXED, 3),
+                        new TrainerKind(ParallelMode.MIXED, 4),
                         TrainerKind.mesh(2, 2));
+    }
+
+    /** In the body of MIXED mode the tokens of all ranks are gathered, those of [rows, 3] too. */
+    @Test(timeOut = 60_000)
+    public void theHiddenFeaturesCutInTheBody() {
+        int[] rows = {7, 1, 2, 3}; // that leave ranks without a row
+        Network.of(
+                        cut ->
+                                sequence(
+                                        linear(3 * FEATURES),
+                                        reshape(-1, 3, FEATURES),
+                                        tanh(),
+                                        mixture()
+                                                .optStrategy(ShardingStrategy.tensorParallel())
+                                                .optCapacityFactor(0.7)
+                                                .optTopK(1)
+                                                .build(),
+                                        reshape(-1, 3 * FEATURES),
+                                        first(cut, 6),
+                                        tanh(),
+                                        row(cut, 3)),
+                        HalfSquareLoss::new,
+                        (manager, step) ->
+                                Network.regression(rows[step % 4], FEATURES, 3).make(manager, step))
+                .assertEqual(
+                        new TrainerKind(ParallelMode.MIXED, 2),
+                        new TrainerKind(ParallelMode.MIXED, 4));
     }
 
     /** Tokens are the last but one axis, too: [rows, 3, features]. */
@@ -133,6 +164,15 @@ public class MixtureTrainingTest {
     public void alone() {
         Network.of(
                         cut -> mixture().optCapacityFactor(0.7).build(),
+                        HalfSquareLoss::new,
+                        Network.regression(ROWS, FEATURES, FEATURES))
+                .assertEqual(KINDS);
+        Network.of(
+                        cut ->
+                                mixture()
+                                        .optStrategy(ShardingStrategy.tensorParallel())
+                                        .optCapacityFactor(0.7)
+                                        .build(),
                         HalfSquareLoss::new,
                         Network.regression(ROWS, FEATURES, FEATURES))
                 .assertEqual(KINDS);

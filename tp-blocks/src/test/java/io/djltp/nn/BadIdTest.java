@@ -1,0 +1,149 @@
+package io.djltp.nn;
+
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.training.Trainer;
+
+import io.djltp.layout.ParallelMode;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+/**
+ * An id outside of the vocabulary is one error, never a row of zeros, on whichever rank the row is,
+ * in the first pass and in later ones; then training goes on as though the batch had not been.
+ */
+public class BadIdTest {
+
+    private static final int VOCABULARY = 13;
+    private static final int ROWS = 4;
+    private static final int PLACES = 3;
+
+    @DataProvider
+    public Object[][] kinds() {
+        return TrainerKind.parallel();
+    }
+
+    private static VocabParallelEmbedding embedding() {
+        return VocabParallelEmbedding.builder()
+                .setVocabularySize(VOCABULARY)
+                .setEmbeddingSize(4)
+                .build();
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void trainingGoesOn(TrainerKind kind) {
+        run(kind, true).assertSame(run(TrainerKind.PLAIN, false), 1e-5);
+    }
+
+    private static TrainingRun run(TrainerKind kind, boolean bad) {
+        return TrainingRun.of(
+                kind,
+                sequence(embedding(), linear(5)),
+                new HalfSquareLoss(),
+                new Shape(ROWS, PLACES),
+                (trainer, manager, numbers) -> {
+                    for (int step = 0; step < 3; step++) {
+                        NDArray labels = TrainingRun.random(manager, step, ROWS, PLACES, 5);
+                        if (bad) {
+                            refused(trainer, manager, labels, step == 0 ? -1 : VOCABULARY);
+                        }
+                        NDArray ids = ids(manager, step);
+                        numbers.add(TrainingRun.backward(trainer, ids, labels));
+                        trainer.step();
+                    }
+                });
+    }
+
+    private static NDArray ids(NDManager manager, int seed) {
+        return TrainingRun.labels(manager, seed, ROWS * PLACES, VOCABULARY).reshape(ROWS, PLACES);
+    }
+
+    /** In training and in evaluation, in the first row and in the last. */
+    private static void refused(Trainer trainer, NDManager manager, NDArray labels, long id) {
+        for (int place : new int[] {1, ROWS * PLACES - 1}) {
+            long[] ids = ids(manager, 7).toLongArray();
+            ids[place] = id;
+            NDArray data = manager.create(ids, new Shape(ROWS, PLACES));
+            check(id, () -> TrainingRun.backward(trainer, data, labels));
+            check(id, () -> trainer.evaluate(new NDList(data)));
+        }
+    }
+
+    private static void check(long id, Assert.ThrowingRunnable pass) {
+        IllegalArgumentException e = Assert.expectThrows(IllegalArgumentException.class, pass);
+        Assert.assertTrue(
+                e.getMessage().contains("the id " + id + ", at the position"), e.getMessage());
+        Assert.assertTrue(e.getMessage().contains("vocabulary of 13"), e.getMessage());
+    }
+
+    /** A head that keeps a gradient from the forward pass to the step, and the same weight. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void underAFusedHead(TrainerKind kind) {
+        TrainingRun[] runs = new TrainingRun[2];
+        for (int i = 0; i < 2; i++) {
+            boolean bad = i == 1;
+            VocabParallelEmbedding embedding = embedding();
+            Block head =
+                    ClassificationHead.builder()
+                            .setUnits(VOCABULARY)
+                            .optTiedWeight(embedding)
+                            .optBias(false)
+                            .optBatchShardedInput(true)
+                            .build();
+            runs[i] =
+                    TrainingRun.of(
+                            kind,
+                            sequence(embedding, head),
+                            new VocabParallelCrossEntropyLoss(),
+                            new Shape(ROWS, PLACES),
+                            (trainer, manager, numbers) -> {
+                                for (int step = 0; step < 2; step++) {
+                                    NDArray labels = ids(manager, 20 + step);
+                                    if (bad) {
+                                        refused(trainer, manager, labels, VOCABULARY);
+                                    }
+                                    NDArray ids = ids(manager, step);
+                                    numbers.add(TrainingRun.backward(trainer, ids, labels));
+                                    trainer.step();
+                                }
+                            });
+        }
+        runs[1].assertSame(runs[0], 1e-6);
+    }
+
+    @Test(timeOut = 60_000)
+    public void theErrorNamesRowsAndRank() {
+        TrainingRun.of(
+                new TrainerKind(ParallelMode.DATA, 2),
+                sequence(embedding(), linear(5)),
+                new HalfSquareLoss(),
+                new Shape(ROWS, PLACES),
+                (trainer, manager, numbers) -> {
+                    long[] ids = new long[ROWS * PLACES];
+                    ids[ROWS * PLACES - 1] = 99;
+                    NDList data = new NDList(manager.create(ids, new Shape(ROWS, PLACES)));
+                    IllegalArgumentException e =
+                            Assert.expectThrows(
+                                    IllegalArgumentException.class, () -> trainer.evaluate(data));
+                    Assert.assertTrue(
+                            e.getMessage()
+                                    .endsWith(
+                                            "at the position [1, 2] of ids (2, 3): the ids of a"
+                                                    + " vocabulary of 13 are 0 to 12. It is in the rows"
+                                                    + " 2 to 3 of the batch, which rank 1 has"),
+                            e.getMessage());
+                });
+    }
+}

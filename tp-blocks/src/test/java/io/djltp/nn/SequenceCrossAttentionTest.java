@@ -1,0 +1,204 @@
+package io.djltp.nn;
+
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.AbstractBlock;
+import ai.djl.nn.Block;
+import ai.djl.nn.norm.LayerNorm;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.ParameterStore;
+import ai.djl.training.Trainer;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+import ai.djl.util.PairList;
+
+import io.djltp.layout.ParallelMode;
+import io.djltp.nn.attention.ParallelMultiHeadAttention;
+import io.djltp.nn.mlp.ParallelMlp;
+import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
+import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.Network;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.util.List;
+
+/**
+ * Cut tokens where they were not tried: a decoder layer that attends to a memory, whose tokens are
+ * cut too; and a saved model with the borders of the region in it.
+ */
+public class SequenceCrossAttentionTest {
+
+    private static final int WIDTH = 6;
+    private static final int MEMORY = 5;
+    private static final int TOKENS = 7;
+
+    @DataProvider
+    public Object[][] kinds() {
+        return new Object[][] {
+            {new TrainerKind(ParallelMode.TENSOR, 1)},
+            {new TrainerKind(ParallelMode.TENSOR, 2)},
+            {new TrainerKind(ParallelMode.TENSOR, 3)},
+            {TrainerKind.mesh(2, 2)},
+        };
+    }
+
+    /** x and memory, each through a layer of its own, into the region, the decoder layer, out. */
+    private static final class Decoder extends AbstractBlock {
+
+        private final Block before = addChildBlock("before", linear(WIDTH));
+        private final Block memory = addChildBlock("memory", linear(WIDTH));
+        private final Block in = addChildBlock("in", new SequenceScatter());
+        private final Block memoryIn = addChildBlock("memoryIn", new SequenceScatter());
+        private final Block layer;
+        private final Block out = addChildBlock("out", new SequenceGather());
+
+        Decoder(boolean cut) {
+            layer = addChildBlock("layer", layer(cut));
+        }
+
+        @Override
+        protected NDList forwardInternal(
+                ParameterStore store, NDList in, boolean training, PairList<String, Object> p) {
+            NDArray x = call(this.in, store, call(before, store, in.get(0), training), training);
+            NDArray m = call(memoryIn, store, call(memory, store, in.get(1), training), training);
+            NDList y = layer.forward(store, new NDList(x, m), training);
+            return out.forward(store, y, training);
+        }
+
+        private static NDArray call(Block block, ParameterStore store, NDArray x, boolean train) {
+            return block.forward(store, new NDList(x), train).singletonOrThrow();
+        }
+
+        @Override
+        protected void initializeChildBlocks(NDManager manager, DataType type, Shape... shapes) {
+            before.initialize(manager, type, shapes[0]);
+            memory.initialize(manager, type, shapes[1]);
+            Shape x = new Shape(shapes[0].get(0), shapes[0].get(1), WIDTH);
+            Shape m = new Shape(shapes[1].get(0), shapes[1].get(1), WIDTH);
+            in.initialize(manager, type, x);
+            memoryIn.initialize(manager, type, m);
+            layer.initialize(manager, type, x, m);
+            out.initialize(manager, type, x);
+        }
+
+        @Override
+        public Shape[] getOutputShapes(Shape[] shapes) {
+            return new Shape[] {new Shape(shapes[0].get(0), shapes[0].get(1), WIDTH)};
+        }
+    }
+
+    private static Block layer(boolean cut) {
+        return ParallelTransformerDecoderLayer.builder()
+                .setAttention(heads(cut).optCausal(true).build())
+                .optCrossAttention(heads(cut).optCrossAttention(true).build())
+                .setMlp(
+                        ParallelMlp.builder()
+                                .setUnits(WIDTH)
+                                .setHiddenFeatures(5)
+                                .optSequenceParallel(cut)
+                                .build())
+                .setNorm(() -> LayerNorm.builder().axis(2).build())
+                .optPreNorm(true)
+                .build();
+    }
+
+    private static ParallelMultiHeadAttention.Builder heads(boolean cut) {
+        return ParallelMultiHeadAttention.builder()
+                .setEmbeddingSize(WIDTH)
+                .setHeads(3)
+                .optHeadDim(4)
+                .optBias(false) // of which that of keys has no gradient
+                .optSequenceParallel(cut);
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void aMemoryWhoseTokensAreCut(TrainerKind kind) {
+        Network.of(
+                        Decoder::new,
+                        HalfSquareLoss::new,
+                        (manager, step) ->
+                                new NDList[] {
+                                    new NDList(
+                                            TrainingRun.random(manager, step, 4, TOKENS, 3),
+                                            TrainingRun.random(manager, 20 + step, 4, MEMORY, 2)),
+                                    new NDList(
+                                            TrainingRun.random(
+                                                    manager, 40 + step, 4, TOKENS, WIDTH))
+                                })
+                .assertEqual(kind);
+    }
+
+    private static Block body(boolean cut) {
+        return sequence(SequenceParallelTest.body(cut, true, 2), linear(3));
+    }
+
+    /** While ranks hold the weights; the file is that of the network of plain DJL blocks. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void isReadBackIntoThePlainNetwork(TrainerKind kind) throws Exception {
+        ByteArrayOutputStream file = new ByteArrayOutputStream();
+        List<float[]> expected = train(TrainerKind.PLAIN, false, null);
+        train(kind, true, file);
+        try (NDManager manager = NDManager.newBaseManager()) {
+            Block plain = body(false);
+            plain.loadParameters(
+                    manager, new DataInputStream(new ByteArrayInputStream(file.toByteArray())));
+            assertSame(TrainingRun.weights(plain), expected, 1e-5);
+        }
+    }
+
+    private static List<float[]> train(TrainerKind kind, boolean cut, ByteArrayOutputStream file)
+            throws Exception {
+        Engine.getInstance().setRandomSeed(8);
+        try (Model model = Model.newInstance("net", Device.cpu());
+                NDManager manager = NDManager.newBaseManager()) {
+            Block block = body(cut);
+            model.setBlock(block);
+            Shape input = new Shape(4, TOKENS, SequenceParallelTest.WIDTH);
+            block.initialize(model.getNDManager(), DataType.FLOAT32, input);
+            DefaultTrainingConfig config =
+                    new DefaultTrainingConfig(new HalfSquareLoss())
+                            .optOptimizer(
+                                    Optimizer.sgd()
+                                            .setLearningRateTracker(Tracker.fixed(0.1f))
+                                            .build())
+                            .optDevices(new Device[] {Device.cpu()});
+            try (Trainer trainer = kind.open(model, config)) {
+                trainer.initialize(input);
+                for (int step = 0; step < 3; step++) {
+                    NDArray x = TrainingRun.random(manager, step, input.getShape());
+                    NDArray labels = TrainingRun.random(manager, 50 + step, 4, TOKENS, 3);
+                    TrainingRun.backward(trainer, x, labels);
+                    trainer.step();
+                }
+                if (file != null) {
+                    model.getBlock().saveParameters(new DataOutputStream(file));
+                }
+            }
+            return TrainingRun.weights(block);
+        }
+    }
+
+    private static void assertSame(List<float[]> actual, List<float[]> expected, double bound) {
+        for (int i = 0; i < expected.size(); i++) {
+            ArrayAssert.assertClose(actual.get(i), expected.get(i), bound, "parameter " + i);
+        }
+    }
+}
