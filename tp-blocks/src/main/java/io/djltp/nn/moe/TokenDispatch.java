@@ -147,7 +147,7 @@ final class TokenDispatch {
                 new TokenDispatch(x, weightsOf(both), choices.routing(), choices.kept(), experts);
         NDArray y = whole.ofOwn(x, whole.weights, allExperts());
         pass.leave(y, Features.PARTIAL, Features.SHARD);
-        return pass.enterScattered(mappings.reduceScatterToSequenceRegion(y, cut));
+        return pass.enterScattered(mappings.reduceScatterToSequenceRegion(y, cut), all);
     }
 
     /** Returns which tokens each rank has; a row of the batch may have become several. */

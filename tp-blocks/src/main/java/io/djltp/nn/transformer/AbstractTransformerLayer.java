@@ -81,6 +81,12 @@ abstract class AbstractTransformerLayer extends AbstractBlock implements Forecas
     /** {@inheritDoc} */
     @Override
     public ForecastArray forecast(PassForecast pass, List<ForecastArray> inputs) {
+        return recompute
+                ? pass.repeated(() -> forecastParts(pass, inputs))
+                : forecastParts(pass, inputs);
+    }
+
+    private ForecastArray forecastParts(PassForecast pass, List<ForecastArray> inputs) {
         ForecastArray y = inputs.get(0);
         for (Map.Entry<String, Residual> part : parts.entrySet()) {
             y = part.getValue().forecast(pass, y, othersOf(part.getKey(), inputs));
