@@ -10,9 +10,11 @@ import ai.djl.nn.core.Linear;
 import ai.djl.nn.norm.Dropout;
 import ai.djl.nn.norm.LayerNorm;
 import ai.djl.training.ParameterStore;
+import ai.djl.training.loss.Loss;
 import ai.djl.util.PairList;
 
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.Network;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
@@ -186,5 +188,39 @@ public class PlanErrorsTest {
         Assert.assertSame(parallel.getClass(), ColumnParallelLinear.class);
         Assert.assertEquals(parallel.getParameters(), root.getParameters());
         Assert.assertSame(TensorParallel.serialize(parallel).getClass(), Linear.class);
+    }
+
+    @Test
+    public void aPlanForWhatIsParallelAlready() {
+        Plan plan =
+                Plan.builder().add("01Linear", Style.column()).add("03Linear", Style.row()).build();
+        Block parallel = TensorParallel.parallelize(pair(), plan);
+        assertRefused(
+                parallel, plan, "01Linear (ColumnParallelLinear)", "column()", "DJL's Linear");
+        Assert.assertSame(TensorParallel.parallelize(parallel, Plan.auto()), parallel);
+        Assert.assertSame(parallel.getChildren().valueAt(0).getClass(), ColumnParallelLinear.class);
+    }
+
+    /** What comes between the layers of a block of one's own is only seen when it runs. */
+    @Test(timeOut = 60_000)
+    public void aSliceThatIsLeftInABlockOfOnesOwn() {
+        refusedAtTheFirstStep(
+                Plan.of("up.*", Style.column()),
+                "ColumnParallelLinear (13, 6)",
+                "optGatherOutput(true)");
+        refusedAtTheFirstStep(
+                Plan.of("down.*", Style.row()), "RowParallelLinear", "optInputIsParallel(false)");
+        refusedAtTheFirstStep(Plan.of("out", Style.column()), "slice", "optGatherOutput(true)");
+    }
+
+    private static void refusedAtTheFirstStep(Plan plan, String... parts) {
+        Network.of(
+                        cut -> {
+                            Block block = new PlannedNetworks.Residual(6, PlannedNetworks.CLASSES);
+                            return cut ? TensorParallel.parallelize(block, plan) : block;
+                        },
+                        Loss::softmaxCrossEntropyLoss,
+                        Network.classification(5, 6, PlannedNetworks.CLASSES))
+                .assertRefused(PlanCase.TENSOR_2, false, parts);
     }
 }
