@@ -5,6 +5,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
+import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.nn.norm.Dropout;
@@ -16,6 +17,8 @@ import ai.djl.util.PairList;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.Network;
 
+import java.util.function.Supplier;
+import io.djltp.testing.TrainerKind;
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
@@ -214,13 +217,54 @@ public class PlanErrorsTest {
     }
 
     private static void refusedAtTheFirstStep(Plan plan, String... parts) {
+        refused(
+                () -> new PlannedNetworks.Residual(6, PlannedNetworks.CLASSES),
+                plan,
+                PlanCase.TENSOR_2,
+                parts);
+    }
+
+    private static void refused(
+            Supplier<Block> block, Plan plan, TrainerKind kind, String... parts) {
+        Network.of(
+                        cut ->
+                                cut
+                                        ? TensorParallel.parallelize(block.get(), plan)
+                                        : block.get(),
+                        Loss::softmaxCrossEntropyLoss,
+                        Network.classification(5, 6, PlannedNetworks.CLASSES))
+                .assertRefused(kind, false, parts);
+    }
+
+    /** A sum over the features of a slice is a summand on each rank, which nobody adds up. */
+    @Test(timeOut = 60_000)
+    public void aPartialSumThatIsLeft() {
+        refused(
+                () ->
+                        new SequentialBlock()
+                                .add(linear())
+                                .add(LambdaBlock.singleton(x -> x.sum(new int[] {1}, true)))
+                                .add(Linear.builder().setUnits(PlannedNetworks.CLASSES).build()),
+                Plan.of("01Linear", Style.column()),
+                PlanCase.TENSOR_2,
+                "ColumnParallelLinear",
+                "optGatherOutput(true)");
+    }
+
+    @Test(timeOut = 60_000)
+    public void anAttentionOfRowsThatMixedModeCuts() {
+        Plan plan =
+                Plan.builder()
+                        .add("Scaled*", Style.attention())
+                        .add("03Linear", Style.column().batchShardedInput().gatherOutput())
+                        .build();
         Network.of(
                         cut -> {
-                            Block block = new PlannedNetworks.Residual(6, PlannedNetworks.CLASSES);
+                            Block block = PlannedNetworks.attention();
                             return cut ? TensorParallel.parallelize(block, plan) : block;
                         },
                         Loss::softmaxCrossEntropyLoss,
-                        Network.classification(5, 6, PlannedNetworks.CLASSES))
-                .assertRefused(PlanCase.TENSOR_2, false, parts);
+                        PlannedNetworks.sequences(4))
+                .assertRefused(PlanCase.MIXED_2, false, "MIXED mode", "a mesh with an axis for");
     }
 }
