@@ -16,9 +16,8 @@ import ai.djl.util.PairList;
 
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.Network;
-
-import java.util.function.Supplier;
 import io.djltp.testing.TrainerKind;
+
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
@@ -26,6 +25,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Supplier;
 
 /** A plan that does not fit is refused with what is wrong, and the network is as it was. */
 public class PlanErrorsTest {
@@ -227,10 +227,7 @@ public class PlanErrorsTest {
     private static void refused(
             Supplier<Block> block, Plan plan, TrainerKind kind, String... parts) {
         Network.of(
-                        cut ->
-                                cut
-                                        ? TensorParallel.parallelize(block.get(), plan)
-                                        : block.get(),
+                        cut -> cut ? TensorParallel.parallelize(block.get(), plan) : block.get(),
                         Loss::softmaxCrossEntropyLoss,
                         Network.classification(5, 6, PlannedNetworks.CLASSES))
                 .assertRefused(kind, false, parts);
