@@ -1,6 +1,7 @@
 package io.djltp.nn;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 import ai.djl.training.ParameterStore;
@@ -159,6 +160,27 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
                         : SequenceRegion.gather(context, this, input, tokens, true);
         context.getPass().getTrace().share(x);
         return x;
+    }
+
+    /**
+     * Computes the output for a block that divides it, such as into heads. What is computed of it
+     * is not looked at until the block enters it as a slice again.
+     *
+     * @param parameterStore the parameters, which know the rank
+     * @param input the input, see {@link #shareInput}
+     * @param training whether it is trained
+     * @param block the block, for errors
+     * @return this rank's slice of the output, or all of it with one rank
+     */
+    public NDArray computeForBlock(
+            ParameterStore parameterStore, NDArray input, boolean training, String block) {
+        NDArray y = forward(parameterStore, new NDList(input), training).singletonOrThrow();
+        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        if (context == null || context.getTensorGroup().getSize() == 1) {
+            return y;
+        }
+        int rank = context.getTensorGroup().getRank();
+        return context.getPass().takeSlice(y, outputCut(context), rank, block);
     }
 
     /**

@@ -149,7 +149,8 @@ final class LayerInput {
                             + pass.getGlobalRows()
                             + " in MIXED mode, but is cut over the ranks: build the first"
                             + " tensor-parallel layer with optBatchShardedInput(true), and join"
-                            + " what branches off before that layer before it");
+                            + " what branches off before that layer before it; or use TENSOR mode,"
+                            + " or a mesh with an axis for each");
         }
         return true;
     }

@@ -19,6 +19,7 @@ final class HeadStyle extends LinearStyle {
                 ClassificationHead.builder()
                         .setUnits(LinearState.units(block))
                         .optBias(LinearState.hasBias(block))
+                        .optBatchShardedInput(true) // where MIXED mode cuts the body by rows
                         .build());
     }
 

@@ -5,14 +5,18 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
+import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.nn.norm.Dropout;
 import ai.djl.nn.norm.LayerNorm;
 import ai.djl.training.ParameterStore;
+import ai.djl.training.loss.Loss;
 import ai.djl.util.PairList;
 
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.Network;
+import io.djltp.testing.TrainerKind;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
@@ -21,6 +25,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Supplier;
 
 /** A plan that does not fit is refused with what is wrong, and the network is as it was. */
 public class PlanErrorsTest {
@@ -186,5 +191,77 @@ public class PlanErrorsTest {
         Assert.assertSame(parallel.getClass(), ColumnParallelLinear.class);
         Assert.assertEquals(parallel.getParameters(), root.getParameters());
         Assert.assertSame(TensorParallel.serialize(parallel).getClass(), Linear.class);
+    }
+
+    @Test
+    public void aPlanForWhatIsParallelAlready() {
+        Plan plan =
+                Plan.builder().add("01Linear", Style.column()).add("03Linear", Style.row()).build();
+        Block parallel = TensorParallel.parallelize(pair(), plan);
+        assertRefused(
+                parallel, plan, "01Linear (ColumnParallelLinear)", "column()", "DJL's Linear");
+        Assert.assertSame(TensorParallel.parallelize(parallel, Plan.auto()), parallel);
+        Assert.assertSame(parallel.getChildren().valueAt(0).getClass(), ColumnParallelLinear.class);
+    }
+
+    /** What comes between the layers of a block of one's own is only seen when it runs. */
+    @Test(timeOut = 60_000)
+    public void aSliceThatIsLeftInABlockOfOnesOwn() {
+        refusedAtTheFirstStep(
+                Plan.of("up.*", Style.column()),
+                "ColumnParallelLinear (13, 6)",
+                "optGatherOutput(true)");
+        refusedAtTheFirstStep(
+                Plan.of("down.*", Style.row()), "RowParallelLinear", "optInputIsParallel(false)");
+        refusedAtTheFirstStep(Plan.of("out", Style.column()), "slice", "optGatherOutput(true)");
+    }
+
+    private static void refusedAtTheFirstStep(Plan plan, String... parts) {
+        refused(
+                () -> new PlannedNetworks.Residual(6, PlannedNetworks.CLASSES),
+                plan,
+                PlanCase.TENSOR_2,
+                parts);
+    }
+
+    private static void refused(
+            Supplier<Block> block, Plan plan, TrainerKind kind, String... parts) {
+        Network.of(
+                        cut -> cut ? TensorParallel.parallelize(block.get(), plan) : block.get(),
+                        Loss::softmaxCrossEntropyLoss,
+                        Network.classification(5, 6, PlannedNetworks.CLASSES))
+                .assertRefused(kind, false, parts);
+    }
+
+    /** A sum over the features of a slice is a summand on each rank, which nobody adds up. */
+    @Test(timeOut = 60_000)
+    public void aPartialSumThatIsLeft() {
+        refused(
+                () ->
+                        new SequentialBlock()
+                                .add(linear())
+                                .add(LambdaBlock.singleton(x -> x.sum(new int[] {1}, true)))
+                                .add(Linear.builder().setUnits(PlannedNetworks.CLASSES).build()),
+                Plan.of("01Linear", Style.column()),
+                PlanCase.TENSOR_2,
+                "ColumnParallelLinear",
+                "optGatherOutput(true)");
+    }
+
+    @Test(timeOut = 60_000)
+    public void anAttentionOfRowsThatMixedModeCuts() {
+        Plan plan =
+                Plan.builder()
+                        .add("Scaled*", Style.attention())
+                        .add("03Linear", Style.column().batchShardedInput().gatherOutput())
+                        .build();
+        Network.of(
+                        cut -> {
+                            Block block = PlannedNetworks.attention();
+                            return cut ? TensorParallel.parallelize(block, plan) : block;
+                        },
+                        Loss::softmaxCrossEntropyLoss,
+                        PlannedNetworks.sequences(4))
+                .assertRefused(PlanCase.MIXED_2, false, "MIXED mode", "a mesh with an axis for");
     }
 }

@@ -15,6 +15,7 @@ import picocli.CommandLine.Spec;
         subcommands = {
             HeadCommand.class,
             LayerCommand.class,
+            TransformerCommand.class,
             CollectiveCommand.class,
             StepCommand.class
         },
@@ -31,6 +32,7 @@ public final class BenchCommand implements Runnable {
     public void run() {
         spec.commandLine().usage(spec.commandLine().getErr());
         throw new ParameterException(
-                spec.commandLine(), "Choose what to measure: head, layer, collective or step");
+                spec.commandLine(),
+                "Choose what to measure: head, layer, transformer, collective or step");
     }
 }

@@ -4,9 +4,12 @@ import ai.djl.ndarray.NDList;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.Blocks;
+import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.ParallelBlock;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
+import ai.djl.nn.norm.LayerNorm;
+import ai.djl.nn.transformer.TransformerEncoderBlock;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
 
@@ -16,6 +19,9 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
+import io.djltp.plan.Plan;
+import io.djltp.plan.Style;
+import io.djltp.plan.TensorParallel;
 
 import java.util.List;
 
@@ -52,6 +58,8 @@ final class Networks {
                                 : last(workload, head).optBatchShardedInput(true).build();
                 LemmaNetwork.initializeHead(last);
                 return LemmaNetwork.create(tableRows(workload), workload.dim(), last);
+            case TRANSFORMER:
+                return encoder(workload, head != null);
             default:
                 return layers(workload, head != null);
         }
@@ -71,7 +79,7 @@ final class Networks {
      */
     static Loss loss(Workload workload, boolean parallel) {
         // the last of the parallel layers gives back whole rows
-        boolean cut = parallel && workload.network() != Workload.Network.LAYER;
+        boolean cut = parallel && !workload.network().isLayer();
         return cut ? new VocabParallelCrossEntropyLoss() : new SoftmaxCrossEntropyLoss();
     }
 
@@ -95,6 +103,23 @@ final class Networks {
             all.add(new ParallelBlock(Networks::sum, List.of(two, Blocks.identityBlock())));
         }
         return all;
+    }
+
+    /** DJL's encoder, which a plan makes parallel, on something that needs its gradient. */
+    private static Block encoder(Workload workload, boolean parallel) {
+        SequentialBlock all =
+                new SequentialBlock()
+                        .add(LayerNorm.builder().axis(2).build())
+                        .add(
+                                new TransformerEncoderBlock(
+                                        workload.dim(),
+                                        workload.heads(),
+                                        workload.units(),
+                                        0, // masks are no arithmetic of the layer
+                                        Activation::gelu))
+                        .add(LambdaBlock.singleton(tokens -> tokens.mean(new int[] {1})));
+        Plan plan = Plan.of("*Encoder*", Style.encoder());
+        return parallel ? TensorParallel.parallelize(all, plan) : all;
     }
 
     private static NDList sum(List<NDList> branches) {

@@ -45,8 +45,7 @@ final class TrainingStep implements Measured {
         Engine.getInstance().setRandomSeed(SEED);
         manager = NDManager.newBaseManager(Device.cpu());
         data = data(workload);
-        int classes =
-                workload.network() == Workload.Network.LAYER ? workload.dim() : workload.units();
+        int classes = workload.network().isLayer() ? workload.dim() : workload.units();
         labels = manager.randomInteger(0, classes, new Shape(workload.batch()), DataType.INT64);
         model = Model.newInstance("bench");
         model.setBlock(Networks.create(workload, task.head()));
@@ -72,7 +71,11 @@ final class TrainingStep implements Measured {
                             DataType.INT32);
             return numbers.maximum(0).toType(DataType.INT32, true);
         }
-        return manager.randomNormal(new Shape(workload.batch(), workload.dim()));
+        Shape rows = new Shape(workload.batch(), workload.dim());
+        if (workload.network() == Workload.Network.TRANSFORMER) {
+            rows = new Shape(workload.batch(), workload.tokens(), workload.dim());
+        }
+        return manager.randomNormal(rows);
     }
 
     private static ParallelConfig ranks(WorkerTask task) {

@@ -17,7 +17,7 @@ public class BenchBadInputTest {
     @DataProvider
     public Object[][] inputs() {
         return new Object[][] {
-            {"Choose what to measure: head, layer, collective or step", new String[0]},
+            {"Choose what to measure: head, layer, transformer, collective or step", new String[0]},
             {"'64x128' is not batch x features x classes", "head", "--shapes", "64x128"},
             {"'64x128xmany' is not batch x", "head", "--shapes", "64x128xmany"},
             {"'64x0x10' is not batch x", "head", "--shapes", "64x0x10"},
@@ -56,6 +56,24 @@ public class BenchBadInputTest {
             },
             {"needs about", "step", "--classes", "2000000000"},
             {"--width must be greater than 0, not 0", "layer", "--width", "0"},
+            {
+                "--width 10 cannot be divided into --heads 3",
+                "transformer",
+                "--width",
+                "10",
+                "--heads",
+                "3"
+            },
+            {
+                "--ranks 4 is more than 8x128x12x48 can be cut into: use 3",
+                "transformer",
+                "--width",
+                "12",
+                "--heads",
+                "3",
+                "--ranks",
+                "4"
+            },
             {"multiples of 4 from 4 to 1073741824, not 6", "collective", "--bytes", "6"},
             {"--ranks must be greater than 0, not 0", "collective", "--ranks", "0"},
         };

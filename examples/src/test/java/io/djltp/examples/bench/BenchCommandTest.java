@@ -108,6 +108,18 @@ public class BenchCommandTest {
     }
 
     @Test(timeOut = 120_000)
+    public void testALayerOfATransformer() throws IOException {
+        String[] sizes = {"--batch", "2", "--tokens", "5", "--width", "12", "--heads", "3"};
+        List<String> options = new ArrayList<>(List.of("transformer", "--ranks", "1,2"));
+        options.addAll(List.of(sizes));
+        JsonArray rows = run(options.toArray(new String[0]));
+        Assert.assertEquals(rows.size(), 2);
+        Assert.assertEquals(rows.get(1).getAsJsonObject().get("shape").getAsString(), "2x5x12x48");
+        Assert.assertTrue(number(rows.get(1), "ours_s") > 0);
+        Assert.assertTrue(number(rows.get(0), "stock_s") > 0);
+    }
+
+    @Test(timeOut = 120_000)
     public void testStepOfTheLemmatiser() throws IOException {
         JsonArray rows = run("step", "--batch", "8", "--dim", "4", "--classes", "3000");
         Assert.assertEquals(rows.get(0).getAsJsonObject().keySet(), ALL_FIELDS);

@@ -96,14 +96,14 @@ final class HeadProjections {
         ParallelContext context = RankParameterStore.contextOf(store);
         ColumnParallelLinear stacked = layers.get("queryKeyValue");
         if (stacked != null) {
-            return split(context, forward(context, store, stacked, inputs.head(), training, block));
+            return split(context, forward(store, stacked, inputs.head(), training, block));
         }
         NDArray x = layers.get("query").shareInput(store, inputs.head());
         NDArray memory = crossed ? layers.get("key").shareInput(store, inputs.get(1)) : x;
         return new Heads(
-                forward(context, store, layers.get("query"), x, training, block),
-                forward(context, store, layers.get("key"), memory, training, block),
-                forward(context, store, layers.get("value"), memory, training, block));
+                forward(store, layers.get("query"), x, training, block),
+                forward(store, layers.get("key"), memory, training, block),
+                forward(store, layers.get("value"), memory, training, block));
     }
 
     /**
@@ -135,17 +135,12 @@ final class HeadProjections {
 
     /** Computes a projection, and takes the rank's slice of it as heads. */
     private NDArray forward(
-            ParallelContext context,
             ParameterStore store,
             ColumnParallelLinear layer,
             NDArray input,
             boolean training,
             String block) {
-        NDArray y = layer.forward(store, new NDList(input), training).singletonOrThrow();
-        if (AttentionShape.ranks(context) > 1) {
-            int rank = context.getTensorGroup().getRank();
-            y = context.getPass().takeSlice(y, layer.getOutputCut(context), rank, block);
-        }
+        NDArray y = layer.computeForBlock(store, input, training, block);
         Shape all = y.getShape();
         long dim = shape.headDim();
         return y.reshape(all.get(0), all.get(1), all.get(2) / dim, dim);

@@ -7,13 +7,12 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Block;
-import ai.djl.nn.Parameter;
-import ai.djl.nn.core.Linear;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
+import io.djltp.layout.Region.Features;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.ParallelDropout;
@@ -22,6 +21,7 @@ import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.AxisPart;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.torch.AttentionKernel;
 
 /**
  * DJL's {@code ScaledDotProductAttentionBlock}, each rank with some of its heads.
@@ -162,39 +162,42 @@ public final class ParallelAttention extends AbstractBlock {
             boolean training,
             PairList<String, Object> params) {
         boolean self = inputs.size() < 3;
-        NDArray keys = inputs.get(0);
-        NDArray queries = self ? keys : inputs.get(1);
-        NDArray values = self ? keys : inputs.get(2);
+        NDArray keys = key.shareInput(parameterStore, inputs.get(0));
+        NDArray queries = self ? keys : share(parameterStore, query, inputs, 1, keys);
+        NDArray values = self ? keys : share(parameterStore, value, inputs, 2, queries);
         NDArray mask = inputs.size() % 2 == 0 ? inputs.get(inputs.size() - 1) : null;
+        NDArray k = key.computeForBlock(parameterStore, keys, training, describe());
+        NDArray q = query.computeForBlock(parameterStore, queries, training, describe());
+        NDArray v = value.computeForBlock(parameterStore, values, training, describe());
         ParallelContext context = RankParameterStore.contextOf(parameterStore);
-        NDArray k;
-        NDArray q;
-        NDArray v;
-        if (context == null || context.getTensorGroup().getSize() == 1) {
-            k = key.forward(parameterStore, new NDList(keys), training).head();
-            q = query.forward(parameterStore, new NDList(queries), training).head();
-            v = value.forward(parameterStore, new NDList(values), training).head();
-            context = null;
-        } else {
-            HeadRegion region = new HeadRegion(this, context);
-            k = project(parameterStore, key, region.enter(keys), training);
-            q = project(parameterStore, query, region.enter(queries), training);
-            v = project(parameterStore, value, region.enter(values), training);
+        boolean cut = context != null && context.getTensorGroup().getSize() > 1;
+        NDArray[] kqvm = {k, q, v, mask};
+        NDArray joined = attend(parameterStore, kqvm, cut ? context : null, training);
+        if (cut) {
+            ShardedLayout layout = new ShardedLayout(cutOf(context, headDim));
+            joined = context.getPass().enterSlice(joined, layout, Features.SHARD, describe());
         }
-        NDArray joined = attend(parameterStore, new NDArray[] {k, q, v, mask}, context, training);
         return result.forward(parameterStore, new NDList(joined), training);
     }
 
-    /** Computes a projection of the rank's heads: [batch, length, h d]. */
-    private static NDArray project(
-            ParameterStore store, Linear projection, NDArray x, boolean training) {
-        Parameter weight = projection.getDirectParameters().get("weight");
-        Parameter bias = projection.getDirectParameters().get("bias");
-        return Linear.linear(
-                        x,
-                        store.getValue(weight, x.getDevice(), training),
-                        store.getValue(bias, x.getDevice(), training))
-                .singletonOrThrow();
+    /** Takes an input into the region of the heads, once for two projections of the same one. */
+    private static NDArray share(
+            ParameterStore store,
+            ColumnParallelLinear layer,
+            NDList inputs,
+            int i,
+            NDArray before) {
+        boolean same = inputs.get(i) == inputs.get(i - 1);
+        return same ? before : layer.shareInput(store, inputs.get(i));
+    }
+
+    private String describe() {
+        return "ParallelAttention of " + heads + " heads";
+    }
+
+    /** Returns how the ranks divide what has so many elements for each head. */
+    private Cut cutOf(ParallelContext context, long elements) {
+        return AxisPart.heads(heads, elements).cut(context.getTensorGroup().getSize());
     }
 
     /** Computes the attention of each head: [batch, queries, h d]. */
@@ -203,15 +206,17 @@ public final class ParallelAttention extends AbstractBlock {
         NDArray k = toHeads(kqvm[0]);
         NDArray q = toHeads(kqvm[1]);
         NDArray v = toHeads(kqvm[2]);
-        NDArray scores = q.matMul(k.transpose(0, 1, 3, 2)).mul((float) (1 / Math.sqrt(headDim)));
-        if (kqvm[3] != null) {
-            scores = scores.add(summands(kqvm[3], scores.getShape()));
+        NDArray bias = kqvm[3] == null ? null : summands(kqvm[3], q.getShape(), k.getShape());
+        NDArray values;
+        if (training && dropout.getRate() > 0) { // which needs the probabilities themselves
+            NDArray scores =
+                    q.matMul(k.transpose(0, 1, 3, 2)).mul((float) (1 / Math.sqrt(headDim)));
+            NDArray all = bias == null ? scores : scores.add(bias);
+            values = drop(store, all.softmax(3), context).matMul(v);
+        } else {
+            values = AttentionKernel.of(q, k, v, bias, false);
         }
-        NDArray probabilities = scores.softmax(3);
-        if (training) {
-            probabilities = drop(store, probabilities, context);
-        }
-        NDArray joined = probabilities.matMul(v).transpose(0, 2, 1, 3); // [batch, queries, h, d]
+        NDArray joined = values.transpose(0, 2, 1, 3); // [batch, queries, h, d]
         Shape shape = joined.getShape();
         return joined.reshape(shape.get(0), shape.get(1), shape.get(2) * headDim);
     }
@@ -224,11 +229,11 @@ public final class ParallelAttention extends AbstractBlock {
     }
 
     /** Makes of a mask what is added to the scores: -100,000 where a query may not look. */
-    private static NDArray summands(NDArray mask, Shape scores) {
+    private static NDArray summands(NDArray mask, Shape queries, Shape keys) {
         if (mask.getShape().dimension() == 4) {
             return mask;
         }
-        return mask.reshape(scores.get(0), 1, scores.get(2), scores.get(3))
+        return mask.reshape(queries.get(0), 1, queries.get(2), keys.get(2))
                 .toType(DataType.FLOAT32, false)
                 .mul(-1f)
                 .add(1f)
@@ -244,8 +249,7 @@ public final class ParallelAttention extends AbstractBlock {
         Shape shape = probabilities.getShape();
         NDArray rows = probabilities.reshape(shape.get(0), -1);
         if (context != null) {
-            int ranks = context.getTensorGroup().getSize();
-            Cut elements = AxisPart.heads(heads, shape.get(2) * shape.get(3)).cut(ranks);
+            Cut elements = cutOf(context, shape.get(2) * shape.get(3));
             context.getPass().setLayout(rows, new ShardedLayout(elements));
         }
         return dropout.forward(store, new NDList(rows), true).head().reshape(shape);

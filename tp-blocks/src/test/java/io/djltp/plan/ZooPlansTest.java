@@ -1,0 +1,182 @@
+package io.djltp.plan;
+
+import ai.djl.basicmodelzoo.basic.Mlp;
+import ai.djl.basicmodelzoo.cv.classification.AlexNet;
+import ai.djl.basicmodelzoo.cv.classification.GoogLeNet;
+import ai.djl.basicmodelzoo.cv.classification.LeNet;
+import ai.djl.basicmodelzoo.cv.classification.MobileNetV1;
+import ai.djl.basicmodelzoo.cv.classification.MobileNetV2;
+import ai.djl.basicmodelzoo.cv.classification.NiN;
+import ai.djl.basicmodelzoo.cv.classification.SqueezeNet;
+import ai.djl.basicmodelzoo.cv.classification.VGG;
+import ai.djl.basicmodelzoo.cv.object_detection.ssd.SingleShotDetection;
+import ai.djl.basicmodelzoo.cv.object_detection.yolo.YOLOV3;
+import ai.djl.basicmodelzoo.tabular.TabNet;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.convolutional.Conv2d;
+import ai.djl.nn.pooling.Pool;
+import ai.djl.training.initializer.NormalInitializer;
+import ai.djl.training.loss.Loss;
+
+import io.djltp.parameters.BlockWalk;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.Supplier;
+import java.util.stream.Stream;
+
+/** The models of DJL's zoo that need no download, by the plan that needs no names. */
+public class ZooPlansTest {
+
+    private static final int CLASSES = 5;
+
+    /** The mean of the squares of all outputs, such as the three of a detection. */
+    private static final class MeanSquares extends Loss {
+
+        MeanSquares() {
+            super("squares");
+        }
+
+        @Override
+        public NDArray evaluate(NDList labels, NDList predictions) {
+            NDArray sum = predictions.get(0).square().mean();
+            for (NDArray other : predictions.subNDList(1)) {
+                sum = sum.add(other.square().mean());
+            }
+            return sum;
+        }
+    }
+
+    private record Zoo(String name, Supplier<Block> block, long... input) {
+
+        @Override
+        public String toString() {
+            return name;
+        }
+    }
+
+    @DataProvider
+    public static Object[][] models() {
+        return Stream.of(
+                        new Zoo("Mlp", () -> new Mlp(12, CLASSES, new int[] {9, 7}), 3, 12),
+                        new Zoo("LeNet", () -> leNet(), 2, 1, 28, 28),
+                        new Zoo("ResNet", PlannedNetworks::resnet, 2, 1, 8, 8),
+                        new Zoo("SSD", ZooPlansTest::detection, 2, 1, 16, 16),
+                        new Zoo(
+                                "TabNet",
+                                () -> TabNet.builder().setInputDim(6).setOutDim(CLASSES).build(),
+                                4,
+                                6))
+                .map(each -> new Object[] {each})
+                .toArray(Object[][]::new);
+    }
+
+    private static Block leNet() {
+        return LeNet.builder().setNumChannels(new int[] {2, 3, 12, 9}).setOutSize(CLASSES).build();
+    }
+
+    private static Block detection() {
+        SequentialBlock base =
+                new SequentialBlock()
+                        .add(
+                                Conv2d.builder()
+                                        .setKernelShape(new Shape(3, 3))
+                                        .optPadding(new Shape(1, 1))
+                                        .setFilters(4)
+                                        .build())
+                        .add(Pool.maxPool2dBlock(new Shape(2, 2), new Shape(2, 2)));
+        return SingleShotDetection.builder()
+                .setNumClasses(2)
+                .setNumFeatures(1)
+                .optGlobalPool(true)
+                .setRatios(sizes(1f, 2f, 0.5f))
+                .setSizes(sizes(0.2f, 0.3f))
+                .setBaseNetwork(base)
+                .build();
+    }
+
+    private static List<List<Float>> sizes(Float... each) {
+        List<List<Float>> all = new ArrayList<>();
+        for (int i = 0; i < 3; i++) {
+            all.add(List.of(each));
+        }
+        return all;
+    }
+
+    /** Of what is added before a batch normalization the gradient is 0 but for rounding. */
+    private static Block withoutDropout(Block block) {
+        PlannedNetworks.switchDropoutOff(block);
+        block.setInitializer(new NormalInitializer(0.02f), Parameter.Type.BIAS);
+        block.setInitializer(new NormalInitializer(0.02f), Parameter.Type.BETA);
+        return block;
+    }
+
+    @Test(dataProvider = "models", timeOut = 120_000)
+    public void areTrainedAsByDjl(Zoo model) {
+        PlanTraining plain = train(TrainerKind.PLAIN, withoutDropout(model.block.get()), model);
+        for (TrainerKind kind : List.of(PlanCase.TENSOR_2, PlanCase.TENSOR_3)) {
+            Block block = withoutDropout(model.block.get());
+            Plan plan = Plan.builder().optAuto(true).optRanks(kind.ranks()).build();
+            Assert.assertSame(TensorParallel.parallelize(block, plan), block);
+            train(kind, block, model).assertSame(model + " on " + kind, plain, 1e-5);
+        }
+    }
+
+    private static PlanTraining train(TrainerKind kind, Block block, Zoo model) {
+        return PlanTraining.of(
+                kind,
+                block,
+                (manager, step) ->
+                        new NDList[] {
+                            new NDList(TrainingRun.random(manager, 10 + step, model.input)),
+                            new NDList(TrainingRun.labels(manager, step, 2, CLASSES))
+                        },
+                PlanTraining.config(new MeanSquares(), PlanTraining.config(0.01f).getOptimizer()));
+    }
+
+    @DataProvider
+    public static Object[][] large() {
+        return Stream.of(
+                        new Zoo("AlexNet", () -> AlexNet.builder().setOutSize(CLASSES).build()),
+                        new Zoo("GoogLeNet", () -> GoogLeNet.builder().setOutSize(1024).build()),
+                        new Zoo("MobileNetV1", () -> MobileNetV1.builder().setOutSize(9).build()),
+                        new Zoo("MobileNetV2", () -> MobileNetV2.builder().setOutSize(9).build()),
+                        new Zoo("NiN", () -> NiN.builder().build()),
+                        new Zoo("SqueezeNet", () -> SqueezeNet.squeezenet(CLASSES)),
+                        new Zoo(
+                                "VGG",
+                                () -> VGG.builder().setNumLayers(11).setOutSize(CLASSES).build()),
+                        new Zoo("YOLOV3", () -> YOLOV3.builder().setNumClasses(2).build()))
+                .map(each -> new Object[] {each})
+                .toArray(Object[][]::new);
+    }
+
+    /** Of those that are too large to be trained in a test: blocks are replaced, and come back. */
+    @Test(dataProvider = "large", timeOut = 120_000)
+    public void areMadeParallelAndPlainAgain(Zoo model) {
+        Block block = model.block.get();
+        List<String> before = classes(block);
+        Assert.assertSame(TensorParallel.parallelize(block, Plan.auto()), block);
+        Assert.assertTrue(
+                classes(block).stream().anyMatch(name -> name.startsWith("io.djltp.")), "" + model);
+        TensorParallel.serialize(block);
+        Assert.assertEquals(classes(block), before);
+    }
+
+    private static List<String> classes(Block block) {
+        List<String> names = new ArrayList<>();
+        BlockWalk.of(block, (each, path, certain) -> names.add(each.getClass().getName()));
+        return names;
+    }
+}
