@@ -71,6 +71,11 @@ final class LayerCards {
                                                                                                 .COLOURS),
                                                         span(" shard " + place)))),
                         span(span().withClasses("swatch", "whole"), span(" on every rank")),
+                        iff(
+                                report.sharesRanges(),
+                                span(
+                                        "A part in several colours is on each of these ranks,"
+                                                + " whole.")),
                         span(
                                 "W is drawn as it is stored, [out, in], and lengths by their"
                                         + " logarithm. Colours are places on the axis tensor."))

@@ -160,6 +160,12 @@ record PlanReport(PlannedModel model, int batch, OptimizerName optimizer, ModelC
                 .collect(Collectors.joining(" + "));
     }
 
+    /** Returns whether several ranks have the same range of something that is cut. */
+    boolean sharesRanges() {
+        return cost.getParameters().stream()
+                .anyMatch(each -> each.isCut() && !each.cut().isPartition());
+    }
+
     /** Returns the number of elements of all parameters. */
     long elements() {
         return cost.getParameters().stream().mapToLong(each -> each.shape().size()).sum();
