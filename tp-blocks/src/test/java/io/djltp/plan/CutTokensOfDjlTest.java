@@ -40,7 +40,7 @@ public class CutTokensOfDjlTest {
                                 });
         net.assertRefused(
                 new TrainerKind(ParallelMode.TENSOR, 2),
-                "needs all tokens, and gets a rank's part",
+                "gets this rank's tokens, (2, 2, 6), of a sequence-parallel region, and needs all",
                 "SequenceGather");
     }
 }

@@ -28,6 +28,7 @@ public class FirstUseTest {
                                 Path.of(System.getProperty("java.home"), "bin", "java").toString(),
                                 "-XX:TieredStopAtLevel=1",
                                 "-XX:+UseSerialGC",
+                                "-XX:-UsePerfData",
                                 "-Dai.djl.offline=true",
                                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
                                 "-XX:ErrorFile=" + output + ".log",

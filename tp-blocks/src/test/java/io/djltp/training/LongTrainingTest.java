@@ -86,6 +86,7 @@ public class LongTrainingTest {
                                 "-Xmx96m",
                                 "-XX:+AlwaysPreTouch",
                                 "-XX:+UseSerialGC",
+                                "-XX:-UsePerfData",
                                 // the second compiler takes tens of MiB when it has work
                                 "-XX:TieredStopAtLevel=1",
                                 "-Dai.djl.offline=true",

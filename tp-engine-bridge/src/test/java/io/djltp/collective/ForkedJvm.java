@@ -27,6 +27,8 @@ public final class ForkedJvm {
     public ForkedJvm() {
         options.add("-XX:TieredStopAtLevel=1");
         options.add("-XX:+UseSerialGC");
+        // files of it in /tmp may belong to a process of another container
+        options.add("-XX:-UsePerfData");
         options.add("-Dai.djl.offline=true");
         options.add("-DdisableProgressBar=true");
         options.add("-XX:ErrorFile=" + System.getProperty("java.io.tmpdir") + "/forked-jvm.log");

@@ -49,6 +49,7 @@ public class RecomputeMemoryTest {
                                 "-Xmx64m",
                                 "-XX:+AlwaysPreTouch",
                                 "-XX:+UseSerialGC",
+                                "-XX:-UsePerfData",
                                 "-XX:TieredStopAtLevel=1",
                                 "-Dai.djl.offline=true",
                                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",

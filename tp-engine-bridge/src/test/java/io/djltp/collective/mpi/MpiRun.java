@@ -91,7 +91,7 @@ final class MpiRun {
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
         command.add("-Xmx256m");
         command.add("-XX:TieredStopAtLevel=1"); // several JVMs start on few cores
-        command.add("-XX:+UseSerialGC");
+        command.addAll(List.of("-XX:+UseSerialGC", "-XX:-UsePerfData"));
         command.add("-Dai.djl.offline=true");
         command.add("-DdisableProgressBar=true");
         command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
