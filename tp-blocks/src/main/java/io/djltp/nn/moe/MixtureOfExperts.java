@@ -231,6 +231,11 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
         }
     }
 
+    /** Returns whether every training pass is noted, as the router has a gradient in each. */
+    boolean isRouterTrained() {
+        return routerWeight.requiresGradient();
+    }
+
     /** Returns the training passes whose arrays are still there. */
     List<RouterPass> getRouterPasses() {
         synchronized (passes) {

@@ -10,6 +10,7 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
@@ -121,6 +122,25 @@ public class MixtureRefusedTest {
                     Assert.expectThrows(
                             IllegalArgumentException.class, () -> loss.evaluate(ones, ones));
             Assert.assertTrue(e.getMessage().contains("found none in Linear"), e.getMessage());
+        }
+    }
+
+    /** The loss of another network would leave out the losses of the routers without a word. */
+    @Test(timeOut = 60_000)
+    public void aLossOfAnotherNetwork() {
+        Block other = mixture().build();
+        Network net =
+                Network.of(
+                        cut -> sequence(linear(4), mixture().build(), linear(3)),
+                        () ->
+                                RouterLoss.builder()
+                                        .setLoss(new HalfSquareLoss())
+                                        .setNetwork(other)
+                                        .build(),
+                        Network.regression(7, 4, 3));
+        net.assertRefused(TrainerKind.PLAIN, false, "No MixtureOfExperts", "model.getBlock()");
+        for (TrainerKind kind : KINDS) {
+            net.assertRefused(kind, false, "No MixtureOfExperts", "model.getBlock()");
         }
     }
 }
