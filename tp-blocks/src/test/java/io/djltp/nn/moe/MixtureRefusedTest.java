@@ -16,6 +16,8 @@ import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.layout.ParallelMode;
+import io.djltp.nn.SequenceGather;
+import io.djltp.nn.SequenceScatter;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
@@ -111,6 +113,26 @@ public class MixtureRefusedTest {
                         HalfSquareLoss::new,
                         Network.regression(7, 4, 4));
         net.assertRefused(KINDS[0], "needs tokens with all features", "optGatherOutput(true)");
+    }
+
+    /** It says so itself: a SequenceGather behind it would blame the tokens. */
+    @Test(timeOut = 60_000)
+    public void tokensOfASequenceParallelRegion() {
+        Network net =
+                Network.of(
+                        cut ->
+                                sequence(
+                                        new SequenceScatter(),
+                                        mixture().build(),
+                                        new SequenceGather()),
+                        HalfSquareLoss::new,
+                        (manager, step) ->
+                                new NDList[] {
+                                    new NDList(manager.ones(new Shape(3, 4, 6))),
+                                    new NDList(manager.ones(new Shape(3, 4, 6)))
+                                });
+        net.assertRefused(KINDS[0], "MixtureOfExperts of 3 experts", "put a SequenceGather before");
+        net.assertRefused(KINDS[3], "MixtureOfExperts of 3 experts", "put a SequenceGather before");
     }
 
     @Test(timeOut = 60_000)
