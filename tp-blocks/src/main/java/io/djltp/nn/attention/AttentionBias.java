@@ -77,7 +77,7 @@ final class AttentionBias {
         if (!fits) {
             throw new IllegalArgumentException(
                     "An attention mask must be of shape (B, S) or (B, T, S), or, as numbers that"
-                        + " are added to the scores, of shape (1 or "
+                            + " are added to the scores, of shape (1 or "
                             + query.get(0)
                             + ", 1 or the heads, 1 or "
                             + query.get(2)

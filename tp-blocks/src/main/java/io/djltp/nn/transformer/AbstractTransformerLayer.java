@@ -9,11 +9,10 @@ import ai.djl.nn.AbstractBlock;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
-import io.djltp.nn.RecomputedPart;
-
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
+import io.djltp.nn.RecomputedPart;
 
 import java.util.LinkedHashMap;
 import java.util.List;
