@@ -214,8 +214,12 @@ public final class GradientFlow {
                 throw leaked(slice);
             }
             if (boundary != null && !region.equals(boundary.above())) {
+                if (trace.getInputs().contains(address)
+                        && region.with(boundary.above().features()).equals(boundary.above())) {
+                    continue;
+                }
                 throw region.tokens() == boundary.above().tokens()
-                        ? mixed(graph.get(address), region)
+                        ? mixed(graph.get(address), region, boundary.above())
                         : TokenFlow.mixed(graph.get(address));
             }
             Region below = boundary == null ? region : boundary.below();
@@ -244,17 +248,24 @@ public final class GradientFlow {
         return new IllegalArgumentException(slice.name() + " is " + remedy);
     }
 
-    private static IllegalArgumentException mixed(AutogradGraph.Node node, Region region) {
+    private static IllegalArgumentException mixed(
+            AutogradGraph.Node node, Region region, Region other) {
+        boolean rows = region.rows() != other.rows();
         return new IllegalArgumentException(
                 "An array "
                         + (node == null ? "" : Arrays.toString(node.shape()) + " ")
                         + "is put together with another one that lies otherwise over the ranks: "
-                        + (region.isRowsCut()
-                                ? "the other one has the rows of a rank only"
-                                : "one of the two has the rows, or the features, of a rank only")
-                        + ". What branches off before a layer with optBatchShardedInput(true) can"
-                        + " be joined only before it, or after a RowParallelLinear with"
-                        + " optBatchShardedOutput(true); TENSOR mode has no such limit");
+                        + (rows
+                                ? (region.isRowsCut() ? "the other one" : "one of the two")
+                                        + " has the rows of a rank only. What branches off before a"
+                                        + " layer with optBatchShardedInput(true) can be joined"
+                                        + " only before it, or after a RowParallelLinear with"
+                                        + " optBatchShardedOutput(true); TENSOR mode has no such"
+                                        + " limit"
+                                : "a rank has its slice of the features, or a summand, of one of"
+                                        + " the two, and the whole of the other. Build the layer of"
+                                        + " the slice with optGatherOutput(true), or join the two"
+                                        + " behind its RowParallelLinear"));
     }
 
     /** Of axes that lie over the same ranks, one is as good as the other. */

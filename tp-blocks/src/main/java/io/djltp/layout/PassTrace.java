@@ -12,6 +12,7 @@ import io.djltp.torch.TensorView;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
@@ -31,6 +32,7 @@ public final class PassTrace {
     private final List<DeferredHead> heads = new ArrayList<>();
     private final Map<NDArray, Region> taken = new IdentityHashMap<>();
     private final Set<NDArray> shared = Collections.newSetFromMap(new IdentityHashMap<>());
+    private final Set<Long> inputs = new HashSet<>(); // nodes of the rank's rows of the batch
     private Region lossRegion = Region.WHOLE;
     private long structure = 17;
     private long last; // the number of the last node that was noted
@@ -146,6 +148,7 @@ public final class PassTrace {
             NDArray own = Autograd.tracked(array);
             own.setName(array.getName());
             boundary(own, region, region);
+            inputs.add(AutogradGraph.nodeOf(own));
             watched.add(own);
         }
         return watched;
@@ -182,6 +185,7 @@ public final class PassTrace {
     /** Forgets the nodes of a graph that is freed: their addresses will be those of others. */
     public void forgetNodes() {
         boundaries.clear();
+        inputs.clear();
         slices.clear();
         cuts.clear();
         tokens.clear();
@@ -224,9 +228,7 @@ public final class PassTrace {
     }
 
     /**
-     * Returns what losses have taken without being a part of the graph.
-     *
-     * @return the slices, and the region of each
+     * {@return the slices that losses have taken without a part of the graph, and their regions}
      */
     public Map<NDArray, Region> getTaken() {
         return taken;
@@ -262,6 +264,11 @@ public final class PassTrace {
      */
     public long getStructure(NDArray result) {
         return 31 * structure + (last == 0 ? 0 : AutogradGraph.numberOf(result) - last);
+    }
+
+    /** {@return the nodes of the network's inputs, below which nothing is trained} */
+    public Set<Long> getInputs() {
+        return inputs;
     }
 
     /**

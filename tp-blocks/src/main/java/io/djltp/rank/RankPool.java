@@ -35,6 +35,7 @@ public final class RankPool implements AutoCloseable {
     private final RankThreads threads;
     private final AtomicReference<RuntimeException> failure = new AtomicReference<>();
     private volatile boolean running;
+    private volatile Exception closing; // why a task was aborted that no rank has failed
     private boolean closed;
     private boolean stopped;
 
@@ -188,9 +189,9 @@ public final class RankPool implements AutoCloseable {
             closed = true;
             threads.shutdown();
         }
-        Exception cause = new IllegalStateException("the ranks were closed");
         if (running) {
-            contexts.forEach(context -> context.abort(cause));
+            closing = new IllegalStateException("the ranks were closed");
+            contexts.forEach(context -> context.abort(closing));
         }
         stopped = threads.awaitEnd(GRACE);
         if (stopped) {
@@ -247,12 +248,24 @@ public final class RankPool implements AutoCloseable {
     private void fail(ParallelContext context, Throwable cause) {
         RankFailedException failed = RankFailedException.of(context.getRank(), cause);
         if (failure.compareAndSet(null, failed)) {
-            logger.error("{}{}", failed.getMessage(), LastOperations.of(contexts));
+            if (isCausedBy(closing, cause)) {
+                logger.debug("{}", failed.getMessage());
+            } else {
+                logger.error("{}{}", failed.getMessage(), LastOperations.of(contexts));
+            }
             if (job != null && !failed.isRemote()) {
                 job.fail(context.getRank(), cause);
             }
         }
         contexts.forEach(each -> each.abort(cause));
+    }
+
+    private static boolean isCausedBy(Exception first, Throwable cause) {
+        Throwable t = cause;
+        while (t != null && t != first) {
+            t = t.getCause();
+        }
+        return t != null;
     }
 
     /**

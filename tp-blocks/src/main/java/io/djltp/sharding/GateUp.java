@@ -55,7 +55,8 @@ final class GateUp extends ShardingStrategy {
                             + size
                             + " ranks. Use at most "
                             + length / 2
-                            + " ranks or a larger layer");
+                            + (length / 2 == 1 ? " rank" : " ranks")
+                            + " or a larger layer");
         }
         AxisPart half = AxisPart.even(length / 2);
         return Segmented.stack(List.of(half, half), length, size);

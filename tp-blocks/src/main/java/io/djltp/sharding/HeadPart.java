@@ -51,7 +51,8 @@ record HeadPart(int queries, int keyValues, long dim, Cut chosen) {
                             + queries
                             + " heads. Use at most "
                             + queries
-                            + " tensor-parallel ranks, and the others along the axis data");
+                            + (queries == 1 ? " tensor-parallel rank" : " tensor-parallel ranks")
+                            + ", and the others along the axis data");
         }
         Cut heads =
                 chosen == null

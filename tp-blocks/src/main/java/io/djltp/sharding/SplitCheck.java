@@ -36,7 +36,8 @@ final class SplitCheck {
                                 + (shape.get(axis) < size
                                         ? "Use at most "
                                                 + shape.get(axis)
-                                                + " ranks or a larger layer."
+                                                + (shape.get(axis) == 1 ? " rank" : " ranks")
+                                                + " or a larger layer."
                                         : "Give every rank one or more."));
             }
         }

@@ -29,10 +29,13 @@ final class BatchPart {
     static void check(ParallelConfig config, NDList data) {
         for (NDArray array : data) {
             if (array.getShape().size() == 0) {
+                boolean rows = array.getShape().get(0) == 0; // of a scalar the size is 1
                 throw new IllegalArgumentException(
-                        "The batch has no rows: "
+                        (rows ? "The batch has no rows: " : "The rows of the batch are empty: ")
                                 + array.getShape()
-                                + ". Leave empty batches out of the data set");
+                                + ". Leave empty batches"
+                                + (rows ? "" : ", and sequences of length 0,")
+                                + " out of the data set");
             }
             if (config.getMesh().isCut(DeviceMesh.DATA)) {
                 checkRows(config, data.head(), array);

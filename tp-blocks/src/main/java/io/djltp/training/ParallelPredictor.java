@@ -10,15 +10,18 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
+import ai.djl.translate.TranslateException;
 import ai.djl.translate.Translator;
 import ai.djl.translate.TranslatorContext;
 import ai.djl.util.Pair;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.RankFailedException;
 import io.djltp.torch.Autograd;
 
 import java.lang.reflect.Proxy;
+import java.util.List;
 
 /**
  * A {@link Predictor} whose network is computed by several ranks, each with its shards of the
@@ -45,6 +48,7 @@ import java.lang.reflect.Proxy;
 public class ParallelPredictor<I, O> extends Predictor<I, O> {
 
     private final ParallelTrainer ranks;
+    private volatile boolean closed;
 
     /**
      * Creates a predictor and starts its ranks.
@@ -89,6 +93,21 @@ public class ParallelPredictor<I, O> extends Predictor<I, O> {
         }
     }
 
+    /**
+     * {@inheritDoc}
+     *
+     * @throws IllegalStateException if the predictor is closed, or another thread closes it
+     */
+    @Override
+    public List<O> batchPredict(List<I> inputs) throws TranslateException {
+        if (closed) {
+            throw new IllegalStateException(
+                    "The ParallelPredictor is closed, and its ranks with it: make a new one, which"
+                            + " takes the weights that the model has again");
+        }
+        return super.batchPredict(inputs);
+    }
+
     /** {@inheritDoc} */
     @Override
     protected NDList predictInternal(TranslatorContext ctx, NDList input) {
@@ -102,13 +121,25 @@ public class ParallelPredictor<I, O> extends Predictor<I, O> {
             own.add(view);
         }
         NDList output = new NDList();
-        for (NDArray array : ranks.evaluate(own)) {
+        for (NDArray array : evaluate(own)) {
             boolean standIn = Proxy.isProxyClass(array.getClass()); // is made whole, or refuses
             NDArray whole = standIn ? array.duplicate() : array;
             whole.attach(input.head().getManager()); // where DJL's outputs are
             output.add(whole);
         }
         return output;
+    }
+
+    private NDList evaluate(NDList input) {
+        try {
+            return ranks.evaluate(input);
+        } catch (RankFailedException | IllegalStateException e) {
+            if (!closed) {
+                throw e;
+            }
+            throw new IllegalStateException(
+                    "The ParallelPredictor was closed by another thread during this prediction", e);
+        }
     }
 
     /**
@@ -127,6 +158,7 @@ public class ParallelPredictor<I, O> extends Predictor<I, O> {
      */
     @Override
     public void close() {
+        closed = true;
         try {
             ranks.close();
         } finally {

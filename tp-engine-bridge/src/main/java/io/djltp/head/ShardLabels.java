@@ -108,8 +108,23 @@ public final class ShardLabels {
     }
 
     private static long[] numbers(NDArray labels) {
+        if (labels.getDataType().isFloating()) {
+            checkNumbers(labels);
+        }
         try (NDArray copy = labels.toType(DataType.INT64, true)) {
             return copy.toLongArray();
+        }
+    }
+
+    /** As an integer, a NaN would be the lowest. */
+    private static void checkNumbers(NDArray labels) {
+        try (NDArray copy = labels.toType(DataType.FLOAT64, true)) {
+            for (double label : copy.toDoubleArray()) {
+                if (Double.isNaN(label)) {
+                    throw new IllegalArgumentException(
+                            "A label is NaN, of the labels " + labels.getShape());
+                }
+            }
         }
     }
 

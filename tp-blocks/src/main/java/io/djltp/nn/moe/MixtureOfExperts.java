@@ -170,7 +170,7 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
                             pass));
         }
         NDArray y = dispatch(ranks, region, x, router, counts, experts);
-        if (spare) {
+        if (spare && y.getShape().get(0) == 0) { // and was not scattered
             // a row for what follows; the empty one keeps the ranks' backward passes alike
             y = NDArrays.concat(new NDList(y, all.zerosLike()));
         }
@@ -229,6 +229,11 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
             passes.removeIf(RouterLosses::isOver);
             passes.add(pass);
         }
+    }
+
+    /** Returns whether every training pass is noted, as the router has a gradient in each. */
+    boolean isRouterTrained() {
+        return routerWeight.requiresGradient();
     }
 
     /** Returns the training passes whose arrays are still there. */

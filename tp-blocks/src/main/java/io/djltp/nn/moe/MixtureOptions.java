@@ -224,6 +224,15 @@ public final class MixtureOptions {
                             + ": build the layer before it with optGatherOutput(true), or let a"
                             + " RowParallelLinear take the slice");
         }
+        if (region.isTokensCut()) {
+            throw new IllegalArgumentException(
+                    block
+                            + "needs all tokens of a rank's rows, and gets this rank's tokens of a"
+                            + " sequence-parallel region, "
+                            + shape
+                            + ": put a SequenceGather before it, and a SequenceScatter behind it if"
+                            + " the region goes on");
+        }
         if (shape.dimension() == 0 || shape.get(shape.dimension() - 1) != features) {
             throw new IllegalArgumentException(
                     block

@@ -43,7 +43,10 @@ final class RouterLosses extends Loss {
         NDArray whole = predictions.head().getManager().create(0f);
         NDArray parts = null; // of this rank's tokens
         RouterPass cut = null;
+        boolean expected = false; // that a router was trained in this pass
+        boolean found = false;
         for (MixtureOfExperts block : blocks.get()) {
+            expected |= block.isRouterTrained();
             for (RouterPass router : block.getRouterPasses()) {
                 boolean same =
                         pass == null
@@ -52,6 +55,7 @@ final class RouterLosses extends Loss {
                 if (!same) {
                     continue;
                 }
+                found = true;
                 NDArray value = value(router);
                 if (router.region().isRowsCut()) {
                     cut = router;
@@ -60,6 +64,14 @@ final class RouterLosses extends Loss {
                     whole = whole.add(value);
                 }
             }
+        }
+        boolean trained = pass == null ? graph.nodes().iterator().hasNext() : pass.isTraining();
+        if (trained && expected && !found) {
+            throw new IllegalArgumentException(
+                    "No MixtureOfExperts of the network that RouterLoss was given has computed"
+                            + " these predictions, so it would balance nothing. Give setNetwork"
+                            + " the block that is trained, model.getBlock(), and not another one"
+                            + " built alike");
         }
         if (parts == null) {
             return whole;

@@ -65,7 +65,22 @@ public class RmsNorm extends AbstractBlock {
             PairList<String, Object> params) {
         NDArray input = inputs.singletonOrThrow();
         NDArray own = parameterStore.getValue(weight, input.getDevice(), training);
+        checkFeatures(input.getShape(), own.getShape().get(0));
         return new NDList(RootMeanSquare.normalize(input, own, epsilon));
+    }
+
+    private static void checkFeatures(Shape input, long features) {
+        int last = input.dimension() - 1;
+        if (last < 0 || input.get(last) != features) {
+            throw new IllegalArgumentException(
+                    "RmsNorm of "
+                            + features
+                            + " features needs an input whose last axis has that length, but the"
+                            + " input is "
+                            + input
+                            + ". If that is a rank's slice of the features, build the layer before"
+                            + " it with optGatherOutput(true)");
+        }
     }
 
     /** {@inheritDoc} */

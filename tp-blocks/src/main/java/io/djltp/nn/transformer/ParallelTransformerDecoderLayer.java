@@ -53,6 +53,7 @@ public class ParallelTransformerDecoderLayer extends AbstractTransformerLayer {
     /** {@inheritDoc} */
     @Override
     NDArray compute(ParameterStore parameterStore, NDList inputs, boolean training) {
+        checkMemory(inputs.size());
         NDList mask = inputs.subNDList(Math.min(inputs.size(), crossAttention == null ? 1 : 3));
         NDArray y = attention.forward(parameterStore, inputs.head(), training, mask);
         if (crossAttention != null) {
@@ -62,9 +63,19 @@ public class ParallelTransformerDecoderLayer extends AbstractTransformerLayer {
         return mlp.forward(parameterStore, y, training, new NDList());
     }
 
+    private void checkMemory(int inputs) {
+        Preconditions.checkArgument(
+                crossAttention == null || inputs > 1,
+                "A ParallelTransformerDecoderLayer with cross-attention needs two inputs, x"
+                        + " [B, T, D] and the memory [B, S, M] that it attends to, such as the"
+                        + " output of an encoder, and has one. Give it both, or build it without"
+                        + " optCrossAttention");
+    }
+
     /** {@inheritDoc} */
     @Override
     Shape[] inputsOf(String part, Shape... inputShapes) {
+        checkMemory(inputShapes.length);
         return part.equals("crossAttention")
                 ? new Shape[] {inputShapes[0], inputShapes[1]}
                 : new Shape[] {inputShapes[0]};

@@ -27,8 +27,34 @@ import java.util.List;
  */
 record Residual(Block part, Block norm, ParallelDropout dropout, boolean preNorm) {
 
+    /**
+     * Initializes what the connection is around.
+     *
+     * @param manager the manager of the parameters
+     * @param type their type
+     * @param inputs the shapes of the part's inputs, first x
+     * @throws IllegalArgumentException if the part's output cannot be added to x
+     */
     void initialize(NDManager manager, DataType type, Shape... inputs) {
         part.initialize(manager, type, inputs);
+        long features = featuresOf(inputs[0]);
+        long units = featuresOf(part.getOutputShapes(inputs)[0]);
+        if (units != features) {
+            throw new IllegalArgumentException(
+                    "The output of "
+                            + part.getClass().getSimpleName()
+                            + " is added to its input: it has "
+                            + units
+                            + " features, and the input of the layer, "
+                            + inputs[0]
+                            + ", has "
+                            + features
+                            + ". Build the layer with the width "
+                            + features
+                            + ", or let a Linear of "
+                            + units
+                            + " units come before it");
+        }
         norm.initialize(manager, type, inputs[0]);
         if (dropout != null) {
             dropout.initialize(manager, type, inputs[0]);
@@ -70,6 +96,10 @@ record Residual(Block part, Block norm, ParallelDropout dropout, boolean preNorm
         ForecastArray y = pass.visit(part, inputs.toArray(new ForecastArray[0]));
         ForecastArray sum = x.plus(y.withShape(x.shape()));
         return preNorm ? sum : pass.visit(norm, sum);
+    }
+
+    private static long featuresOf(Shape shape) {
+        return shape.get(shape.dimension() - 1);
     }
 
     private static NDArray call(

@@ -10,11 +10,14 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.layout.ParallelMode;
+import io.djltp.nn.SequenceGather;
+import io.djltp.nn.SequenceScatter;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
@@ -112,6 +115,26 @@ public class MixtureRefusedTest {
         net.assertRefused(KINDS[0], "needs tokens with all features", "optGatherOutput(true)");
     }
 
+    /** It says so itself: a SequenceGather behind it would blame the tokens. */
+    @Test(timeOut = 60_000)
+    public void tokensOfASequenceParallelRegion() {
+        Network net =
+                Network.of(
+                        cut ->
+                                sequence(
+                                        new SequenceScatter(),
+                                        mixture().build(),
+                                        new SequenceGather()),
+                        HalfSquareLoss::new,
+                        (manager, step) ->
+                                new NDList[] {
+                                    new NDList(manager.ones(new Shape(3, 4, 6))),
+                                    new NDList(manager.ones(new Shape(3, 4, 6)))
+                                });
+        net.assertRefused(KINDS[0], "MixtureOfExperts of 3 experts", "put a SequenceGather before");
+        net.assertRefused(KINDS[3], "MixtureOfExperts of 3 experts", "put a SequenceGather before");
+    }
+
     @Test(timeOut = 60_000)
     public void aLossWithoutARouter() {
         RouterLoss loss = RouterLoss.builder().setLoss(Loss.l2Loss()).setNetwork(linear(3)).build();
@@ -121,6 +144,25 @@ public class MixtureRefusedTest {
                     Assert.expectThrows(
                             IllegalArgumentException.class, () -> loss.evaluate(ones, ones));
             Assert.assertTrue(e.getMessage().contains("found none in Linear"), e.getMessage());
+        }
+    }
+
+    /** The loss of another network would leave out the losses of the routers without a word. */
+    @Test(timeOut = 60_000)
+    public void aLossOfAnotherNetwork() {
+        Block other = mixture().build();
+        Network net =
+                Network.of(
+                        cut -> sequence(linear(4), mixture().build(), linear(3)),
+                        () ->
+                                RouterLoss.builder()
+                                        .setLoss(new HalfSquareLoss())
+                                        .setNetwork(other)
+                                        .build(),
+                        Network.regression(7, 4, 3));
+        net.assertRefused(TrainerKind.PLAIN, false, "No MixtureOfExperts", "model.getBlock()");
+        for (TrainerKind kind : KINDS) {
+            net.assertRefused(kind, false, "No MixtureOfExperts", "model.getBlock()");
         }
     }
 }
