@@ -170,7 +170,7 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
                             pass));
         }
         NDArray y = dispatch(ranks, region, x, router, counts, experts);
-        if (spare) {
+        if (spare && y.isEmpty()) {
             // a row for what follows; the empty one keeps the ranks' backward passes alike
             y = NDArrays.concat(new NDList(y, all.zerosLike()));
         }
