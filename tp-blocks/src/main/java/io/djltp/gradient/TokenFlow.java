@@ -8,9 +8,9 @@ import io.djltp.torch.AutogradGraph.Node;
 import java.util.ArrayDeque;
 import java.util.Arrays;
 import java.util.Deque;
+import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.HashSet;
-import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
@@ -69,7 +69,8 @@ final class TokenFlow {
         ROWS // they are one axis, the first
     }
 
-    private record At(long node, Place place) {}
+    /** A node, and where the tokens may lie: of axes of length 1, the shapes leave both open. */
+    private record At(long node, Set<Place> places) {}
 
     private final AutogradGraph graph;
     private final PassTrace trace;
@@ -98,24 +99,26 @@ final class TokenFlow {
     }
 
     private void follow(long start, long[] axes, TokenCut cut) {
-        Deque<At> open = new ArrayDeque<>(List.of(new At(start, Place.AXIS)));
+        Deque<At> open = new ArrayDeque<>();
+        open.add(new At(start, EnumSet.of(Place.AXIS)));
         Set<At> seen = new HashSet<>(open);
         while (!open.isEmpty()) {
             At at = open.poll();
             for (long next : graph.consumers().getOrDefault(at.node(), Set.of())) {
                 boolean ends = trace.getBoundaries().containsKey(next);
                 if (ends && !trace.getTokens().containsKey(next)) {
-                    if (at.place() == Place.ROWS) {
+                    if (!at.places().contains(Place.AXIS)) {
                         throw refusal(graph.get(at.node()), axes);
                     }
                     continue; // it gathers the tokens
                 }
-                Place place = placeAfter(graph.get(at.node()), graph.get(next), at.place(), axes);
+                Set<Place> places =
+                        placesAfter(graph.get(at.node()), graph.get(next), at.places(), axes);
                 TokenCut other = cuts.putIfAbsent(next, cut);
                 if (other != null && !other.equals(cut)) {
                     throw mixed(graph.get(next));
                 }
-                At step = new At(next, place);
+                At step = new At(next, places);
                 if (seen.add(step)) {
                     open.add(step);
                 }
@@ -123,8 +126,8 @@ final class TokenFlow {
         }
     }
 
-    /** Returns where the tokens lie in the result of an operation. */
-    private static Place placeAfter(Node input, Node node, Place place, long[] axes) {
+    /** Returns where the tokens may lie in the result of an operation. */
+    private static Set<Place> placesAfter(Node input, Node node, Set<Place> places, long[] axes) {
         String name = node.operation();
         long[] shape = node.shape();
         boolean reduced = REDUCE.contains(name) && Arrays.equals(shape, input.shape());
@@ -136,16 +139,26 @@ final class TokenFlow {
                         && Arrays.equals(Arrays.copyOf(shape, axes.length), axes);
         boolean rows =
                 shape.length > 0 && shape[0] == Arrays.stream(axes).reduce(1, (a, b) -> a * b);
-        if (place == Place.ROWS && rows && !(same && shape.length > input.shape().length)) {
-            return Place.ROWS;
+        Set<Place> after = EnumSet.noneOf(Place.class);
+        if (places.contains(Place.AXIS)) {
+            if (same) {
+                after.add(Place.AXIS);
+            }
+            // the other axes stay: [4, 1, 1] to [4, 1] are the rows of a linear layer
+            int joined = input.shape().length - axes.length + 1;
+            if (rows && isReshape(name) && (!same || shape.length == joined)) {
+                after.add(Place.ROWS);
+            }
         }
-        if (same) {
-            return Place.AXIS;
+        if (places.contains(Place.ROWS) && rows) {
+            after.add(same && shape.length > input.shape().length ? Place.AXIS : Place.ROWS);
+        } else if (places.contains(Place.ROWS) && same) {
+            after.add(Place.AXIS);
         }
-        if (rows && isReshape(name)) {
-            return Place.ROWS;
+        if (after.isEmpty()) {
+            throw refusal(node, axes);
         }
-        throw refusal(node, axes);
+        return after;
     }
 
     private static boolean isReshape(String name) {

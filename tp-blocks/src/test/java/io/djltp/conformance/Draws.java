@@ -34,6 +34,15 @@ record Draws(SplittableRandom random, int ranks, int tokens) {
         return between(ranks, ranks + more);
     }
 
+    /**
+     * Draws a number of classes that are cut, and of more than one: of one alone DJL's loss is 0,
+     * and that of a fused head what is left of summands that cancel, which Adam makes as large as
+     * any other gradient.
+     */
+    int classes(int more) {
+        return Math.max(2, cutLength(more));
+    }
+
     /** Draws lengths of one or more for each rank, or {@code null}: balanced. */
     Cut cut(long length) {
         if (coin() || ranks == 1) {

@@ -1,23 +1,32 @@
 package io.djltp.conformance;
 
+import ai.djl.ndarray.types.DataType;
+
 import java.util.SplittableRandom;
 
 /**
- * Changes numbers of float32 in their last bit, up or down by chance.
+ * Changes numbers of float32 or float64 in their last bit, up or down by chance.
  *
  * @param seed which change, or 0: none
  * @param array the number of the array
  */
 record LastBits(long seed, int array) {
 
-    float[] change(float[] values) {
+    double[] change(double[] values, DataType type) {
         if (seed == 0) {
             return values;
         }
         SplittableRandom random = new SplittableRandom(10_000 * seed + array);
-        float[] changed = values.clone();
+        double[] changed = values.clone();
         for (int i = 0; i < changed.length; i++) {
-            changed[i] = random.nextBoolean() ? Math.nextUp(changed[i]) : Math.nextDown(changed[i]);
+            double to = random.nextBoolean() ? Double.POSITIVE_INFINITY : Double.NEGATIVE_INFINITY;
+            if (changed[i] == 0) {
+                continue; // a bias at first: it is not rounded
+            }
+            changed[i] =
+                    type == DataType.FLOAT64
+                            ? Math.nextAfter(changed[i], to)
+                            : Math.nextAfter((float) changed[i], to);
         }
         return changed;
     }

@@ -15,12 +15,15 @@ record SweptCase(
 
     private static final float RATE = 0.005f;
 
+    private static final int MOST_RANKS = 8;
+
     /** Draws the case of a seed. */
     static SweptCase of(long seed) {
         SplittableRandom random = new SplittableRandom(seed);
         boolean mixed = random.nextInt(5) == 0;
-        int tensor = Math.min(random.nextInt(1, 9), random.nextInt(1, 9)); // small ones are quick
-        int data = mixed ? tensor : random.nextInt(1, 8 / tensor + 1);
+        int most = random.nextInt(4) == 0 ? MOST_RANKS : MOST_RANKS / 2; // few are quick
+        int tensor = Math.min(random.nextInt(most) + 1, random.nextInt(most) + 1);
+        int data = mixed ? tensor : random.nextInt(most / tensor) + 1;
         int tokens = random.nextInt(5) < 2 ? 0 : random.nextInt(2, Math.max(4, tensor + 2));
         Draws draws = new Draws(random, tensor, tokens);
         return new SweptCase(
@@ -66,9 +69,19 @@ record SweptCase(
 
     /** What two computations in the type of the case may differ by, relative to the largest. */
     double tolerance(boolean gradients) {
-        // DJL's Adam computes its factors in float32, a router and a loss of classes everything
-        boolean wide = type == DataType.FLOAT64 && !tree.isRouted() && !tree.end().classes();
-        boolean adam = isAdam() && !gradients;
-        return adam ? 1e-4 : wide ? 1e-9 : 1e-5;
+        boolean adam = isAdam() && !gradients; // DJL's computes its factors in float32
+        return adam ? 1e-4 : precision() == DataType.FLOAT64 ? 1e-9 : 1e-5;
+    }
+
+    /** Returns what is computed in: a router and a loss of classes take float32 in any case. */
+    DataType precision() {
+        return tree.isRouted() || tree.end().classes() ? DataType.FLOAT32 : type;
+    }
+
+    /** Returns what is left of numbers about 1 that cancel; Adam makes a whole step of anything. */
+    double remainder(boolean gradients) {
+        return isAdam() && !gradients
+                ? SweptTraining.STEPS * RATE
+                : precision() == DataType.FLOAT64 ? 0x1p-53 : 0x1p-24;
     }
 }

@@ -1,14 +1,12 @@
 package io.djltp.conformance;
 
-import ai.djl.ndarray.types.DataType;
-
 import io.djltp.testing.TrainerKind;
 
 import java.util.ArrayList;
-import java.util.EnumMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
 import java.util.function.Function;
 
 /**
@@ -18,9 +16,9 @@ import java.util.function.Function;
  */
 final class SweptComparison {
 
-    private static final double DIVERGED = 1e7; // a gradient is at most a thousandth of it
+    static final double DIVERGED = 1e7; // a gradient is at most a thousandth of it
 
-    private final Map<DataType, Double> largest = new EnumMap<>(DataType.class);
+    private final Map<String, Double> largest = new TreeMap<>();
     private int diverged;
     private int compared;
     private int rounded;
@@ -38,8 +36,8 @@ final class SweptComparison {
     /** Does the same with another network on the ranks. */
     List<String> check(SweptCase drawn, SweptTree onRanks) {
         List<String> wrong = new ArrayList<>();
-        wrong.addAll(check(drawn, onRanks, SweptTraining::gradients, drawn.tolerance(true)));
-        wrong.addAll(check(drawn, onRanks, SweptTraining::steps, drawn.tolerance(false)));
+        wrong.addAll(check(drawn, onRanks, SweptTraining::gradients, true));
+        wrong.addAll(check(drawn, onRanks, SweptTraining::steps, false));
         return wrong;
     }
 
@@ -47,7 +45,8 @@ final class SweptComparison {
             SweptCase drawn,
             SweptTree onRanks,
             Function<SweptTraining, Map<String, double[]>> run,
-            double tolerance) {
+            boolean gradients) {
+        double tolerance = drawn.tolerance(gradients);
         Map<String, double[]> expected = run.apply(SweptTraining.of(drawn, TrainerKind.PLAIN));
         if (expected.values().stream().anyMatch(a -> SweptDifference.largest(a) > DIVERGED)) {
             diverged++;
@@ -69,11 +68,12 @@ final class SweptComparison {
             compared++;
             if (difference <= tolerance * scale) {
                 if (scale > 0 && tolerance < 1e-4) {
-                    largest.merge(drawn.type(), difference / scale, Math::max);
+                    largest.merge(
+                            drawn.type() + " within " + tolerance, difference / scale, Math::max);
                 }
                 continue;
             }
-            rounding = rounding == null ? new SweptRounding(drawn, run) : rounding;
+            rounding = rounding == null ? new SweptRounding(drawn, run, gradients) : rounding;
             if (rounding.explains(entry.getKey(), array)) {
                 rounded++;
             } else {
@@ -100,8 +100,8 @@ final class SweptComparison {
         return rounded;
     }
 
-    /** Returns the largest difference of a type, relative to the array's largest; not of Adam. */
-    Map<DataType, Double> largest() {
+    /** Returns the largest differences, relative to the arrays' largest elements; not of Adam. */
+    Map<String, Double> largest() {
         return largest;
     }
 }

@@ -48,7 +48,7 @@ public class SweptComparisonTest {
                 new SweptAttention(
                         4, 3, 1, 2, true, false, false, false, false, false, false, Layout.WHOLE);
         SweptCase drawn = drawn(tree(3, attention), 0, DataType.FLOAT32);
-        SweptRounding rounding = new SweptRounding(drawn, SweptTraining::gradients);
+        SweptRounding rounding = new SweptRounding(drawn, SweptTraining::gradients, true);
         Map<String, double[]> plain = SweptTraining.of(drawn, TrainerKind.PLAIN).gradients();
         Map<String, double[]> ranks = SweptTraining.of(drawn, drawn.kind()).gradients();
         String name =

@@ -23,9 +23,7 @@ record SweptEnd(
     static SweptEnd draw(Draws draws, boolean classes, SweptTable table, boolean rowsCut) {
         SweptTable tied = classes && table != null && draws.coin() ? table : null;
         return new SweptEnd(
-                tied != null
-                        ? tied.vocabulary()
-                        : classes ? draws.cutLength(7) : draws.between(1, 6),
+                tied != null ? tied.vocabulary() : classes ? draws.classes(7) : draws.between(1, 6),
                 classes,
                 draws.coin(),
                 draws.coin(),

@@ -21,7 +21,7 @@ record SweptMixture(
         implements SweptPart {
 
     static SweptMixture draw(Draws draws, Layout layout, long inputs) {
-        boolean expertParallel = layout == Layout.ROWS_CUT || draws.coin();
+        boolean expertParallel = draws.coin();
         int experts = expertParallel ? draws.cutLength(2) : draws.between(2, 4);
         return new SweptMixture(
                 inputs,

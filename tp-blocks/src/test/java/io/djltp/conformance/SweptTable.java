@@ -8,7 +8,7 @@ import io.djltp.sharding.ShardingStrategy;
 record SweptTable(int vocabulary, long features, Cut chosen, boolean padded, boolean tokensCut) {
 
     static SweptTable draw(Draws draws, boolean tokensCut) {
-        int vocabulary = draws.cutLength(9);
+        int vocabulary = draws.classes(9);
         return new SweptTable(
                 vocabulary,
                 draws.between(4, 6),

@@ -33,9 +33,9 @@ import java.util.Map;
  * @param initial the parameters at first, or {@code null}: those of the seed
  */
 record SweptTraining(
-        SweptCase drawn, TrainerKind kind, DataType type, long lastBits, List<float[]> initial) {
+        SweptCase drawn, TrainerKind kind, DataType type, long lastBits, List<double[]> initial) {
 
-    private static final int STEPS = 3;
+    static final int STEPS = 3;
 
     /** As the case says, under DJL's own trainer or on ranks. */
     static SweptTraining of(SweptCase drawn, TrainerKind kind) {
@@ -77,7 +77,11 @@ record SweptTraining(
                     arrays.put("output", doubles(trainer.evaluate(data(manager, 0)).head()));
                 }
                 for (int i = 0; i < (gradients ? 1 : STEPS); i++) {
-                    arrays.put("loss " + i, doubles(backward(trainer, manager, i)));
+                    double[] loss = doubles(backward(trainer, manager, i));
+                    arrays.put("loss " + i, loss);
+                    if (SweptDifference.largest(loss) > SweptComparison.DIVERGED) {
+                        break; // a router refuses what is no number any more
+                    }
                     trainer.step();
                 }
             }
@@ -91,7 +95,7 @@ record SweptTraining(
     private void setInitial(Block block) {
         List<Parameter> parameters = block.getParameters().values();
         for (int i = 0; initial != null && i < initial.size(); i++) {
-            float[] values = new LastBits(lastBits, i).change(initial.get(i));
+            double[] values = new LastBits(lastBits, i).change(initial.get(i), drawn.precision());
             parameters
                     .get(i)
                     .setInitializer(
@@ -101,13 +105,15 @@ record SweptTraining(
     }
 
     /** Returns the parameters that the seed gives. */
-    static List<float[]> initial(SweptCase drawn) {
+    static List<double[]> initial(SweptCase drawn) {
         Engine.getInstance().setRandomSeed((int) drawn.seed());
         Block block = drawn.tree().create(false);
         try (NDManager manager = NDManager.newBaseManager()) {
             SweptTraining plain = of(drawn, TrainerKind.PLAIN);
-            block.initialize(manager, DataType.FLOAT32, plain.data(manager, 0).getShapes());
-            return TrainingRun.weights(block);
+            block.initialize(manager, drawn.type(), plain.data(manager, 0).getShapes());
+            return block.getParameters().values().stream()
+                    .map(parameter -> doubles(parameter.getArray()))
+                    .toList();
         }
     }
 
@@ -160,8 +166,8 @@ record SweptTraining(
 
     private NDList numbers(NDManager manager, int number, Shape shape) {
         long seed = 100 * drawn.seed() + number;
-        float[] values = TrainingRun.random(manager, seed, shape.getShape()).toFloatArray();
-        values = new LastBits(lastBits, 1000 + number).change(values);
+        double[] values = doubles(TrainingRun.random(manager, seed, shape.getShape()));
+        values = new LastBits(lastBits, 1000 + number).change(values, drawn.precision());
         return new NDList(manager.create(values, shape).toType(type, false));
     }
 

@@ -54,6 +54,26 @@ public class SequenceParallelTest {
                 .assertEqual(kind);
     }
 
+    /** Of [rows, 1, 1], a linear layer makes [rows, 1], which tokens of one row are as well. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void oneTokenOfOneFeature(TrainerKind kind) {
+        int tokens = kind.mesh() == null ? kind.ranks() : kind.ranks() / 2;
+        Network.of(
+                        cut ->
+                                sequence(
+                                        linear(WIDTH),
+                                        cut ? new SequenceScatter() : map(x -> x),
+                                        column(cut, 9),
+                                        gelu(),
+                                        row(cut, 1, true),
+                                        linear(5),
+                                        gelu(),
+                                        cut ? new SequenceGather() : map(x -> x)),
+                        Loss::l2Loss,
+                        sequences(5, tokens))
+                .assertEqual(kind);
+    }
+
     /** The rows of a batch are tokens: they are cut over data, and once more over tensor. */
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void flattenedTokens(TrainerKind kind) {
