@@ -21,7 +21,6 @@ import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
-import java.util.Objects;
 import java.util.Set;
 
 /**
@@ -40,7 +39,7 @@ public final class GradientFlow {
     private final boolean overlaid;
     private final List<Map<Long, Map<Parameter, PartialAxes>>> known = new ArrayList<>(); // by rank
     private final List<PartFlow> parts = new ArrayList<>(); // by rank
-    private final Set<Integer> watched = new HashSet<>(); // the kinds of passes
+    private final WatchedPasses watched;
 
     /**
      * Creates the analysis of the passes of a training.
@@ -51,6 +50,7 @@ public final class GradientFlow {
     public GradientFlow(ParallelParameters parameters, RankPool ranks) {
         this.parameters = parameters;
         foreign = new ForeignArrays(parameters);
+        watched = new WatchedPasses(parameters);
         overlaid = ranks.getContext(0).getMesh().isOverlaid();
         for (int i = 0; i < ranks.size(); i++) {
             known.add(new HashMap<>());
@@ -59,33 +59,12 @@ public final class GradientFlow {
     }
 
     /**
-     * Returns what says whether a pass has to be watched: of passes that train the same parameters,
-     * or none, one was looked at completely.
+     * Returns which passes have been watched.
      *
-     * @param training whether the pass is trained on
-     * @return the kind of the pass
+     * @return the passes
      */
-    public int kindOf(boolean training) {
-        return Objects.hash(training, parameters.getTrained());
-    }
-
-    /**
-     * Returns whether no pass of a kind has been watched.
-     *
-     * @param kind the kind of the pass
-     * @return whether no pass of a kind has been watched
-     */
-    public boolean isNew(int kind) {
-        return !watched.contains(kind);
-    }
-
-    /**
-     * Notes that a pass was watched, and that nothing was found.
-     *
-     * @param kind the kind of the pass
-     */
-    public void setWatched(int kind) {
-        watched.add(kind);
+    public WatchedPasses getWatched() {
+        return watched;
     }
 
     /**

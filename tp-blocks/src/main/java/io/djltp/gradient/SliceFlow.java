@@ -1,13 +1,12 @@
 package io.djltp.gradient;
 
 import io.djltp.cut.Cut;
+import io.djltp.cut.ShardRange;
 import io.djltp.layout.PassTrace;
 import io.djltp.torch.AutogradGraph;
 import io.djltp.torch.AutogradGraph.Node;
 
-import java.util.ArrayDeque;
 import java.util.Arrays;
-import java.util.Deque;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -19,52 +18,18 @@ import java.util.Set;
  * the layer or the loss that takes slices, and refuses what does not commute with the cut: a
  * softmax of a slice, or half of one, has nothing to do with that of the whole.
  *
- * <p>Elementwise operations commute. An operation that gives the axis another length or place is
- * left to who has written it, if it keeps the slice together: attention reshapes a slice of the
- * features to heads.
+ * <p>The features may be divided to groups, such as heads, moved to another axis, put together with
+ * others, and taken apart again ({@link SlicePlace}); over other axes anything may be computed.
+ * They have to be the last axis again, in their order, where they are taken.
  */
 final class SliceFlow {
-
-    /** Keep the shape, but compute each element of a row from all. */
-    private static final Set<String> MIX_A_ROW =
-            Set.of(
-                    "Softmax",
-                    "LogSoftmax",
-                    "NativeLayerNorm",
-                    "NativeGroupNorm",
-                    "Cumsum",
-                    "Cumprod",
-                    "Cummax",
-                    "Cummin",
-                    "Logcumsumexp",
-                    "Sort",
-                    "Flip",
-                    "Roll",
-                    "IndexSelect",
-                    "Gather");
-
-    /** Keep all elements, in their order. */
-    private static final Set<String> RESHAPE =
-            Set.of("View", "UnsafeView", "ReshapeAlias", "_ReshapeAlias", "Unsqueeze", "Squeeze");
-
-    /** Take the axis elsewhere. */
-    static final Set<String> MOVE =
-            Set.of("T", "Transpose", "Permute", "Movedim", "Swapdims", "Swapaxes");
-
-    /** Sum products over an axis. */
-    private static final Set<String> PRODUCTS = Set.of("Mm", "Addmm", "Bmm", "Baddbmm", "Addbmm");
-
-    /** Where the slice lies in an array. */
-    private enum Axis {
-        LAST, // it is the last axis
-        MOVED, // it is another one
-        FREE // it was reshaped, to heads: what follows is left to who has written it
-    }
 
     private final AutogradGraph graph;
     private final PassTrace trace;
     private final Map<Long, Set<Long>> consumers;
-    private final Map<Long, Long> lastAxes = new HashMap<>(); // by node, the slice that it is of
+
+    /** By node, and by the slice that it was computed of, where the features may lie. */
+    private final Map<Long, Map<Long, Set<SlicePlace>>> places = new HashMap<>();
 
     SliceFlow(AutogradGraph graph, PassTrace trace) {
         this.graph = graph;
@@ -81,65 +46,132 @@ final class SliceFlow {
         trace.getSlices()
                 .forEach(
                         (address, slice) -> {
-                            if (slice.head() == null) {
-                                follow(address, slice);
+                            long[] shape = slice.shape();
+                            if (slice.head() == null && shape[shape.length - 1] > 0) {
+                                places.put(
+                                        address, Map.of(address, Set.of(SlicePlace.last(shape))));
                             }
                         });
+        if (!places.isEmpty()) {
+            graph.fromTheLeaves().forEach(this::check);
+        }
     }
 
-    private void follow(long start, PassTrace.Slice slice) {
-        Deque<Map.Entry<Long, Axis>> open = new ArrayDeque<>(List.of(Map.entry(start, Axis.LAST)));
-        Set<Map.Entry<Long, Axis>> seen = new HashSet<>(open);
-        while (!open.isEmpty()) {
-            Map.Entry<Long, Axis> at = open.poll();
-            for (long next : consumers.getOrDefault(at.getKey(), Set.of())) {
-                if (isTaken(next)) {
-                    if (at.getValue() == Axis.LAST) {
-                        checkTaken(start, next, slice);
-                    }
-                    continue;
-                }
-                Axis axis = axisAfter(graph.get(next), at.getValue(), slice);
-                if (axis == Axis.LAST) {
-                    Long other = lastAxes.putIfAbsent(next, start);
-                    checkCuts(start, other == null ? start : other, slice);
-                }
-                Map.Entry<Long, Axis> step = Map.entry(next, axis);
-                if (axis != Axis.FREE && seen.add(step)) {
-                    open.add(step);
+    private void check(Node node) {
+        Map<Long, Set<SlicePlace>> found = new HashMap<>();
+        boolean taken = isTaken(node);
+        for (Node.Use use : node.edges()) {
+            long[] from = graph.get(use.source()).shapes()[use.result()];
+            places.getOrDefault(use.source(), Map.of())
+                    .forEach(
+                            (start, before) -> {
+                                if (taken) {
+                                    checkOrder(start, from, before, node);
+                                    checkTaken(start, node);
+                                } else {
+                                    Set<SlicePlace> after = after(start, node, use, from, before);
+                                    after.removeIf(place -> !isAlike(place, found.get(start)));
+                                    if (after.isEmpty()) {
+                                        throw refusal(node, node.operation(), slice(start));
+                                    }
+                                    found.put(start, after);
+                                }
+                            });
+        }
+        if (!found.isEmpty()) {
+            found.forEach((start, each) -> checkTogether(start, node, found));
+            places.putIfAbsent(node.address(), found);
+            if (!consumers.containsKey(node.address())) {
+                found.forEach((start, each) -> checkOrder(start, node.shape(), each, node));
+            }
+        }
+    }
+
+    private PassTrace.Slice slice(long start) {
+        return trace.getSlices().get(start);
+    }
+
+    private Set<SlicePlace> after(
+            long start, Node node, Node.Use use, long[] from, Set<SlicePlace> before) {
+        Set<SlicePlace> after = new HashSet<>();
+        Cut cut = trace.getCuts().get(start);
+        for (SlicePlace place : before) {
+            for (SlicePlace next : SliceRules.after(node, use.operand(), from, place)) {
+                if (cut == null || hasWholeGroups(cut, next.unit())) {
+                    after.add(next);
                 }
             }
         }
+        return after;
+    }
+
+    /** Returns whether no group of features, such as a head, is divided between ranks. */
+    private static boolean hasWholeGroups(Cut cut, long unit) {
+        for (int rank = 0; unit > 1 && rank < cut.getRanks(); rank++) {
+            for (ShardRange range : cut.getRanges(rank)) {
+                if (range.start() % unit != 0 || range.length() % unit != 0) {
+                    return false;
+                }
+            }
+        }
+        return true;
+    }
+
+    private static boolean isAlike(SlicePlace place, Set<SlicePlace> others) {
+        return others == null || others.stream().anyMatch(place::isAlike);
+    }
+
+    /** What is computed of two slices, such as queries and keys, has to be of the same features. */
+    private void checkTogether(long start, Node node, Map<Long, Set<SlicePlace>> found) {
+        found.forEach(
+                (other, theirs) -> {
+                    if (other != start) {
+                        if (found.get(start).stream().noneMatch(each -> isAlike(each, theirs))) {
+                            throw refusal(node, node.operation(), slice(start));
+                        }
+                        checkCuts(start, trace.getCuts().get(other));
+                    }
+                });
     }
 
     /** Returns whether a layer or a loss takes the slice: by itself, or as the end of a product. */
-    private boolean isTaken(long node) {
-        Set<Long> ends = trace.getBoundaries().keySet();
-        return ends.contains(node)
-                || PRODUCTS.contains(graph.get(node).operation())
-                        && consumers.getOrDefault(node, Set.of()).stream().anyMatch(ends::contains);
+    private boolean isTaken(Node node) {
+        return trace.getBoundaries().containsKey(node.address())
+                || SliceRules.isProduct(node.operation())
+                        && consumers.getOrDefault(node.address(), Set.of()).stream()
+                                .anyMatch(this::isProductOfSlices);
+    }
+
+    private boolean isProductOfSlices(long node) {
+        PassTrace.Boundary boundary = trace.getBoundaries().get(node);
+        return boundary != null
+                && trace.getCuts().containsKey(node)
+                && boundary.below().isShard()
+                && !boundary.above().isShard();
+    }
+
+    /** Where they are taken, or are the output, the features are the last axis, in their order. */
+    private void checkOrder(long start, long[] shape, Set<SlicePlace> found, Node node) {
+        if (found.stream().noneMatch(place -> place.isLast(shape))) {
+            throw refusal(node, "a layer or a loss, or the end of the network,", slice(start));
+        }
     }
 
     /** A product, and what its layer computed of it, have the cut that the layer needs. */
-    private void checkTaken(long start, long node, PassTrace.Slice slice) {
-        checkCuts(start, node, slice);
-        for (long end : consumers.getOrDefault(node, Set.of())) {
-            if (!trace.getSlices().containsKey(end)) {
-                checkCuts(start, end, slice);
+    private void checkTaken(long start, Node node) {
+        checkCuts(start, trace.getCuts().get(node.address()));
+        for (long end : consumers.getOrDefault(node.address(), Set.of())) {
+            if (!trace.getSlices().containsKey(end) && isProductOfSlices(end)) {
+                checkCuts(start, trace.getCuts().get(end));
             }
         }
     }
 
-    /** Of another length, the features are others, and it is left to who has written it. */
-    private void checkCuts(long start, long other, PassTrace.Slice slice) {
+    private void checkCuts(long start, Cut needed) {
         Cut cut = trace.getCuts().get(start);
-        Cut needed = trace.getCuts().get(other);
-        if (cut != null
-                && needed != null
-                && cut.getLength() == needed.getLength()
-                && !cut.equals(needed)) {
+        if (cut != null && needed != null && !hasSameShares(cut, needed)) {
             throw new IllegalArgumentException(
-                    slice.name()
+                    slice(start).name()
                             + " is cut over the ranks as "
                             + cut
                             + ", and is put together with features, or taken by a layer, that are"
@@ -150,37 +182,23 @@ final class SliceFlow {
         }
     }
 
-    /** Returns where the slice lies in the result of an operation. */
-    private static Axis axisAfter(Node node, Axis axis, PassTrace.Slice slice) {
-        long length = slice.shape()[slice.shape().length - 1];
-        String name = node.operation();
-        long[] shape = node.shape();
-        boolean last = shape.length > 0 && shape[shape.length - 1] == length;
-        if (PRODUCTS.contains(name) && (axis == Axis.MOVED || !last)) {
-            throw refusal(node, name, slice); // a sum over the slice, and not over the whole
+    /** Returns whether ranks have the same shares: of queries and keys, say, of other lengths. */
+    private static boolean hasSameShares(Cut one, Cut other) {
+        boolean same = one.getRanks() == other.getRanks();
+        for (int rank = 0; same && rank < one.getRanks(); rank++) {
+            List<ShardRange> ranges = one.getRanges(rank);
+            List<ShardRange> theirs = other.getRanges(rank);
+            same = ranges.size() == theirs.size();
+            for (int i = 0; same && i < ranges.size(); i++) {
+                long length = one.getLength();
+                long their = other.getLength();
+                same =
+                        ranges.get(i).start() * their == theirs.get(i).start() * length
+                                && ranges.get(i).length() * their
+                                        == theirs.get(i).length() * length;
+            }
         }
-        if (axis == Axis.MOVED || MOVE.contains(name)) {
-            return MOVE.contains(name) && last && axis == Axis.MOVED ? Axis.LAST : Axis.MOVED;
-        }
-        if (MIX_A_ROW.contains(name)) {
-            throw refusal(node, name, slice);
-        }
-        if (last) {
-            return Axis.LAST;
-        }
-        if (RESHAPE.contains(name) && keepsTogether(shape, length)) {
-            return Axis.FREE;
-        }
-        throw refusal(node, name, slice);
-    }
-
-    /** Returns whether some last axes together are the slice, such as heads and their features. */
-    private static boolean keepsTogether(long[] shape, long length) {
-        long product = 1;
-        for (int i = shape.length - 1; i >= 0 && product < length; i--) {
-            product *= shape[i];
-        }
-        return product == length;
+        return same;
     }
 
     private static IllegalArgumentException refusal(Node node, String name, PassTrace.Slice slice) {

@@ -63,6 +63,10 @@ final class TokenFlow {
                     "Var",
                     "Logsumexp");
 
+    /** Take an axis elsewhere. */
+    private static final Set<String> MOVE =
+            Set.of("T", "Transpose", "Permute", "Movedim", "Swapdims", "Swapaxes");
+
     /** Where the tokens lie in an array. */
     private enum Place {
         AXIS, // the axes up to that of the tokens are as they were
@@ -131,7 +135,7 @@ final class TokenFlow {
         String name = node.operation();
         long[] shape = node.shape();
         boolean reduced = REDUCE.contains(name) && Arrays.equals(shape, input.shape());
-        if (MAY_MIX.contains(name) || reduced || SliceFlow.MOVE.contains(name)) {
+        if (MAY_MIX.contains(name) || reduced || MOVE.contains(name)) {
             throw refusal(node, axes);
         }
         boolean same =

@@ -7,6 +7,7 @@ import ai.djl.nn.Parameter;
 import io.djltp.cut.Cut;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.AutogradGraph;
+import io.djltp.torch.GraphStructure;
 import io.djltp.torch.TensorView;
 
 import java.util.ArrayList;
@@ -34,8 +35,7 @@ public final class PassTrace {
     private final Set<NDArray> shared = Collections.newSetFromMap(new IdentityHashMap<>());
     private final Set<Long> inputs = new HashSet<>(); // nodes of the rank's rows of the batch
     private Region lossRegion = Region.WHOLE;
-    private long structure = 17;
-    private long last; // the number of the last node that was noted
+    private long structure = 17; // of what was noted
 
     /**
      * A node at which the region changes.
@@ -91,7 +91,6 @@ public final class PassTrace {
         structure = 31 * structure + inner;
         if (TensorView.of(output).requiresGradient()) {
             boundaries.put(AutogradGraph.nodeOf(output), boundary);
-            last = AutogradGraph.numberOf(output); // what the part has recorded is in its own
         }
     }
 
@@ -171,15 +170,7 @@ public final class PassTrace {
         if (!Autograd.isRecording() || !TensorView.of(array).requiresGradient()) {
             return 0;
         }
-        long node = AutogradGraph.nodeOf(array);
-        if (node == 0) {
-            return 0; // of a leaf there is none yet
-        }
-        // how many operations came between says whether they may have been others
-        long number = AutogradGraph.numberOf(array);
-        structure = 31 * structure + (last == 0 ? 0 : number - last);
-        last = number;
-        return node;
+        return AutogradGraph.nodeOf(array); // 0 of a leaf: there is none yet
     }
 
     /** Forgets the nodes of a graph that is freed: their addresses will be those of others. */
@@ -256,14 +247,21 @@ public final class PassTrace {
 
     /**
      * Returns what two passes have in common that have asked for the same parameters and changed
-     * regions alike, in the same order and after as many operations: where it is equal, the pass
-     * need not be analysed again.
+     * regions alike, in the same order, and have computed the same with the same shapes where
+     * features or tokens are cut: where it is equal, the pass need not be analysed again.
      *
      * @param result what was computed
      * @return a hash of the pass
      */
     public long getStructure(NDArray result) {
-        return 31 * structure + (last == 0 ? 0 : AutogradGraph.numberOf(result) - last);
+        Set<Long> parts = new HashSet<>(tokens.keySet());
+        slices.forEach(
+                (node, slice) -> {
+                    if (slice.head() == null) {
+                        parts.add(node);
+                    }
+                });
+        return 31 * structure + GraphStructure.of(result, parts, boundaries.keySet());
     }
 
     /** {@return the nodes of the network's inputs, below which nothing is trained} */

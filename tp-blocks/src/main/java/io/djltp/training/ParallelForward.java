@@ -62,8 +62,7 @@ final class ParallelForward {
      */
     ParallelOutput run(NDManager manager, NDList data, NDList labels, boolean training) {
         GradientFlow flow = lossOnRanks.getFlow();
-        int kind = flow.kindOf(training);
-        boolean watched = watchable && flow.isNew(kind);
+        boolean watched = watchable && flow.getWatched().isNew(training, data);
         List<RankOutput> parts =
                 ranks.runOrRefuse(
                         context -> forward(context, manager, data, labels, training, watched));
@@ -82,7 +81,9 @@ final class ParallelForward {
         } else if (labels != null) {
             output.setLoss(labels);
         }
-        flow.setWatched(kind);
+        if (watched) {
+            flow.getWatched().add(training, data);
+        }
         return output;
     }
 

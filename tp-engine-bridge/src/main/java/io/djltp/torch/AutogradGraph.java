@@ -38,10 +38,30 @@ public final class AutogradGraph {
      *
      * @param address where libtorch keeps it
      * @param name the name of its backward function, such as {@code SoftmaxBackward0}
-     * @param shape the shape of its result
+     * @param shapes the shape of each of its results
      * @param inputs the operations whose results it has used, and leaves; no constants
+     * @param edges where each of them is used
      */
-    public record Node(long address, String name, long[] shape, List<Long> inputs) {
+    public record Node(
+            long address, String name, long[][] shapes, List<Long> inputs, List<Use> edges) {
+
+        /**
+         * A result that was used.
+         *
+         * @param operand the number of the operand, among those that may have a gradient
+         * @param source the operation it is a result of
+         * @param result the number of the result
+         */
+        public record Use(int operand, long source, int result) {}
+
+        /**
+         * Returns the shape of the result.
+         *
+         * @return the shape of the first result
+         */
+        public long[] shape() {
+            return shapes[0];
+        }
 
         /**
          * Returns the name of the operation.
@@ -82,20 +102,6 @@ public final class AutogradGraph {
         try (TorchScope scope = TorchScope.open()) {
             org.bytedeco.pytorch.Node node = TensorView.of(array).tensor().grad_fn();
             return node == null ? 0 : node.address();
-        }
-    }
-
-    /**
-     * Returns the number that libtorch has given to the operation of an array: it counts those that
-     * the thread has recorded.
-     *
-     * @param array the array
-     * @return the number, or 0 if the array is a leaf or needs no gradient
-     */
-    public static long numberOf(NDArray array) {
-        try (TorchScope scope = TorchScope.open()) {
-            org.bytedeco.pytorch.Node node = TensorView.of(array).tensor().grad_fn();
-            return node == null ? 0 : node.sequence_nr();
         }
     }
 
@@ -149,6 +155,31 @@ public final class AutogradGraph {
         return consumers;
     }
 
+    /**
+     * Returns all nodes, each behind what it was computed of.
+     *
+     * @return the nodes, leaves first
+     */
+    public List<Node> fromTheLeaves() {
+        List<Node> order = new ArrayList<>(nodes.size());
+        Map<Long, Integer> open = new HashMap<>(); // how many inputs are not in the order yet
+        for (Node node : nodes.values()) {
+            int inputs = new HashSet<>(node.inputs()).size();
+            open.put(node.address(), inputs);
+            if (inputs == 0) {
+                order.add(node);
+            }
+        }
+        for (int i = 0; i < order.size(); i++) { // it grows on the way
+            for (long next : consumers().getOrDefault(order.get(i).address(), Set.of())) {
+                if (open.merge(next, -1, Integer::sum) == 0) {
+                    order.add(get(next));
+                }
+            }
+        }
+        return order;
+    }
+
     private void walk(org.bytedeco.pytorch.Node first) {
         Deque<org.bytedeco.pytorch.Node> open = new ArrayDeque<>();
         open.add(first);
@@ -158,15 +189,19 @@ public final class AutogradGraph {
                 continue;
             }
             List<Long> inputs = new ArrayList<>();
+            List<Node.Use> uses = new ArrayList<>();
             for (int i = 0; i < node.num_outputs(); i++) {
                 Edge edge = node.next_edge(i);
                 if (edge.is_valid()) {
                     org.bytedeco.pytorch.Node input = edge.function();
                     inputs.add(input.address());
+                    uses.add(new Node.Use(i, input.address(), edge.input_nr()));
                     open.add(input);
                 }
             }
-            nodes.put(node.address(), new Node(node.address(), name(node), shapeOf(node), inputs));
+            nodes.put(
+                    node.address(),
+                    new Node(node.address(), name(node), shapesOf(node), inputs, uses));
         }
     }
 
@@ -176,11 +211,16 @@ public final class AutogradGraph {
         }
     }
 
-    private static long[] shapeOf(org.bytedeco.pytorch.Node node) {
-        if (node.num_inputs() == 0) {
-            return new long[0];
+    private static long[][] shapesOf(org.bytedeco.pytorch.Node node) {
+        long[][] shapes = new long[Math.max(1, node.num_inputs())][0];
+        for (int i = 0; i < node.num_inputs(); i++) {
+            shapes[i] = shapeOf(node, i); // of which the gradient is an input
         }
-        SymIntArrayRef sizes = node.input_metadata(0).shape_as_dim_vector();
+        return shapes;
+    }
+
+    private static long[] shapeOf(org.bytedeco.pytorch.Node node, int result) {
+        SymIntArrayRef sizes = node.input_metadata(result).shape_as_dim_vector();
         long[] shape = new long[(int) sizes.size()];
         for (int i = 0; i < shape.length; i++) {
             try (SymInt size = sizes.get(i)) {

@@ -1,0 +1,97 @@
+package io.djltp.gradient;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+
+/**
+ * Where the features lie in an array that are cut over the ranks: an axis, or the middle part of
+ * one, if a reshape has put it together with others.
+ *
+ * <p>The axis has {@code outer * count * inner} elements; the element {@code (o, k, i)} belongs to
+ * the features of the number k of those of this rank. Features are divided to groups, such as
+ * heads: {@code count} is the number of groups then, and a rank has whole groups.
+ *
+ * @param axis the axis
+ * @param outer the elements of what lies before the features, on their axis
+ * @param count the number of the rank's features, or groups of features
+ * @param inner the elements of what lies behind them
+ * @param unit the features of a group
+ */
+record SlicePlace(int axis, long outer, long count, long inner, long unit) {
+
+    /** Returns the place of features that are the last axis. */
+    static SlicePlace last(long[] shape) {
+        int axis = shape.length - 1;
+        return new SlicePlace(axis, 1, shape[axis], 1, 1);
+    }
+
+    /** Returns whether the features, or their groups in their order, are the last axis. */
+    boolean isLast(long[] shape) {
+        return axis == shape.length - 1 && outer == 1;
+    }
+
+    /** Returns the same on another axis. */
+    SlicePlace on(int other) {
+        return new SlicePlace(other, outer, count, inner, unit);
+    }
+
+    /** Returns whether features lie alike, or groups of them: keys that several queries share. */
+    boolean isAlike(SlicePlace other) {
+        return axis == other.axis
+                && outer == other.outer
+                && (count % other.count == 0 || other.count % count == 0);
+    }
+
+    /** Returns where the features may lie if an array is broadcast; nowhere if they are too. */
+    List<SlicePlace> broadcast(long[] from, long[] to) {
+        int other = axis + to.length - from.length;
+        return other >= 0 && to[other] == from[axis] ? List.of(on(other)) : List.of();
+    }
+
+    /**
+     * Returns where the features may lie in an array of another shape with the same elements in the
+     * same order. Of a rank with a single group several places may look alike: one that explains
+     * what follows is enough.
+     */
+    List<SlicePlace> reshaped(long[] from, long[] to) {
+        if (Arrays.equals(from, to)) {
+            return List.of(this);
+        }
+        if (isOneGroup(from, to)) {
+            return List.of(new SlicePlace(axis, 1, 1, 1, unit * count));
+        }
+        long before = outer * product(from, axis);
+        List<SlicePlace> places = new ArrayList<>();
+        for (int i = 0; i < to.length; i++) {
+            long passed = product(to, i);
+            long left = before / passed; // of what lies before, on axis i
+            if (before % passed != 0 || to[i] % left != 0) {
+                continue;
+            }
+            long rest = to[i] / left;
+            if (rest % count == 0) {
+                places.add(new SlicePlace(i, left, count, rest / count, unit));
+            } else if (count % rest == 0 && rest > 1) {
+                places.add(new SlicePlace(i, left, rest, 1, unit * (count / rest)));
+            }
+        }
+        return places;
+    }
+
+    /**
+     * Returns whether features that are the last axis are divided to groups of which a rank has
+     * one: the new axis has the length 1. It is taken for the number of groups, as one of any other
+     * length would be.
+     */
+    private boolean isOneGroup(long[] from, long[] to) {
+        return isLast(from)
+                && to.length > from.length
+                && to[axis] == 1
+                && Arrays.equals(Arrays.copyOf(from, axis), Arrays.copyOf(to, axis));
+    }
+
+    private static long product(long[] shape, int axes) {
+        return Arrays.stream(shape, 0, axes).reduce(1, (a, b) -> a * b);
+    }
+}

@@ -1,0 +1,170 @@
+package io.djltp.gradient;
+
+import io.djltp.torch.AutogradGraph.Node;
+import io.djltp.torch.OperationAxes;
+
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+
+/**
+ * Where the features of a slice lie in what an operation computes of it. An operation that computes
+ * a feature from others, and one that is not known, leaves them nowhere.
+ */
+final class SliceRules {
+
+    /** Over one axis or some, which keep their place. */
+    private static final Set<String> ALONG =
+            Set.of(
+                    "Softmax",
+                    "LogSoftmax",
+                    "Cumsum",
+                    "Cumprod",
+                    "Logcumsumexp",
+                    "Sort",
+                    "Topk",
+                    "Gather",
+                    "Scatter",
+                    "IndexSelect",
+                    "Flip",
+                    "Roll",
+                    "Cat",
+                    "Split",
+                    "SplitWithSizes",
+                    "Slice",
+                    "NativeLayerNorm");
+
+    /** To one axis or some of length 1, or to none. */
+    private static final Set<String> REDUCE =
+            Set.of(
+                    "SumBackward1",
+                    "MeanBackward1",
+                    "MaxBackward0",
+                    "MinBackward0",
+                    "MedianBackward1",
+                    "ProdBackward1",
+                    "NormBackward1",
+                    "AmaxBackward0",
+                    "AminBackward0",
+                    "LogsumexpBackward0",
+                    "SelectBackward0");
+
+    /** Of the last axes, as many as is said, each element is computed from all. */
+    private static final Map<String, Integer> LAST_AXES =
+            Map.ofEntries(
+                    Map.entry("AvgPool2D", 2),
+                    Map.entry("MaxPool2DWithIndices", 2),
+                    Map.entry("AdaptiveAvgPool2D", 2),
+                    Map.entry("AdaptiveMaxPool2D", 2),
+                    Map.entry("AvgPool3D", 3),
+                    Map.entry("MaxPool3DWithIndices", 3),
+                    Map.entry("AdaptiveAvgPool3D", 3),
+                    Map.entry("AdaptiveMaxPool3D", 3),
+                    Map.entry("UpsampleNearest2D", 2),
+                    Map.entry("UpsampleBilinear2D", 2),
+                    Map.entry("Tril", 2),
+                    Map.entry("Triu", 2),
+                    Map.entry("ScaledDotProductFlashAttentionForCpu", 2),
+                    Map.entry("ScaledDotProductEfficientAttention", 2),
+                    Map.entry("ScaledDotProductFlashAttention", 2),
+                    Map.entry("ScaledDotProductCudnnAttention", 2));
+
+    /** Of all axes but the first. */
+    private static final Set<String> ROWS = Set.of("Convolution", "NativeGroupNorm");
+
+    private static final Set<String> RESHAPE =
+            Set.of("View", "UnsafeView", "ReshapeAlias", "_ReshapeAlias", "Squeeze");
+
+    private static final Set<String> PRODUCTS = Set.of("Mm", "Bmm");
+    private static final Set<String> SUMS_OF_PRODUCTS = Set.of("Addmm", "Baddbmm");
+
+    private SliceRules() {}
+
+    /** Returns whether an operation sums products over an axis, as a linear layer does. */
+    static boolean isProduct(String operation) {
+        return PRODUCTS.contains(operation) || SUMS_OF_PRODUCTS.contains(operation);
+    }
+
+    /**
+     * Returns where the features may lie in the result of an operation.
+     *
+     * @param node the operation
+     * @param operand the number of the operand that the features lie in
+     * @param from the shape of the operand
+     * @param place where they lie there
+     * @return the places, none if a feature is computed from others
+     */
+    static List<SlicePlace> after(Node node, int operand, long[] from, SlicePlace place) {
+        String name = node.operation();
+        long[] to = node.shape();
+        if (Elementwise.contains(name) || "Expand".equals(name) || "Repeat".equals(name)) {
+            return place.broadcast(from, to);
+        }
+        if (RESHAPE.contains(name) && !"SqueezeBackward1".equals(node.name())) {
+            return place.reshaped(from, to);
+        }
+        int axis = place.axis();
+        if (SUMS_OF_PRODUCTS.contains(name) && operand == 0) {
+            return place.broadcast(from, to); // the bias
+        }
+        if (isProduct(name)) {
+            int left = SUMS_OF_PRODUCTS.contains(name) ? 1 : 0;
+            boolean summed = axis == from.length - (operand == left ? 1 : 2);
+            return summed ? List.of() : List.of(place);
+        }
+        if ("T".equals(name)) {
+            return List.of(place.on(from.length == 2 ? 1 - axis : axis));
+        }
+        Integer last = ROWS.contains(name) ? Integer.valueOf(from.length - 1) : LAST_AXES.get(name);
+        if (last != null) {
+            boolean mixed = axis >= from.length - last || operand > (ROWS.contains(name) ? 0 : 2);
+            return mixed ? List.of() : List.of(place);
+        }
+        int[] axes = OperationAxes.of(node, from.length);
+        return axes == null ? List.of() : alongAxes(node, operand, from, place, axes);
+    }
+
+    private static List<SlicePlace> alongAxes(
+            Node node, int operand, long[] from, SlicePlace place, int[] axes) {
+        String name = node.operation();
+        long[] to = node.shape();
+        int axis = place.axis();
+        boolean over = Arrays.stream(axes).anyMatch(each -> each == axis);
+        int before = (int) Arrays.stream(axes).filter(each -> each < axis).count();
+        if (ALONG.contains(name)) {
+            boolean mayBeAll = name.startsWith("S") && !name.startsWith("So"); // all of a slice
+            mayBeAll &= !"Scatter".equals(name);
+            boolean first = operand == 0 || !"NativeLayerNorm".equals(name);
+            boolean whole = to.length > axis && to[axis] == from[axis];
+            return whole && first && (!over || mayBeAll) ? List.of(place) : List.of();
+        }
+        if (REDUCE.contains(node.name())) {
+            int moved = to.length == from.length ? axis : axis - before;
+            return over ? List.of() : List.of(place.on(moved));
+        }
+        switch (name) {
+            case "Permute":
+                return List.of(place.on(indexOf(axes, axis)));
+            case "Transpose":
+                int other = axes[0] == axis ? axes[1] : axes[1] == axis ? axes[0] : axis;
+                return List.of(place.on(other));
+            case "Stack":
+            case "Unsqueeze":
+                return List.of(place.on(axes[0] <= axis ? axis + 1 : axis));
+            case "Squeeze":
+                boolean gone = from[axes[0]] == 1;
+                return gone && over ? List.of() : List.of(place.on(gone ? axis - before : axis));
+            default:
+                return List.of();
+        }
+    }
+
+    private static int indexOf(int[] axes, int axis) {
+        int index = 0;
+        while (axes[index] != axis) {
+            index++;
+        }
+        return index;
+    }
+}

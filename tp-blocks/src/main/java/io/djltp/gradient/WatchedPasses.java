@@ -1,0 +1,89 @@
+package io.djltp.gradient;
+
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Parameter;
+
+import io.djltp.parameters.ParallelParameters;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+
+/**
+ * Which passes were watched: recorded completely, and looked at. Of an evaluation or a prediction
+ * there is no graph otherwise, and none of what is frozen in training; so the first pass of each
+ * shape of inputs is watched, for which a network may compute something else.
+ *
+ * <p>The number of shapes is limited: sequences that grow by one token at a time would all be
+ * watched.
+ */
+public final class WatchedPasses {
+
+    /** Of how many shapes of inputs passes are watched, in training and in evaluations each. */
+    public static final int SHAPES = 64;
+
+    private static final Logger logger = LoggerFactory.getLogger(WatchedPasses.class);
+
+    private final ParallelParameters parameters;
+    private final Set<Kind> kinds = new HashSet<>();
+
+    /**
+     * Passes that are taken to compute the same.
+     *
+     * @param training whether they are trained on
+     * @param trained the parameters that are trained
+     * @param shapes the shapes of the inputs, or {@code null} for those of all shapes
+     */
+    private record Kind(boolean training, Set<Parameter> trained, List<Shape> shapes) {}
+
+    WatchedPasses(ParallelParameters parameters) {
+        this.parameters = parameters;
+    }
+
+    /**
+     * Returns whether a pass has to be watched.
+     *
+     * @param training whether it is trained on
+     * @param data the inputs
+     * @return whether no pass like it was watched, and not too many others
+     */
+    public boolean isNew(boolean training, NDList data) {
+        return !kinds.contains(kindOf(training, null))
+                || !kinds.contains(kindOf(training, data)) && countOf(training) < SHAPES;
+    }
+
+    /**
+     * Notes that nothing was found in a pass that was watched.
+     *
+     * @param training whether it was trained on
+     * @param data the inputs
+     */
+    public void add(boolean training, NDList data) {
+        kinds.add(kindOf(training, null));
+        if (kinds.add(kindOf(training, data)) && countOf(training) == SHAPES) {
+            logger.warn(
+                    "The {} of {} shapes of inputs were checked. Those of other shapes are not: that"
+                            + " the network does not compute something else for them, of a slice of"
+                            + " the features as though it was the whole, is left to it",
+                    training ? "forward passes" : "evaluations",
+                    SHAPES);
+        }
+    }
+
+    private long countOf(boolean training) {
+        return kinds.stream()
+                .filter(kind -> kind.training() == training && kind.shapes() != null)
+                .count();
+    }
+
+    private Kind kindOf(boolean training, NDList data) {
+        return new Kind(
+                training,
+                new HashSet<>(parameters.getTrained()),
+                data == null ? null : List.of(data.getShapes()));
+    }
+}
