@@ -86,6 +86,22 @@ final class SliceRules {
         return PRODUCTS.contains(operation) || SUMS_OF_PRODUCTS.contains(operation);
     }
 
+    /** Returns whether it is known what an operation does to the axes of its operands. */
+    static boolean isKnown(Node node) {
+        String name = node.operation();
+        return Elementwise.contains(name)
+                || RESHAPE.contains(name)
+                || isProduct(name)
+                || mixesLastAxes(name)
+                || OperationAxes.isKnown(node.name())
+                || Set.of("Expand", "Repeat", "T").contains(name);
+    }
+
+    /** Returns whether an operation computes each element from all of the last axes. */
+    static boolean mixesLastAxes(String operation) {
+        return LAST_AXES.containsKey(operation) || ROWS.contains(operation);
+    }
+
     /**
      * Returns where the features may lie in the result of an operation.
      *

@@ -135,7 +135,8 @@ final class TokenFlow {
         String name = node.operation();
         long[] shape = node.shape();
         boolean reduced = REDUCE.contains(name) && Arrays.equals(shape, input.shape());
-        if (MAY_MIX.contains(name) || reduced || MOVE.contains(name)) {
+        boolean unknown = !SliceRules.isKnown(node) || SliceRules.mixesLastAxes(name);
+        if (MAY_MIX.contains(name) || reduced || MOVE.contains(name) || unknown) {
             throw refusal(node, axes);
         }
         boolean same =
