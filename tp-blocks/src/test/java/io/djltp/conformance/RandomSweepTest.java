@@ -36,6 +36,7 @@ public class RandomSweepTest {
             try {
                 List<String> wrong = comparison.check(drawn);
                 if (!wrong.isEmpty()) {
+                    logger.info("{}{}", name, wrong); // in a sweep that is ended, too
                     failures.add(name + wrong);
                 }
             } catch (RuntimeException | AssertionError e) {

@@ -34,9 +34,9 @@ import java.util.function.Function;
  * <p>Two remainders are not in these samples. Where DJL's results are exactly 0 in all of them, as
  * the gradient of a softmax over equal tokens may be by symmetry, the rounding of one number of the
  * largest array is allowed. And the loss of classes is {@code log Z - z}, of which a small one is
- * what is left: of logits z up to 7, float32 leaves {@code 2^-22 + 2^-23} = 4e-7, and as much of
- * the {@code p - y} that all gradients are made of. Relative to a loss l below 0.04, that is {@code
- * 4e-7 / l}, and more than 1e-5.
+ * what is left: of logits below 16, float32 leaves twice {@code 2^-21}, and as much of the {@code p
+ * - y} that all gradients are made of. Relative to a loss l, that is {@code 2^-20 / l}, which is
+ * more than 1e-5 where l is below 0.1.
  *
  * <p>Ranks add up to 8 partial sums in another order: an error of the same bound, no larger than
  * DJL's but for chance. For errors of normal distribution, one number is more than four times the
@@ -51,7 +51,7 @@ final class SweptRounding {
 
     private static final int SAMPLES = 8;
 
-    private static final double LOGIT_ROUNDING = 4e-7;
+    private static final double LOGIT_ROUNDING = 0x1p-20;
 
     private final double remainder; // where all is zero
     private final double relative; // of a small loss
