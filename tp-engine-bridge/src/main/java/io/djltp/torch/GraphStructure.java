@@ -16,6 +16,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 
 /**
  * What the autograd graphs of two passes have in common that have done the same: the operations and
@@ -24,6 +25,8 @@ import java.util.Set;
  */
 @SuppressWarnings("try") // a scope is used by being open
 public final class GraphStructure {
+
+    private static final Map<Long, String> NAMES = new ConcurrentHashMap<>(); // by C++ class
 
     private final Map<Long, Integer> numbers = new HashMap<>(); // by node, in the order of the walk
     private final List<Node> nodes = new ArrayList<>();
@@ -65,11 +68,21 @@ public final class GraphStructure {
         return nodes.size() - 1;
     }
 
+    /** Returns the name of an operation, which is that of its C++ class, and takes long to get. */
+    private static String nameOf(Node node) {
+        long type = new BytePointer(node).getLong(0); // where the methods of the class are
+        return NAMES.computeIfAbsent(
+                type,
+                key -> {
+                    try (BytePointer name = node.name()) {
+                        return name.getString();
+                    }
+                });
+    }
+
     private void addOperation(int number) {
         Node node = nodes.get(number);
-        try (BytePointer name = node.name()) {
-            mix(name.getString().hashCode());
-        }
+        mix(nameOf(node).hashCode());
         int count = node.num_outputs();
         for (int i = 0; i < count; i++) {
             Edge edge = node.next_edge(i);
@@ -105,10 +118,8 @@ public final class GraphStructure {
     }
 
     private void addArguments(Node node) {
-        try (BytePointer name = node.name()) {
-            if (OperationAxes.isKnown(name.getString())) {
-                mix(Arrays.hashCode(OperationAxes.keyOf(node)));
-            }
+        if (OperationAxes.isKnown(nameOf(node))) {
+            mix(Arrays.hashCode(OperationAxes.keyOf(node)));
         }
         if (node.num_inputs() > 0) {
             SymIntArrayRef sizes = node.input_metadata(0).shape_as_dim_vector();
