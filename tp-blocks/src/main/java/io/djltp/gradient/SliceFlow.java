@@ -12,6 +12,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.stream.IntStream;
 
 /**
  * Follows a rank's slice of the features through the operations that a network does to it, up to
@@ -67,7 +68,7 @@ final class SliceFlow {
                             (start, before) -> {
                                 if (taken) {
                                     checkOrder(start, from, before, node);
-                                    checkTaken(start, node);
+                                    checkTaken(start, before, node);
                                 } else {
                                     Set<SlicePlace> after = after(start, node, use, from, before);
                                     after.removeIf(place -> !isAlike(place, found.get(start)));
@@ -96,13 +97,24 @@ final class SliceFlow {
         Set<SlicePlace> after = new HashSet<>();
         Cut cut = trace.getCuts().get(start);
         for (SlicePlace place : before) {
-            for (SlicePlace next : SliceRules.after(node, use.operand(), from, place)) {
+            List<SlicePlace> all = SliceRules.after(node, use.operand(), from, place);
+            if (all.isEmpty() && isStacked(cut)) {
+                all = SliceRules.partOf(node, from, place);
+            }
+            for (SlicePlace next : all) {
                 if (cut == null || hasWholeGroups(cut, next.unit())) {
                     after.add(next);
                 }
             }
         }
         return after;
+    }
+
+    /** Returns whether each rank has parts of several things, which may be taken apart. */
+    private static boolean isStacked(Cut cut) {
+        return cut != null
+                && IntStream.range(0, cut.getRanks())
+                        .anyMatch(rank -> cut.getRanges(rank).size() > 1);
     }
 
     /** Returns whether no group of features, such as a head, is divided between ranks. */
@@ -129,7 +141,9 @@ final class SliceFlow {
                         if (found.get(start).stream().noneMatch(each -> isAlike(each, theirs))) {
                             throw refusal(node, node.operation(), slice(start));
                         }
-                        checkCuts(start, trace.getCuts().get(other));
+                        if (!isPart(start, found.get(start)) && !isPart(other, theirs)) {
+                            checkCuts(start, trace.getCuts().get(other));
+                        }
                     }
                 });
     }
@@ -158,7 +172,10 @@ final class SliceFlow {
     }
 
     /** A product, and what its layer computed of it, have the cut that the layer needs. */
-    private void checkTaken(long start, Node node) {
+    private void checkTaken(long start, Set<SlicePlace> found, Node node) {
+        if (isPart(start, found)) {
+            return;
+        }
         checkCuts(start, trace.getCuts().get(node.address()));
         for (long end : consumers.getOrDefault(node.address(), Set.of())) {
             if (!trace.getSlices().containsKey(end) && isProductOfSlices(end)) {
@@ -167,9 +184,21 @@ final class SliceFlow {
         }
     }
 
+    /**
+     * Returns whether a slice is one of the parts of what was stacked, of which no cut is known.
+     */
+    private boolean isPart(long start, Set<SlicePlace> found) {
+        long[] shape = slice(start).shape();
+        long all = shape[shape.length - 1];
+        return isStacked(trace.getCuts().get(start))
+                && found.stream().allMatch(place -> place.count() * place.unit() < all);
+    }
+
+    /** Replicas, such as keys that several ranks need, have a cut of their own. */
     private void checkCuts(long start, Cut needed) {
         Cut cut = trace.getCuts().get(start);
-        if (cut != null && needed != null && !hasSameShares(cut, needed)) {
+        boolean known = cut != null && needed != null && cut.isPartition() && needed.isPartition();
+        if (known && !hasSameShares(cut, needed)) {
             throw new IllegalArgumentException(
                     slice(start).name()
                             + " is cut over the ranks as "

@@ -39,8 +39,15 @@ record SlicePlace(int axis, long outer, long count, long inner, long unit) {
     /** Returns whether features lie alike, or groups of them: keys that several queries share. */
     boolean isAlike(SlicePlace other) {
         return axis == other.axis
-                && outer == other.outer
-                && (count % other.count == 0 || other.count % count == 0);
+                        && outer == other.outer
+                        && (count % other.count == 0 || other.count % count == 0)
+                || isSharedBy(other)
+                || other.isSharedBy(this);
+    }
+
+    /** Returns whether this is a rank's only key head, and the other its query heads behind it. */
+    private boolean isSharedBy(SlicePlace other) {
+        return outer == 1 && count == 1 && inner == 1 && axis + 1 == other.axis;
     }
 
     /** Returns where the features may lie if an array is broadcast; nowhere if they are too. */

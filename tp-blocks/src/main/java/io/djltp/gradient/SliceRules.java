@@ -141,6 +141,25 @@ final class SliceRules {
         return axes == null ? List.of() : alongAxes(node, operand, from, place, axes);
     }
 
+    /**
+     * Returns where features lie that are a part of a slice, such as the queries of stacked queries
+     * and keys.
+     *
+     * @param node the operation
+     * @param from the shape of the operand
+     * @param place where the features of all parts lie there
+     * @return the place of those of the part, none if it is no part of that axis
+     */
+    static List<SlicePlace> partOf(Node node, long[] from, SlicePlace place) {
+        long[] to = node.shape();
+        boolean whole = place.outer() == 1 && place.inner() == 1;
+        if (!"Slice".equals(node.operation()) || to.length != from.length || !whole) {
+            return List.of();
+        }
+        int axis = place.axis();
+        return List.of(new SlicePlace(axis, 1, to[axis], 1, place.unit()));
+    }
+
     private static List<SlicePlace> alongAxes(
             Node node, int operand, long[] from, SlicePlace place, int[] axes) {
         String name = node.operation();
