@@ -50,6 +50,7 @@ final class ChunkBuffers implements AutoCloseable {
         SCALED_SMOOTHED_PART,
         /** What the gradient of a label's logit has beside its part of the softmax. */
         LABEL_PARTS,
+        /** The logits of the labels. */
         LABEL_LOGITS
     }
 

@@ -107,6 +107,15 @@ final class FusedPass {
     }
 
     /**
+     * Returns the logits of the labels, rounded as those that the exponentials are of, [labels].
+     * The loss is the logarithm of the normaliser less the label's logit; where the label has most
+     * of the normaliser, an error of its logit is in both and cancels only if it is the same.
+     */
+    Tensor labelLogits() {
+        return buffers.column(Column.LABEL_LOGITS).narrow(0, 0, labels.rows.length);
+    }
+
+    /**
      * Computes the loss of all chunks.
      *
      * @param x the features, [rows, features]

@@ -91,15 +91,7 @@ final class FusedStatistics {
     /** Returns the logits of the labels less the largest logits, [labels]. */
     private Tensor labelLogits() {
         Tensor ofRows = largest.to(ScalarType.Double).index_select(0, labelRows);
-        if (margin != null) {
-            return margin.logits().sub(ofRows);
-        }
-        Tensor x = pass.batch(buffers.rows(Matrix.FEATURES)).index_select(0, labelRows);
-        Tensor logits = x.to(ScalarType.Double).mul_(labelWeights).sum(1);
-        if (linear.bias() != null) {
-            logits.add_(linear.bias().index_select(0, buffers.index(pass.labels.columns)));
-        }
-        return logits.sub_(ofRows);
+        return pass.labelLogits().to(ScalarType.Double).sub_(ofRows);
     }
 
     /** Returns the loss, a scalar in float32. */

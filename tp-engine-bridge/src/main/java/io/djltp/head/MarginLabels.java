@@ -86,10 +86,6 @@ final class MarginLabels {
         return features;
     }
 
-    Tensor logits() {
-        return logits;
-    }
-
     Tensor slopes() {
         return slopes;
     }

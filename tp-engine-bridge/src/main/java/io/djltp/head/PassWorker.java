@@ -106,6 +106,7 @@ final class PassWorker {
     private void runChunk(int index) {
         Tensor weight = linear.weight(index);
         Tensor logits = logits(index, weight);
+        keepLabelLogits(index, logits);
         if (pass.isGuarded()) {
             raiseOffset(index, logits);
         }
@@ -126,6 +127,19 @@ final class PassWorker {
         Tensor logits = views.logits(index);
         linear.classMajor(index, logits, features, pass.rows, weight);
         return logits;
+    }
+
+    /** Notes the logits of the labels that lie in a chunk, as they go into the normaliser. */
+    private void keepLabelLogits(int index, Tensor logits) {
+        long start = buffers.plan().start(index);
+        int from = pass.labels.from(start);
+        int to = pass.labels.from(start + buffers.plan().length(index));
+        if (from == to) {
+            return;
+        }
+        long[] places = pass.labels.places(from, to, start, logits.size(1), 1);
+        Tensor kept = pass.labelLogits().narrow(0, from, to - from);
+        kept.copy_(logits.view(-1).index_select(0, buffers.index(places)));
     }
 
     /** Makes the largest logit so far the offset of this chunk and of what came of those before. */
