@@ -194,11 +194,9 @@ final class SliceFlow {
                 && found.stream().allMatch(place -> place.count() * place.unit() < all);
     }
 
-    /** Replicas, such as keys that several ranks need, have a cut of their own. */
     private void checkCuts(long start, Cut needed) {
         Cut cut = trace.getCuts().get(start);
-        boolean known = cut != null && needed != null && cut.isPartition() && needed.isPartition();
-        if (known && !hasSameShares(cut, needed)) {
+        if (cut != null && needed != null && !isSame(cut, needed)) {
             throw new IllegalArgumentException(
                     slice(start).name()
                             + " is cut over the ranks as "
@@ -209,6 +207,12 @@ final class SliceFlow {
                             + ": give both the same cut, by optShardingStrategy, or build the"
                             + " layer with optGatherOutput(true)");
         }
+    }
+
+    /** Of two lengths, replicas, such as keys that several ranks need, have shares of their own. */
+    private static boolean isSame(Cut cut, Cut needed) {
+        boolean replicated = !cut.isPartition() || !needed.isPartition();
+        return replicated && cut.getLength() != needed.getLength() || hasSameShares(cut, needed);
     }
 
     /** Returns whether ranks have the same shares: of queries and keys, say, of other lengths. */
