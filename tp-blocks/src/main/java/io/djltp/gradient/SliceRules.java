@@ -142,8 +142,8 @@ final class SliceRules {
     }
 
     /**
-     * Returns where features lie that are a part of a slice, such as the queries of stacked queries
-     * and keys.
+     * Returns where features lie that are a part of a slice's groups, such as the heads of queries
+     * of stacked queries and keys. Features that are not divided to groups stay together.
      *
      * @param node the operation
      * @param from the shape of the operand
@@ -152,7 +152,7 @@ final class SliceRules {
      */
     static List<SlicePlace> partOf(Node node, long[] from, SlicePlace place) {
         long[] to = node.shape();
-        boolean whole = place.outer() == 1 && place.inner() == 1;
+        boolean whole = place.outer() == 1 && place.inner() == 1 && place.unit() > 1;
         if (!"Slice".equals(node.operation()) || to.length != from.length || !whole) {
             return List.of();
         }
