@@ -150,6 +150,38 @@ final class CrossEntropyFormula {
     }
 
     /**
+     * Adds the exponentials of the labels to normalisers that are sums over all other classes.
+     *
+     * @return the normalisers as they were, [rows]
+     */
+    Tensor addLabels() {
+        Tensor normaliser = sums.select(0, NORMALISER);
+        Tensor others = normaliser.clone();
+        normaliser.add_(sums.select(0, LABEL).exp());
+        return others;
+    }
+
+    /**
+     * Returns the gradient of a label's logit without label smoothing, {@code w (p - 1 + 2 ζ p log
+     * Z)}. Here {@code p - 1} is the share of all other classes, not a difference: its digits are
+     * there also where the label has all of the softmax.
+     *
+     * @param rows the rows of labels, int64 [labels]
+     * @param others what {@link #addLabels} has returned
+     * @return [labels]
+     */
+    Tensor labelGradient(Tensor rows, Tensor others) {
+        Tensor normaliser = sums.select(0, NORMALISER);
+        Tensor gradient = others.div(normaliser).neg_().mul_(rowWeights);
+        if (options.zLoss() > 0) {
+            Tensor logZ = normaliser.log().add_(largest).mul_(rowWeights);
+            logZ.mul_(sums.select(0, LABEL).exp().div_(normaliser));
+            gradient.add_(logZ, new Scalar(2.0 * options.zLoss()));
+        }
+        return gradient.index_select(0, rows);
+    }
+
+    /**
      * Returns {@code -w (1 - α)}, which is added to the gradient of a label's logit.
      *
      * @param rows the rows of labels, int64 [labels]

@@ -139,9 +139,11 @@ public final class FusedCrossEntropy implements AutoCloseable {
             }
             FusedPass first = run(x, linear, rows, options, classes);
             checkFinite(first.batch(memory.shared().sums()), "logits");
+            checkFinite(first.labelLogits(), "logits"); // which need not be in the sums
             FusedStatistics statistics = new FusedStatistics(first, linear, margin);
             allReduce(statistics.largest(), ReduceOp.MAX);
             allReduce(statistics.sums(), ReduceOp.SUM);
+            statistics.summed();
             Tensor gradient = statistics.featureGradient();
             gradient = gradient.to(TensorView.of(features).tensor().scalar_type());
             Result result =

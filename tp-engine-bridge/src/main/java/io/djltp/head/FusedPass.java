@@ -185,7 +185,14 @@ final class FusedPass {
         double largest = sums.max().item_double(); // NaN if any is
         return least >= LEAST_SUM
                 && largest <= LARGEST_SUM
+                && isUsableForLabels()
                 && buffers.rows(Matrix.PRODUCTS).isfinite().all().item_bool();
+    }
+
+    /** The labels are not in the sums. */
+    private boolean isUsableForLabels() {
+        return labels.rows.length == 0
+                || labelLogits().max().item_float() <= Math.log(LARGEST_SUM); // false of NaN
     }
 
     /**

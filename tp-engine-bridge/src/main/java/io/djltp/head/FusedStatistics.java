@@ -27,6 +27,7 @@ final class FusedStatistics {
     private Tensor largest; // [rows], the offset of all ranks
     private Tensor sums; // [2 or 3, rows]
     private CrossEntropyFormula formula;
+    private Tensor others; // the normalisers without the labels, [rows]; null with label smoothing
 
     FusedStatistics(FusedPass pass, ChunkedLinear linear, MarginLabels margin) {
         this.pass = pass;
@@ -94,6 +95,11 @@ final class FusedStatistics {
         return pass.labelLogits().to(ScalarType.Double).sub_(ofRows);
     }
 
+    /** Takes the sums over all ranks. Follows the sum of {@link #sums} over them. */
+    void summed() {
+        others = pass.isSmooth() ? null : formula.addLabels();
+    }
+
     /** Returns the loss, a scalar in float32. */
     Tensor loss() {
         return formula.loss().to(ScalarType.Float);
@@ -124,17 +130,23 @@ final class FusedStatistics {
     }
 
     /**
-     * Returns what the gradient of each label's logit has beside its part of the softmax, in
-     * float32, [labels]. Where the logit has a margin, the whole gradient is multiplied with the
-     * slope: the part of the softmax too, which the passes add once as for any class.
+     * Returns what the passes do not add to the gradient of each label's logit, in float32,
+     * [labels]: with label smoothing all but its part of the softmax; else all of it, times the
+     * slope where the logit has a margin.
      *
      * @param factor the factor of exponentials of logits less the largest, [rows]
      */
     private Tensor labelParts(Tensor factor) {
+        if (!pass.isSmooth()) {
+            Tensor gradient = formula.labelGradient(labelRows, others);
+            return (margin == null ? gradient : gradient.mul_(margin.slopes()))
+                    .to(ScalarType.Float);
+        }
         Tensor parts = formula.labelPart(labelRows);
         if (margin == null) {
             return parts.to(ScalarType.Float);
         }
+        // the passes add the part of the softmax once, as for any class
         Tensor slopes = margin.slopes();
         Tensor shared = factor.index_select(0, labelRows).mul_(labelLogits().exp_());
         shared.sub_(formula.smoothedShare().index_select(0, labelRows));

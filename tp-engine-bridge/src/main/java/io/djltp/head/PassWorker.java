@@ -115,6 +115,7 @@ final class PassWorker {
             smoothing.addProducts(index, logits, weight, sums(), products);
             return;
         }
+        withoutLabels(index, logits);
         Tensor transposed = views.transposed(index);
         torch.mv_out(views.sum(index), transposed, views.ones(index));
         if (pass.isGuarded()) {
@@ -131,15 +132,23 @@ final class PassWorker {
 
     /** Notes the logits of the labels that lie in a chunk, as they go into the normaliser. */
     private void keepLabelLogits(int index, Tensor logits) {
-        long start = buffers.plan().start(index);
-        int from = pass.labels.from(start);
-        int to = pass.labels.from(start + buffers.plan().length(index));
-        if (from == to) {
-            return;
+        LabelsOfChunk labels = labelsOf(index, logits.size(1), 1);
+        if (labels.places != null) {
+            Tensor kept = labels.part(pass.labelLogits());
+            kept.copy_(logits.view(-1).index_select(0, labels.places));
         }
-        long[] places = pass.labels.places(from, to, start, logits.size(1), 1);
-        Tensor kept = pass.labelLogits().narrow(0, from, to - from);
-        kept.copy_(logits.view(-1).index_select(0, buffers.index(places)));
+    }
+
+    /**
+     * Leaves labels out of the exponentials: their share of the softmax p is in the gradient as
+     * {@code p - 1}, of which digits are lost if p is summed with others before 1 is subtracted.
+     */
+    private Tensor withoutLabels(int index, Tensor exponentials) {
+        LabelsOfChunk labels = labelsOf(index, exponentials.size(1), 1);
+        if (labels.places != null) {
+            exponentials.view(-1).index_fill_(0, labels.places, new Scalar(0));
+        }
+        return exponentials;
     }
 
     /** Makes the largest logit so far the offset of this chunk and of what came of those before. */
@@ -198,7 +207,7 @@ final class PassWorker {
             }
             return;
         }
-        LabelsOfChunk labels = labelsOf(index);
+        LabelsOfChunk labels = labelsOf(index, 1, 0);
         if (biasGradient != null) {
             addBiasGradient(biasGradient, index, exponentials, factor, labels, scale);
         }
@@ -217,7 +226,7 @@ final class PassWorker {
             Tensor x,
             LabelsOfChunk labels,
             float scale) {
-        Tensor labelGradients = labels.columns == null ? null : labels.part(pass.labelGradients());
+        Tensor labelGradients = labels.places == null ? null : labels.part(pass.labelGradients());
         GradientChunk gradient =
                 new GradientChunk(
                         buffers,
@@ -226,7 +235,7 @@ final class PassWorker {
                         weight,
                         ofLogits,
                         x,
-                        labels.columns,
+                        labels.places,
                         labelGradients,
                         scale,
                         added);
@@ -243,7 +252,8 @@ final class PassWorker {
         if (pass.isGuarded()) {
             logits.sub_(offset());
         }
-        return logits.exp_();
+        logits.exp_();
+        return smoothing == null ? withoutLabels(index, logits) : logits;
     }
 
     /** Returns the factor of the softmax for the exponentials of a chunk, [rows of the batch]. */
@@ -266,9 +276,9 @@ final class PassWorker {
             float scale) {
         Tensor gradient = part(target, index);
         torch.mv_out(gradient, exponentials, factor);
-        if (labels.columns != null) {
+        if (labels.places != null) {
             gradient.index_add_(
-                    0, labels.columns, labels.part(pass.labelParts()), new Scalar(scale));
+                    0, labels.places, labels.part(pass.labelParts()), new Scalar(scale));
         }
     }
 
@@ -276,17 +286,23 @@ final class PassWorker {
         return ofClasses.narrow(0, buffers.plan().start(index), buffers.plan().length(index));
     }
 
-    private LabelsOfChunk labelsOf(int index) {
+    /**
+     * Finds the labels of a chunk.
+     *
+     * @param ofColumn how far apart the places of neighbouring columns are
+     * @param ofRow how far apart those of neighbouring rows are
+     */
+    private LabelsOfChunk labelsOf(int index, long ofColumn, long ofRow) {
         ShardLabels labels = pass.labels;
         long start = buffers.plan().start(index);
         int from = labels.from(start);
         int to = labels.from(start + buffers.plan().length(index));
-        Tensor columns = from < to ? buffers.index(labels.places(from, to, start, 1, 0)) : null;
-        return new LabelsOfChunk(from, to, columns);
+        long[] places = from < to ? labels.places(from, to, start, ofColumn, ofRow) : null;
+        return new LabelsOfChunk(from, to, places == null ? null : buffers.index(places));
     }
 
-    /** The labels that lie in a chunk, as columns of the chunk; {@code null} if none do. */
-    private record LabelsOfChunk(int from, int to, Tensor columns) {
+    /** The labels that lie in a chunk, and their places; {@code null} if none do. */
+    private record LabelsOfChunk(int from, int to, Tensor places) {
 
         Tensor part(Tensor ofAllLabels) {
             return ofAllLabels.narrow(0, from, to - from);
