@@ -139,21 +139,18 @@ public final class FusedCrossEntropy implements AutoCloseable {
             }
             FusedPass first = run(x, linear, rows, options, classes);
             checkFinite(first.batch(memory.shared().sums()), "logits");
-            checkFinite(first.labelLogits(), "logits"); // which need not be in the sums
+            checkFinite(first.labelLogits(), "logits");
             FusedStatistics statistics = new FusedStatistics(first, linear, margin);
             allReduce(statistics.largest(), ReduceOp.MAX);
             allReduce(statistics.sums(), ReduceOp.SUM);
             statistics.summed();
             Tensor gradient = statistics.featureGradient();
             gradient = gradient.to(TensorView.of(features).tensor().scalar_type());
-            Result result =
-                    new Result(
-                            TensorView.toArray(statistics.loss(), features.getManager()),
-                            TensorView.toArray(
-                                    gradient.view(features.getShape().getShape()),
-                                    features.getManager()));
+            gradient = gradient.view(features.getShape().getShape());
             pass = first;
-            return result;
+            return new Result(
+                    TensorView.toArray(statistics.loss(), features.getManager()),
+                    TensorView.toArray(gradient, features.getManager()));
         }
     }
 
