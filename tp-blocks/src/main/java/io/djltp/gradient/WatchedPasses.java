@@ -38,7 +38,12 @@ public final class WatchedPasses {
      * @param trained the parameters that are trained
      * @param shapes the shapes of the inputs, or {@code null} for those of all shapes
      */
-    private record Kind(boolean training, Set<Parameter> trained, List<Shape> shapes) {}
+    private record Kind(boolean training, Set<Parameter> trained, List<Shape> shapes) {
+
+        Kind of(NDList data) {
+            return new Kind(training, trained, List.of(data.getShapes()));
+        }
+    }
 
     WatchedPasses(ParallelParameters parameters) {
         this.parameters = parameters;
@@ -52,8 +57,8 @@ public final class WatchedPasses {
      * @return whether no pass like it was watched, and not too many others
      */
     public boolean isNew(boolean training, NDList data) {
-        return !kinds.contains(kindOf(training, null))
-                || !kinds.contains(kindOf(training, data)) && countOf(training) < SHAPES;
+        Kind any = kindOf(training);
+        return !kinds.contains(any) || !kinds.contains(any.of(data)) && countOf(training) < SHAPES;
     }
 
     /**
@@ -63,8 +68,9 @@ public final class WatchedPasses {
      * @param data the inputs
      */
     public void add(boolean training, NDList data) {
-        kinds.add(kindOf(training, null));
-        if (kinds.add(kindOf(training, data)) && countOf(training) == SHAPES) {
+        Kind any = kindOf(training);
+        kinds.add(any);
+        if (kinds.add(any.of(data)) && countOf(training) == SHAPES) {
             logger.warn(
                     "The {} of {} shapes of inputs were checked. Those of other shapes are not: that"
                             + " the network does not compute something else for them, of a slice of"
@@ -80,10 +86,7 @@ public final class WatchedPasses {
                 .count();
     }
 
-    private Kind kindOf(boolean training, NDList data) {
-        return new Kind(
-                training,
-                new HashSet<>(parameters.getTrained()),
-                data == null ? null : List.of(data.getShapes()));
+    private Kind kindOf(boolean training) {
+        return new Kind(training, new HashSet<>(parameters.getTrained()), null);
     }
 }

@@ -29,7 +29,6 @@ final class MarginLabels {
 
     private Tensor inverseLengths; // of the features, [rows], float64
     private Tensor features; // [rows, features], float32
-    private Tensor logits; // with the margin, [labels], float64
     private Tensor slopes; // by what a logit changes with the cosine's, [labels], float64
     private Tensor raised; // the logits less those without the margin, [labels], float64
 
@@ -60,7 +59,7 @@ final class MarginLabels {
                         .sum(1)
                         .mul_(UnitRows.inverseLengths(weights));
         double[] values = values(cosines);
-        logits = map(values, margin::apply).mul_(scale);
+        Tensor logits = map(values, margin::apply).mul_(scale);
         slopes = map(values, margin::slope);
         raised = logits.sub(cosines.mul_(scale));
         buffers.column(ChunkBuffers.Column.LABEL_LOGITS).narrow(0, 0, values.length).copy_(logits);

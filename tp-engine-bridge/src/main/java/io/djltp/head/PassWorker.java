@@ -106,7 +106,8 @@ final class PassWorker {
     private void runChunk(int index) {
         Tensor weight = linear.weight(index);
         Tensor logits = logits(index, weight);
-        keepLabelLogits(index, logits);
+        LabelsOfChunk labels = labelsOf(index, logits.size(1), 1);
+        keepLabelLogits(labels, logits);
         if (pass.isGuarded()) {
             raiseOffset(index, logits);
         }
@@ -115,7 +116,7 @@ final class PassWorker {
             smoothing.addProducts(index, logits, weight, sums(), products);
             return;
         }
-        withoutLabels(index, logits);
+        withoutLabels(labels, logits);
         Tensor transposed = views.transposed(index);
         torch.mv_out(views.sum(index), transposed, views.ones(index));
         if (pass.isGuarded()) {
@@ -130,9 +131,8 @@ final class PassWorker {
         return logits;
     }
 
-    /** Notes the logits of the labels that lie in a chunk, as they go into the normaliser. */
-    private void keepLabelLogits(int index, Tensor logits) {
-        LabelsOfChunk labels = labelsOf(index, logits.size(1), 1);
+    /** Notes the logits of the labels of a chunk, as they go into the normaliser. */
+    private void keepLabelLogits(LabelsOfChunk labels, Tensor logits) {
         if (labels.places != null) {
             Tensor kept = labels.part(pass.labelLogits());
             kept.copy_(logits.view(-1).index_select(0, labels.places));
@@ -143,8 +143,7 @@ final class PassWorker {
      * Leaves labels out of the exponentials: their share of the softmax p is in the gradient as
      * {@code p - 1}, of which digits are lost if p is summed with others before 1 is subtracted.
      */
-    private Tensor withoutLabels(int index, Tensor exponentials) {
-        LabelsOfChunk labels = labelsOf(index, exponentials.size(1), 1);
+    private static Tensor withoutLabels(LabelsOfChunk labels, Tensor exponentials) {
         if (labels.places != null) {
             exponentials.view(-1).index_fill_(0, labels.places, new Scalar(0));
         }
@@ -253,7 +252,9 @@ final class PassWorker {
             logits.sub_(offset());
         }
         logits.exp_();
-        return smoothing == null ? withoutLabels(index, logits) : logits;
+        return smoothing == null
+                ? withoutLabels(labelsOf(index, logits.size(1), 1), logits)
+                : logits;
     }
 
     /** Returns the factor of the softmax for the exponentials of a chunk, [rows of the batch]. */

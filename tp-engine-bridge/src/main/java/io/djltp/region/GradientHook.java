@@ -2,10 +2,7 @@ package io.djltp.region;
 
 import io.djltp.torch.TensorView;
 
-import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
-import org.bytedeco.pytorch.TensorBase;
-import org.bytedeco.pytorch.TensorTensorHook;
 
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
@@ -13,17 +10,8 @@ import java.util.function.Consumer;
 /**
  * A gradient hook that changes the gradient: in place where the memory is known to be its own and
  * is contiguous, in a copy otherwise.
- *
- * <p>The object must live as long as any graph that it is registered in: libtorch does not keep it
- * alive.
  */
-@SuppressWarnings("try") // a scope is used by being open
-final class GradientHook extends TensorTensorHook {
-
-    private final Consumer<Tensor> change;
-    private final boolean ownsGradient;
-    private final AtomicReference<Throwable> failure;
-    private Tensor result; // kept until libtorch has taken its own reference
+final class GradientHook extends PassedGradient {
 
     /**
      * Creates a hook.
@@ -34,9 +22,18 @@ final class GradientHook extends TensorTensorHook {
      */
     GradientHook(
             Consumer<Tensor> change, boolean ownsGradient, AtomicReference<Throwable> failure) {
-        this.change = change;
-        this.ownsGradient = ownsGradient;
-        this.failure = failure;
+        super(
+                gradient -> {
+                    Tensor changed = gradient;
+                    if (!gradient.is_contiguous()) {
+                        changed = gradient.contiguous();
+                    } else if (!ownsGradient) {
+                        changed = gradient.clone();
+                    }
+                    change.accept(changed);
+                    return changed;
+                },
+                failure);
     }
 
     /**
@@ -49,36 +46,5 @@ final class GradientHook extends TensorTensorHook {
             view.register_hook(hook);
         }
         return view;
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public TensorBase call(TensorBase gradient) {
-        release();
-        try (PointerScope scope = new PointerScope()) {
-            Tensor tensor = new Tensor(gradient);
-            Tensor changed = tensor;
-            if (!tensor.is_contiguous()) {
-                changed = tensor.contiguous();
-            } else if (!ownsGradient) {
-                changed = tensor.clone();
-            }
-            change.accept(changed);
-            result = changed.retainReference();
-            return result;
-        } catch (Throwable t) {
-            failure.compareAndSet(null, t);
-            throw t;
-        } finally {
-            gradient.close(); // this call owns it: not left to the collector
-        }
-    }
-
-    /** Frees the last gradient that was handed over. */
-    void release() {
-        if (result != null) {
-            result.close();
-            result = null;
-        }
     }
 }

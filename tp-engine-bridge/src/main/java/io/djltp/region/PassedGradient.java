@@ -16,7 +16,7 @@ import java.util.function.UnaryOperator;
  * alive.
  */
 @SuppressWarnings("try") // a scope is used by being open
-final class PassedGradient extends TensorTensorHook {
+class PassedGradient extends TensorTensorHook {
 
     private final UnaryOperator<Tensor> function;
     private final AtomicReference<Throwable> failure;
@@ -35,7 +35,7 @@ final class PassedGradient extends TensorTensorHook {
 
     /** {@inheritDoc} */
     @Override
-    public TensorBase call(TensorBase gradient) {
+    public final TensorBase call(TensorBase gradient) {
         release();
         try (PointerScope scope = new PointerScope()) {
             result = new Tensor(function.apply(new Tensor(gradient)));
@@ -50,7 +50,7 @@ final class PassedGradient extends TensorTensorHook {
     }
 
     /** Frees the last gradient that was handed over. */
-    void release() {
+    final void release() {
         if (result != null) {
             result.close();
             result = null;
