@@ -8,8 +8,6 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
-import java.net.InetAddress;
-import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -154,7 +152,7 @@ public class ProcessFailureTest {
     private Map<Fault, List<String>> run(ParallelMode mode)
             throws IOException, InterruptedException {
         List<String> arguments = new ArrayList<>(List.of(mode.name(), "" + RANKS));
-        List<String> ports = ports(Fault.values().length);
+        List<String> ports = JobProcess.ports(Fault.values().length);
         for (Fault fault : Fault.values()) {
             String victim = "" + victim(mode, fault);
             arguments.addAll(List.of(fault.name(), victim, ports.get(fault.ordinal())));
@@ -165,7 +163,9 @@ public class ProcessFailureTest {
         try {
             for (int i = 0; i < PROCESSES; i++) {
                 outputs.add(Files.createTempFile("faulty", ".txt"));
-                processes.add(start(i, outputs.get(i), arguments));
+                processes.add(
+                        JobProcess.start(
+                                FaultyProcess.class, i, PROCESSES, outputs.get(i), arguments));
             }
             for (int i = 0; i < PROCESSES; i++) {
                 String text = output(processes.get(i), outputs.get(i));
@@ -181,49 +181,6 @@ public class ProcessFailureTest {
                 Files.delete(output);
             }
         }
-    }
-
-    private static List<String> ports(int count) throws IOException {
-        List<ServerSocket> sockets = new ArrayList<>();
-        List<String> ports = new ArrayList<>();
-        for (int i = 0; i < count; i++) {
-            sockets.add(new ServerSocket(0, 1, InetAddress.getLoopbackAddress()));
-            ports.add("" + sockets.get(i).getLocalPort());
-        }
-        for (ServerSocket socket : sockets) {
-            socket.close();
-        }
-        return ports;
-    }
-
-    private static Process start(int process, Path output, List<String> arguments)
-            throws IOException {
-        List<String> command = new ArrayList<>();
-        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-        command.addAll(
-                List.of(
-                        "-Xmx128m",
-                        "-XX:+UseSerialGC",
-                        "-XX:TieredStopAtLevel=1",
-                        "-XX:-UsePerfData"));
-        command.addAll(List.of("-Dai.djl.offline=true", "-DdisableProgressBar=true"));
-        command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
-        command.addAll(List.of("-cp", System.getProperty("java.class.path")));
-        command.add(FaultyProcess.class.getName());
-        command.addAll(arguments);
-        ProcessBuilder builder = new ProcessBuilder(command);
-        builder.environment()
-                .putAll(
-                        Map.of(
-                                "RANK",
-                                "" + process,
-                                "WORLD_SIZE",
-                                "" + PROCESSES,
-                                "MASTER_ADDR",
-                                "127.0.0.1",
-                                "OMP_NUM_THREADS",
-                                "1"));
-        return builder.redirectErrorStream(true).redirectOutput(output.toFile()).start();
     }
 
     private static String output(Process process, Path output)

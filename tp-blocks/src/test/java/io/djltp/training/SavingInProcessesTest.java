@@ -13,8 +13,6 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
-import java.net.InetAddress;
-import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -173,7 +171,7 @@ public class SavingInProcessesTest {
     private Map<String, List<List<String>>> run(List<String> ways, int count, boolean oneDies)
             throws IOException, InterruptedException {
         List<String> arguments = new ArrayList<>(List.of("" + oneDies));
-        List<String> ports = ports(ways.size());
+        List<String> ports = JobProcess.ports(ways.size());
         for (int i = 0; i < ways.size(); i++) {
             Path many = create(ways.get(i) + (oneDies ? "-dies" : ""));
             if (oneDies) {
@@ -186,7 +184,8 @@ public class SavingInProcessesTest {
         try {
             for (int i = 0; i < count; i++) {
                 outputs.add(Files.createTempFile("saving", ".txt"));
-                processes.add(start(i, count, outputs.get(i), arguments));
+                processes.add(
+                        JobProcess.start(SavingProcess.class, i, count, outputs.get(i), arguments));
             }
             Map<String, List<List<String>>> reports = new HashMap<>();
             for (int i = 0; i < count; i++) {
@@ -207,19 +206,6 @@ public class SavingInProcessesTest {
         }
     }
 
-    private static List<String> ports(int count) throws IOException {
-        List<ServerSocket> sockets = new ArrayList<>();
-        List<String> ports = new ArrayList<>();
-        for (int i = 0; i < count; i++) {
-            sockets.add(new ServerSocket(0, 1, InetAddress.getLoopbackAddress()));
-            ports.add("" + sockets.get(i).getLocalPort());
-        }
-        for (ServerSocket socket : sockets) {
-            socket.close();
-        }
-        return ports;
-    }
-
     /** Returns what follows the beginning of a job, up to the next one. */
     private static List<String> report(String text, String way) {
         List<String> report = new ArrayList<>();
@@ -230,35 +216,5 @@ public class SavingInProcessesTest {
                 .filter(line -> line.startsWith("REPORT "))
                 .forEach(line -> report.add(line.substring("REPORT ".length())));
         return report;
-    }
-
-    private static Process start(int process, int processes, Path output, List<String> arguments)
-            throws IOException {
-        List<String> command = new ArrayList<>();
-        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-        command.addAll(
-                List.of(
-                        "-Xmx128m",
-                        "-XX:+UseSerialGC",
-                        "-XX:TieredStopAtLevel=1",
-                        "-XX:-UsePerfData"));
-        command.addAll(List.of("-Dai.djl.offline=true", "-DdisableProgressBar=true"));
-        command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
-        command.addAll(List.of("-cp", System.getProperty("java.class.path")));
-        command.add(SavingProcess.class.getName());
-        command.addAll(arguments);
-        ProcessBuilder builder = new ProcessBuilder(command);
-        builder.environment()
-                .putAll(
-                        Map.of(
-                                "RANK",
-                                "" + process,
-                                "WORLD_SIZE",
-                                "" + processes,
-                                "MASTER_ADDR",
-                                "127.0.0.1",
-                                "OMP_NUM_THREADS",
-                                "1"));
-        return builder.redirectErrorStream(true).redirectOutput(output.toFile()).start();
     }
 }

@@ -1,0 +1,61 @@
+package io.djltp.training;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+
+/** Processes that find each other by the variables of a launcher, and run one job or several. */
+final class JobProcess {
+
+    private JobProcess() {}
+
+    /** Returns ports that are free: one for each job. */
+    static List<String> ports(int count) throws IOException {
+        List<ServerSocket> sockets = new ArrayList<>();
+        List<String> ports = new ArrayList<>();
+        for (int i = 0; i < count; i++) {
+            sockets.add(new ServerSocket(0, 1, InetAddress.getLoopbackAddress()));
+            ports.add("" + sockets.get(i).getLocalPort());
+        }
+        for (ServerSocket socket : sockets) {
+            socket.close();
+        }
+        return ports;
+    }
+
+    /** Starts a process of the jobs, with the class path of this one. */
+    static Process start(
+            Class<?> main, int process, int processes, Path output, List<String> arguments)
+            throws IOException {
+        List<String> command = new ArrayList<>();
+        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+        command.addAll(
+                List.of(
+                        "-Xmx128m",
+                        "-XX:+UseSerialGC",
+                        "-XX:TieredStopAtLevel=1",
+                        "-XX:-UsePerfData"));
+        command.addAll(List.of("-Dai.djl.offline=true", "-DdisableProgressBar=true"));
+        command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
+        command.addAll(List.of("-cp", System.getProperty("java.class.path")));
+        command.add(main.getName());
+        command.addAll(arguments);
+        ProcessBuilder builder = new ProcessBuilder(command);
+        builder.environment()
+                .putAll(
+                        Map.of(
+                                "RANK",
+                                "" + process,
+                                "WORLD_SIZE",
+                                "" + processes,
+                                "MASTER_ADDR",
+                                "127.0.0.1",
+                                "OMP_NUM_THREADS",
+                                "1"));
+        return builder.redirectErrorStream(true).redirectOutput(output.toFile()).start();
+    }
+}
