@@ -31,7 +31,7 @@ public final class CommunicationCounter implements AutoCloseable {
     private final List<TrafficTable> tables = new ArrayList<>();
 
     /**
-     * Begins to count. Another counter of the same ranks ends.
+     * Begins to count.
      *
      * @param ranks the ranks
      */
@@ -40,7 +40,7 @@ public final class CommunicationCounter implements AutoCloseable {
         for (int i = 0; i < ranks.size(); i++) {
             TrafficTable table = new TrafficTable();
             tables.add(table);
-            ranks.getContext(i).getWorld().getRecorder().setListener(table);
+            ranks.getContext(i).getWorld().getRecorder().addListener(table);
         }
     }
 
@@ -58,7 +58,7 @@ public final class CommunicationCounter implements AutoCloseable {
     @Override
     public void close() {
         for (int i = 0; i < ranks.size(); i++) {
-            ranks.getContext(i).getWorld().getRecorder().setListener(null);
+            ranks.getContext(i).getWorld().getRecorder().removeListener(tables.get(i));
         }
     }
 }

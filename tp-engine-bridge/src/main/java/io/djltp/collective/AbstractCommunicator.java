@@ -2,6 +2,8 @@ package io.djltp.collective;
 
 import io.djltp.torch.TensorView;
 
+import java.util.function.Supplier;
+
 /**
  * What all backends share: a rank's place in its group, the checks of arguments, and the numbering,
  * counting and recording of calls. A backend carries out a {@link CollectiveCall}.
@@ -232,9 +234,30 @@ public abstract class AbstractCommunicator implements Communicator {
     private Work issue(CollectiveCall call) {
         recorder.add(call);
         checkFailure();
-        Work work = start(call);
+        if (!recorder.isHeard()) {
+            Work work = start(call);
+            count(call);
+            return work;
+        }
+        Work work = timed(call, () -> start(call));
         count(call);
-        return work;
+        return () ->
+                timed(
+                        call,
+                        () -> {
+                            work.await();
+                            return null;
+                        });
+    }
+
+    /** Runs what keeps the rank's thread from computing. */
+    private static <T> T timed(CollectiveCall call, Supplier<T> wait) {
+        long begin = System.nanoTime();
+        try {
+            return wait.get();
+        } finally {
+            call.addBlocked(System.nanoTime() - begin);
+        }
     }
 
     private void count(CollectiveCall call) {

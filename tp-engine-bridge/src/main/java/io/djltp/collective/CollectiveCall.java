@@ -29,6 +29,7 @@ public final class CollectiveCall {
     private long bytes; // of the input
     private final long issued = System.nanoTime();
     private volatile long finished;
+    private long blocked; // of the thread of the rank
 
     /**
      * Creates a call.
@@ -180,6 +181,40 @@ public final class CollectiveCall {
      */
     public String getIssuer() {
         return issuer == null ? "" : issuer;
+    }
+
+    /**
+     * Returns the name of the group.
+     *
+     * @return the name, which all of its ranks know it by; empty for the group of all ranks
+     */
+    public String getGroup() {
+        return group;
+    }
+
+    /**
+     * Returns when the rank called.
+     *
+     * @return the time, as {@link System#nanoTime()} gives it
+     */
+    public long getIssued() {
+        return issued;
+    }
+
+    /**
+     * Returns how long the rank's thread stood still in the call and in waiting for its result. On
+     * a GPU it does not wait for the result. Measured only while somebody listens to the calls, and
+     * complete when the rank has what it waits for.
+     *
+     * @return the time in nanoseconds
+     */
+    public long getBlocked() {
+        return blocked;
+    }
+
+    /** Adds time in which the rank's thread stood still. */
+    void addBlocked(long nanos) {
+        blocked += nanos;
     }
 
     /** Notes that the operation is complete, and lets go of the tensors. */

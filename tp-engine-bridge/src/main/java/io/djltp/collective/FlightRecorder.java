@@ -3,6 +3,7 @@ package io.djltp.collective;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
+import java.util.concurrent.CopyOnWriteArrayList;
 
 /**
  * The last collective operations of a rank, for the report of a failure: which were done, and which
@@ -17,7 +18,9 @@ public final class FlightRecorder {
 
     private final CollectiveCall[] ring = new CollectiveCall[CAPACITY];
     private long count;
-    private volatile CallListener listener;
+    private final List<CallListener> listeners = new CopyOnWriteArrayList<>();
+    private final long[] nanos = new long[Direction.values().length];
+    private long since = System.nanoTime();
     private volatile Direction direction = Direction.OTHER;
 
     /** Creates a recorder of a rank that has not called anything yet. */
@@ -28,31 +31,58 @@ public final class FlightRecorder {
     }
 
     /**
-     * Sets who is told of the calls of this rank, in all of its groups.
+     * Adds somebody who is told of the calls of this rank, in all of its groups.
      *
-     * @param listener the listener, or {@code null} for nobody
+     * @param listener the listener
      */
-    public void setListener(CallListener listener) {
-        this.listener = listener;
+    public void addListener(CallListener listener) {
+        listeners.add(listener);
     }
 
     /**
-     * Sets what the rank is doing from here on.
+     * Removes a listener.
+     *
+     * @param listener a listener that was added; of any other nothing is known
+     */
+    public void removeListener(CallListener listener) {
+        listeners.remove(listener);
+    }
+
+    /**
+     * Sets what the rank is doing from here on. Called by the rank alone.
      *
      * @param direction what the rank is doing
      * @return what it was doing before
      */
     public Direction setDirection(Direction direction) {
         Direction before = this.direction;
+        long now = System.nanoTime();
+        nanos[before.ordinal()] += now - since;
+        since = now;
         this.direction = direction;
         return before;
     }
 
-    /** Tells the listener, if there is one. */
+    /**
+     * Returns how long the rank has been doing something, up to when it began what it does now. To
+     * be read by the rank, or while no step is running.
+     *
+     * @param what what it was doing
+     * @return the time in nanoseconds, its collective operations included
+     */
+    public long getNanos(Direction what) {
+        return nanos[what.ordinal()];
+    }
+
+    /** Returns whether anybody is told of calls. */
+    boolean isHeard() {
+        return !listeners.isEmpty();
+    }
+
+    /** Tells those who listen. */
     void tell(CollectiveCall call, int size) {
-        CallListener told = listener;
-        if (told != null) {
-            told.called(call, size, direction);
+        for (CallListener listener : listeners) {
+            listener.called(call, size, direction);
         }
     }
 

@@ -2,7 +2,7 @@ package io.djltp.examples.bench;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.OptimizerName;
-import io.djltp.examples.SystemMemory;
+import io.djltp.report.SystemMemory;
 
 import java.util.Locale;
 

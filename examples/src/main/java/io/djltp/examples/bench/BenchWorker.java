@@ -2,7 +2,7 @@ package io.djltp.examples.bench;
 
 import com.google.gson.Gson;
 
-import io.djltp.examples.SystemMemory;
+import io.djltp.report.SystemMemory;
 import io.djltp.torch.NativeAllocator;
 
 import java.io.BufferedReader;

@@ -4,9 +4,9 @@ import ai.djl.engine.Engine;
 
 import io.djltp.collective.mpi.MpiLibrary;
 import io.djltp.collective.nccl.NcclLibrary;
-import io.djltp.examples.SystemMemory;
 import io.djltp.job.LaunchEnvironment;
 import io.djltp.launch.Launcher;
+import io.djltp.report.SystemMemory;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.LibTorch;
 

@@ -9,10 +9,11 @@ import ai.djl.translate.TranslateException;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
-import io.djltp.examples.SystemMemory;
+import io.djltp.examples.report.RunReports;
 import io.djltp.job.Job;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.report.SystemMemory;
 import io.djltp.training.ParallelTrainer;
 
 import picocli.CommandLine.Command;
@@ -21,7 +22,9 @@ import picocli.CommandLine.Mixin;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.io.PrintStream;
+import java.util.LinkedHashMap;
 import java.util.Locale;
+import java.util.Map;
 import java.util.concurrent.Callable;
 
 /** Trains a small language model from scratch on ranks, and lets it write. */
@@ -93,15 +96,24 @@ public final class LmCommand implements Callable<Integer> {
                                         .optEpsilon(EPSILON)
                                         .build());
         Engine.getInstance().setRandomSeed(options.seed);
-        LmTraining training = new LmTraining(options, text, report, out);
-        try (ParallelTrainer trainer =
-                trainer(model, config, options.ranks.config(job, options.clip))) {
+        try (RunReports reports = options.reports.open("tp lm", facts());
+                ParallelTrainer trainer =
+                        trainer(model, config, options.ranks.config(job, options.clip))) {
+            LmTraining training = new LmTraining(options, text, report, reports, out);
             trainer.initialize(LmNetwork.inputShape(options.batch, options.sizes));
             fillReport(model, text);
             printBegin(text);
             training.train(trainer);
             training.evaluate(trainer);
         }
+    }
+
+    private Map<String, String> facts() {
+        Map<String, String> facts = new LinkedHashMap<>();
+        facts.put("network", options.sizes.toString());
+        facts.put("windows a step", "" + options.batch);
+        facts.put("ranks", options.ranks.describeAll());
+        return facts;
     }
 
     /** Returns a rate that rises for the first steps, then falls along a cosine. */

@@ -4,6 +4,7 @@ import static io.djltp.examples.train.DeviceOptions.positive;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
+import io.djltp.examples.report.ReportOptions;
 import io.djltp.job.Job;
 
 import picocli.CommandLine.Mixin;
@@ -18,6 +19,8 @@ final class LmOptions {
     @Mixin final LmRanks ranks = new LmRanks();
 
     @Mixin final LmSizes sizes = new LmSizes();
+
+    @Mixin final ReportOptions reports = new ReportOptions();
 
     @Option(
             names = "--steps",
@@ -114,6 +117,7 @@ final class LmOptions {
                             + " or more, or fewer ranks");
         }
         JsonFile.check(json);
+        reports.check();
     }
 
     private static void notNegative(String option, double value) {

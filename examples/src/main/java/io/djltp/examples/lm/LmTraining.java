@@ -6,12 +6,14 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.training.GradientCollector;
 
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.examples.report.RunReports;
 import io.djltp.training.ParallelTrainer;
 
 import java.io.PrintStream;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Locale;
+import java.util.Map;
 import java.util.SplittableRandom;
 
 /** Trains a model step by step, and measures it on the sentences that were held out. */
@@ -25,12 +27,19 @@ final class LmTraining {
     private final LmOptions options;
     private final CharacterText text;
     private final LmReport report;
+    private final RunReports reports;
     private final PrintStream out;
 
-    LmTraining(LmOptions options, CharacterText text, LmReport report, PrintStream out) {
+    LmTraining(
+            LmOptions options,
+            CharacterText text,
+            LmReport report,
+            RunReports reports,
+            PrintStream out) {
         this.options = options;
         this.text = text;
         this.report = report;
+        this.reports = reports;
         this.out = out;
     }
 
@@ -44,6 +53,7 @@ final class LmTraining {
             try (NDManager manager = trainer.getManager().newSubManager()) {
                 float loss = step(trainer, windows.batch(manager, starts), step == COUNTED);
                 report.loss.add(loss);
+                reports.addStep(trainer, loss, options.batch);
             }
             report.seconds = (System.nanoTime() - begin) / 1e9;
             report.charactersPerSecond =
@@ -104,5 +114,6 @@ final class LmTraining {
             }
         }
         report.heldOutLoss = sum / starts.length;
+        reports.addEvaluation(trainer, Map.of("held-out loss", report.heldOutLoss));
     }
 }

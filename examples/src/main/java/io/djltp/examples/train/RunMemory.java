@@ -4,9 +4,9 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
-import io.djltp.examples.SystemMemory;
 import io.djltp.nn.MemoryEstimate;
 import io.djltp.optimizer.OptimizerSettings;
+import io.djltp.report.SystemMemory;
 
 import java.io.PrintStream;
 import java.util.LinkedHashMap;

@@ -13,7 +13,6 @@ import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.OptimizerName;
-import io.djltp.examples.SystemMemory;
 import io.djltp.examples.lemma.CharNGrams;
 import io.djltp.examples.lemma.HeldOutSplit;
 import io.djltp.examples.lemma.Language;
@@ -21,10 +20,12 @@ import io.djltp.examples.lemma.LemmaCorpus;
 import io.djltp.examples.lemma.LemmaDataset;
 import io.djltp.examples.lemma.LemmaNetwork;
 import io.djltp.examples.lemma.SavedModel;
+import io.djltp.examples.report.RunReports;
 import io.djltp.job.Job;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.report.SystemMemory;
 import io.djltp.training.ParallelTrainer;
 
 import picocli.CommandLine.Command;
@@ -33,7 +34,9 @@ import picocli.CommandLine.Mixin;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.io.PrintStream;
+import java.util.LinkedHashMap;
 import java.util.Locale;
+import java.util.Map;
 import java.util.concurrent.Callable;
 import java.util.stream.Collectors;
 
@@ -191,13 +194,17 @@ public final class TrainCommand implements Callable<Integer> {
                         .optStop(() -> progress[0].isOver())
                         .build();
         long batches = (long) training.batchesPerPass() * options.epochs();
-        progress[0] = new TrainingProgress(options, batches, heldOut, report.loss, first);
+        RunReports reports = options.reports.open("tp train", facts(split.corpus().classes()));
+        progress[0] = new TrainingProgress(options, batches, heldOut, report.loss, first, reports);
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                         .optOptimizer(options.optimizer.create(LearningRates.of(options, head)))
+                        // before what evaluates: that is no time of a step
+                        .addTrainingListeners(reports.asListeners())
                         .addTrainingListeners(progress[0]);
         Engine.getInstance().setRandomSeed(options.seed);
-        try (TrainingProgress shown = progress[0];
+        try (reports;
+                TrainingProgress shown = progress[0];
                 Trainer trainer = trainer(model, config, options.ranks.config(job))) {
             trainer.initialize(new Shape(options.batch, nGrams.limit()));
             shown.begin();
@@ -205,6 +212,17 @@ public final class TrainCommand implements Callable<Integer> {
             report.seconds = shown.seconds();
         }
         fillReport(split.corpus());
+    }
+
+    private Map<String, String> facts(int classes) {
+        Map<String, String> facts = new LinkedHashMap<>();
+        facts.put("classes", String.format(Locale.ROOT, "%,d", classes));
+        facts.put("features", "" + options.dim);
+        facts.put("words a step", "" + options.batch);
+        facts.put("head", describeHead(classes));
+        facts.put("optimizer", options.optimizer.name().toLowerCase(Locale.ROOT));
+        facts.put("ranks", options.ranks.describe());
+        return facts;
     }
 
     private String describeHead(int classes) {

@@ -8,6 +8,7 @@ import io.djltp.examples.HeadKind;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.lemma.Language;
+import io.djltp.examples.report.ReportOptions;
 import io.djltp.launch.Launcher;
 
 import picocli.CommandLine.Mixin;
@@ -102,6 +103,8 @@ final class TrainOptions {
     @Option(names = "--json", description = "File for the figures of the run.")
     Path json;
 
+    @Mixin ReportOptions reports;
+
     List<Language> languages;
     HeadKind head;
 
@@ -126,6 +129,7 @@ final class TrainOptions {
             checkOut(); // the others write nothing
         }
         JsonFile.check(json);
+        reports.check();
     }
 
     private void checkHead() {

@@ -9,12 +9,14 @@ import ai.djl.training.dataset.Batch;
 import ai.djl.training.listener.TrainingListenerAdapter;
 
 import io.djltp.examples.lemma.LemmaDataset;
+import io.djltp.examples.report.RunReports;
 import io.djltp.head.TopClasses;
 import io.djltp.loss.VocabParallelTopK;
 import io.djltp.training.ParallelTrainer;
 
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 
 /**
  * Shows how training goes: a bar with the loss and the speed, and every now and then the accuracy
@@ -35,6 +37,7 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
     private final LemmaDataset heldOut;
     private final List<Float> losses;
     private final boolean shown;
+    private final RunReports reports;
     private long nextLine;
     private long start;
     private long nextEvaluation;
@@ -51,19 +54,22 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
      * @param heldOut the held-out words
      * @param losses where the loss of every step goes
      * @param shown whether this process shows it; all decide alike when training ends
+     * @param reports where the accuracy goes
      */
     TrainingProgress(
             TrainOptions options,
             long batches,
             LemmaDataset heldOut,
             List<Float> losses,
-            boolean shown) {
+            boolean shown,
+            RunReports reports) {
         maxSteps = (int) Math.min(options.steps(), batches);
         maxSeconds = options.minutes() * 60;
         batchSize = options.batch;
         this.heldOut = heldOut;
         this.losses = losses;
         this.shown = shown;
+        this.reports = reports;
     }
 
     /** Starts the clock. */
@@ -148,10 +154,11 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
             try (TopClasses best = new VocabParallelTopK(k).evaluate(predictions)) {
                 long[] labels = batch.getLabels().head().toLongArray();
                 long[] found = best.classes().toLongArray();
-                accuracy =
-                        format(
-                                "held out %.2f top-1 %.2f top-%d",
-                                share(labels, found, k, 1), share(labels, found, k, k), k);
+                double first = share(labels, found, k, 1);
+                double all = share(labels, found, k, k);
+                accuracy = format("held out %.2f top-1 %.2f top-%d", first, all, k);
+                reports.addEvaluation(
+                        trainer, Map.of("held out top-1", first, "held out top-" + k, all));
             }
         }
         evaluating += System.nanoTime() - begin;

@@ -78,16 +78,19 @@ public class LmCommandTest {
 
     private static JsonObject run(String options) throws IOException {
         Path json = Files.createTempFile("lm", ".json");
+        Path page = Files.createTempFile("lm", ".html");
         try {
             List<String> words = new ArrayList<>(SMALL);
-            words.add(options + " --characters 20 --json " + json);
+            words.add(options + " --characters 20 --json " + json + " --report " + page);
             TpRun run = TpRun.of(String.join(" ", words).split(" "));
             assertEquals(run.status(), 0, run.output());
             assertTrue(run.output().contains("It writes:"), run.output());
             JsonObject report = JsonParser.parseString(Files.readString(json)).getAsJsonObject();
             assertEquals(report.get("sample").getAsString().length(), 20);
+            assertTrue(Files.readString(page).contains("\"name\":\"held-out loss\""));
             return report;
         } finally {
+            Files.delete(page);
             Files.delete(json);
         }
     }
@@ -117,6 +120,7 @@ public class LmCommandTest {
             {"is longer than the held-out text", "--context 5000000"},
             {"--temperature must be 0 or more", "--temperature -1"},
             {"--json", "--json no/such/folder/file"},
+            {"--report", "--report no/such/folder/run.html"},
         };
     }
 

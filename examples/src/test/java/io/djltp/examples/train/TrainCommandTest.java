@@ -70,10 +70,20 @@ public class TrainCommandTest {
                         "40",
                         "--out",
                         out.toString(),
+                        "--report",
+                        folder.resolve(mode + ".html").toString(),
+                        "--tensorboard",
+                        folder.resolve(mode + "-events").toString(),
                         "--json",
                         file.toString());
         Assert.assertEquals(run.status(), 0, run.output());
         Assert.assertTrue(run.output().contains("held-out word"), run.output());
+        String page = Files.readString(folder.resolve(mode + ".html"));
+        Assert.assertTrue(page.contains("\"classes\":\"120,658\""));
+        Assert.assertTrue(page.contains("\"name\":\"training\""));
+        try (Stream<Path> events = Files.list(folder.resolve(mode + "-events"))) {
+            Assert.assertTrue(Files.size(events.findFirst().orElseThrow()) > 40 * 2 * 40);
+        }
 
         JsonObject json = TpRun.json(file);
         Assert.assertEquals(json.get("classes").getAsInt(), 120_658);

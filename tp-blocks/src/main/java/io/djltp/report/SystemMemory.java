@@ -1,4 +1,4 @@
-package io.djltp.examples;
+package io.djltp.report;
 
 import java.io.IOException;
 import java.nio.file.Files;
@@ -9,6 +9,15 @@ import java.util.OptionalLong;
 public final class SystemMemory {
 
     private SystemMemory() {}
+
+    /**
+     * Returns the resident memory of this process.
+     *
+     * @return the number of bytes, or nothing where it cannot be asked
+     */
+    public static OptionalLong resident() {
+        return read(Path.of("/proc/self/status"), "VmRSS:");
+    }
 
     /**
      * Returns the largest resident memory that this process has had.

@@ -1,0 +1,78 @@
+package io.djltp.examples.report;
+
+import ai.djl.training.Trainer;
+import ai.djl.training.listener.TrainingListener;
+
+import io.djltp.report.TensorBoardListener;
+import io.djltp.report.TrainingFigures;
+import io.djltp.report.TrainingReport;
+
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+
+/** The page and the file of events of a run, if they were asked for. */
+public final class RunReports implements AutoCloseable {
+
+    private final List<TrainingFigures> all = new ArrayList<>();
+
+    RunReports(Path page, Path events, String title, Map<String, String> facts) {
+        if (page != null) {
+            TrainingReport.Builder builder = TrainingReport.builder().setFile(page).optTitle(title);
+            facts.forEach(builder::optFact);
+            all.add(builder.build());
+        }
+        if (events != null) {
+            all.add(new TensorBoardListener(events));
+        }
+    }
+
+    /**
+     * Returns them as listeners, to come before one that evaluates between two steps.
+     *
+     * @return the listeners
+     */
+    public TrainingListener[] asListeners() {
+        return all.toArray(TrainingListener[]::new);
+    }
+
+    /**
+     * Goes on from a step of a training that was resumed.
+     *
+     * @param step the number of steps that were done before
+     */
+    public void setStep(long step) {
+        all.forEach(figures -> figures.setStep(step));
+    }
+
+    /**
+     * Adds a step of a loop that notifies no listeners.
+     *
+     * @param trainer the trainer
+     * @param loss the loss
+     * @param rows the rows of the batch
+     */
+    public void addStep(Trainer trainer, double loss, long rows) {
+        all.forEach(figures -> figures.addStep(trainer, loss, rows));
+    }
+
+    /**
+     * Adds the result of an evaluation, after which the clock of the next step is started.
+     *
+     * @param trainer the trainer
+     * @param results what was found, by name
+     */
+    public void addEvaluation(Trainer trainer, Map<String, Double> results) {
+        for (TrainingFigures figures : all) {
+            results.forEach((name, value) -> figures.add(trainer, name, value));
+            figures.restartClock(trainer);
+        }
+    }
+
+    /** Writes the page of a run that has ended. */
+    @Override
+    public void close() {
+        all.forEach(TrainingFigures::close);
+    }
+}

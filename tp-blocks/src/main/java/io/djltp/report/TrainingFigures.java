@@ -1,0 +1,158 @@
+package io.djltp.report;
+
+import ai.djl.Device;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.training.Trainer;
+import ai.djl.training.listener.TrainingListenerAdapter;
+
+import io.djltp.training.ParallelTrainer;
+
+import java.util.Map;
+
+/**
+ * A listener that takes the figures of a training as they come: of each step the loss and the
+ * speed, of each epoch what the evaluators have found. In a job of several processes the process of
+ * rank 0 alone takes them.
+ */
+public abstract class TrainingFigures extends TrainingListenerAdapter implements AutoCloseable {
+
+    static final String LOSS = "loss";
+    static final String EVALUATION = "evaluation";
+    static final String SPEED = "throughput";
+
+    private long step;
+    private long last; // when the last step ended, or the clock was started again
+
+    /** Creates a listener. */
+    TrainingFigures() {}
+
+    /** Takes a figure. */
+    abstract void accept(String chart, String name, String unit, long step, double value);
+
+    /** Is told that a step has ended, which took so long; NaN where that is not known. */
+    abstract void endStep(Trainer trainer, double seconds);
+
+    /** Is told that a stretch has ended which is no training, and that the next step begins. */
+    abstract void begin(Trainer trainer);
+
+    /** Returns the number of steps so far. */
+    long getStep() {
+        return step;
+    }
+
+    /**
+     * Goes on from a step, for a training that is resumed.
+     *
+     * @param done the number of steps that were done before
+     */
+    public void setStep(long done) {
+        step = done;
+    }
+
+    /**
+     * Adds a figure of the caller's own, at the last step.
+     *
+     * @param trainer the trainer
+     * @param name its name
+     * @param value its value
+     */
+    public void add(Trainer trainer, String name, double value) {
+        if (isFirst(trainer)) {
+            accept(EVALUATION, name, "", step, value);
+        }
+    }
+
+    /**
+     * Notes that a training step has ended, in a loop that notifies no listeners.
+     *
+     * @param trainer the trainer
+     * @param loss the loss of the step
+     * @param rows the rows of the batch over all ranks
+     */
+    public void addStep(Trainer trainer, double loss, long rows) {
+        if (!isFirst(trainer)) {
+            return;
+        }
+        long now = System.nanoTime();
+        double seconds = step == 0 || last == 0 ? Double.NaN : (now - last) / 1e9;
+        step++;
+        accept(LOSS, "training", "", step, loss);
+        if (seconds > 0) {
+            accept(SPEED, "rows", "rows/s", step, rows / seconds);
+        }
+        endStep(trainer, seconds);
+        last = System.nanoTime();
+    }
+
+    /**
+     * Starts the clock of the next step, after something that is no training: an evaluation that a
+     * listener makes, for example, which comes after this one.
+     *
+     * @param trainer the trainer
+     */
+    public void restartClock(Trainer trainer) {
+        if (isFirst(trainer)) {
+            begin(trainer);
+            last = System.nanoTime();
+        }
+    }
+
+    private static boolean isFirst(Trainer trainer) {
+        return !(trainer instanceof ParallelTrainer parallel)
+                || parallel.getRanks().getContext(0).getRank() == 0;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void onTrainingBatch(Trainer trainer, BatchData batchData) {
+        if (!isFirst(trainer)) {
+            return;
+        }
+        double sum = 0;
+        long rows = 0;
+        Map<Device, NDList> labels = batchData.getLabels();
+        for (Map.Entry<Device, NDList> part : labels.entrySet()) {
+            NDList predictions = batchData.getPredictions().get(part.getKey());
+            NDArray loss = trainer.getLoss().evaluate(part.getValue(), predictions);
+            sum += loss.toType(DataType.FLOAT32, false).getFloat();
+            rows += part.getValue().head().getShape().get(0);
+        }
+        addStep(trainer, sum / labels.size(), rows);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void onValidationBatch(Trainer trainer, BatchData batchData) {
+        restartClock(trainer);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void onEpoch(Trainer trainer) {
+        Map<String, Float> evaluations = trainer.getTrainingResult().getEvaluations();
+        if (!isFirst(trainer) || evaluations == null) {
+            return;
+        }
+        evaluations.forEach(
+                (name, value) -> {
+                    boolean validation = name.startsWith("validate_");
+                    String evaluator = name.replaceFirst("^(train|validate)_", "");
+                    boolean loss = evaluator.equals(trainer.getLoss().getName());
+                    if (value != null && !(loss && !validation)) {
+                        accept(
+                                loss ? LOSS : EVALUATION,
+                                loss ? "validation" : name.replace('_', ' '),
+                                "",
+                                step,
+                                value);
+                    }
+                });
+        restartClock(trainer);
+    }
+
+    /** Writes what there is to be written at the end. Figures that come later are none. */
+    @Override
+    public abstract void close();
+}
