@@ -3,6 +3,7 @@ package io.djltp.examples.bench;
 import com.google.gson.Gson;
 
 import io.djltp.report.SystemMemory;
+import io.djltp.torch.Autograd;
 import io.djltp.torch.NativeAllocator;
 
 import java.io.BufferedReader;
@@ -84,6 +85,9 @@ public final class BenchWorker {
     private static Measured create(WorkerTask task) {
         if (task.side() == WorkerTask.Side.OURS || task.side() == WorkerTask.Side.COLLECTIVE) {
             NativeAllocator.keepFreedArrays(); // as the tp command does; stock runs as it comes
+            // this thread does no more than hand out the batch: with threads of its own for that,
+            // those of the ranks would sleep after each operation
+            Autograd.setThreads(1);
         }
         switch (task.side()) {
             case FLOOR:
