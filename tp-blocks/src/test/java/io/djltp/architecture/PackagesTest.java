@@ -61,7 +61,11 @@ public class PackagesTest {
                     "gradient",
                     "training",
                     "plan",
-                    "cost");
+                    "cost",
+                    "zoo",
+                    "zoo.lemma",
+                    "zoo.minilm",
+                    "zoo.registry");
 
     private JavaClasses classes;
 

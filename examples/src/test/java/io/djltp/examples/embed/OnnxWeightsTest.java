@@ -14,6 +14,9 @@ import ai.onnx.proto.OnnxMl.TensorProto;
 
 import com.google.protobuf.ByteString;
 
+import io.djltp.zoo.minilm.MiniLmFiles;
+import io.djltp.zoo.minilm.OnnxWeights;
+
 import org.testng.annotations.Test;
 
 import java.io.ByteArrayInputStream;
