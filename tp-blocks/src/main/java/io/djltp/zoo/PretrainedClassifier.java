@@ -2,6 +2,7 @@ package io.djltp.zoo;
 
 import ai.djl.nn.Block;
 import ai.djl.nn.Blocks;
+import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 
 import io.djltp.nn.ClassificationHead;
@@ -112,7 +113,7 @@ public final class PretrainedClassifier {
          *     blocks, or there is no head
          */
         public Block build() {
-            if (backbone == null || !backbone.isInitialized()) {
+            if (backbone == null || !hasValues()) {
                 throw new IllegalArgumentException(
                         "A pretrained classifier needs a backbone with values: load its model"
                                 + " and give its block to setBackbone(...)");
@@ -133,6 +134,11 @@ public final class PretrainedClassifier {
             }
             return network.add(
                     head != null ? head : ClassificationHead.builder().setUnits(classes).build());
+        }
+
+        /** Not DJL's {@code isInitialized}, which is false for a script that has not been used. */
+        private boolean hasValues() {
+            return backbone.getParameters().values().stream().allMatch(Parameter::isInitialized);
         }
 
         private Block features() {

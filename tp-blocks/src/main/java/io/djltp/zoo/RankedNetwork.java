@@ -111,7 +111,7 @@ public final class RankedNetwork extends DelegatedBlock implements AutoCloseable
         try (NDManager scope = model.getNDManager().newSubManager()) {
             NDList copies = new NDList();
             for (NDArray input : inputs) {
-                NDArray copy = input.toDevice(scope.getDevice(), true).duplicate();
+                NDArray copy = input.toDevice(scope.getDevice(), false).duplicate();
                 copy.attach(scope);
                 copy.setName(input.getName());
                 copies.add(copy);

@@ -71,8 +71,19 @@ final class StoredNetwork {
      * @return both
      * @throws IOException if the file cannot be read, is not whole, or is of another network: with
      *     the first differences
+     * @throws IllegalStateException if the network has values
      */
     static StoredNetwork of(Block network, Path path, Shape... inputs) throws IOException {
+        for (Pair<String, Parameter> named : network.getParameters()) {
+            if (named.getValue().isInitialized()) {
+                throw new IllegalStateException(
+                        "The parameter "
+                                + named.getKey()
+                                + " has a value already, which would not be that of "
+                                + path
+                                + ": a block factory returns a network without values");
+            }
+        }
         List<Entry> entries = new ArrayList<>();
         ShapesOnly.read(network, DataType.FLOAT32, () -> addAll(network, entries), inputs);
         try (SafetensorsFile file = SafetensorsFile.open(path)) {

@@ -10,7 +10,6 @@ import ai.djl.util.Utils;
 
 import java.io.IOException;
 import java.net.URI;
-import java.nio.file.AtomicMoveNotSupportedException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
@@ -94,8 +93,6 @@ final class ZooRepository extends AbstractRepository {
         try {
             files.write(part);
             Files.move(part, folder, StandardCopyOption.ATOMIC_MOVE);
-        } catch (AtomicMoveNotSupportedException e) {
-            throw e;
         } catch (IOException e) {
             if (!Files.isDirectory(folder)) { // else another process was faster
                 throw e;

@@ -50,7 +50,12 @@ public final class LemmaBlockFactory extends ParallelBlockFactory {
     }
 
     private static int positive(Map<String, ?> arguments, String name) {
-        int value = ArgumentsUtil.intValue(arguments, name, 0);
+        int value = 0;
+        try {
+            value = ArgumentsUtil.intValue(arguments, name, 0);
+        } catch (NumberFormatException e) {
+            // refused below
+        }
         if (value < 1) {
             throw new IllegalArgumentException(
                     "A lemmatiser needs the argument "

@@ -44,7 +44,11 @@ public final class OnnxWeights {
      * @throws IOException if it cannot be read, or is no ONNX file
      */
     public static OnnxWeights read(InputStream file) throws IOException {
-        return new OnnxWeights(OnnxGraph.read(ByteBuffer.wrap(file.readAllBytes())));
+        try {
+            return new OnnxWeights(OnnxGraph.read(ByteBuffer.wrap(file.readAllBytes())));
+        } catch (IOException e) {
+            throw new IOException("The ONNX file cannot be read: " + e.getMessage(), e);
+        }
     }
 
     private static String weightOf(String node) {
