@@ -62,7 +62,8 @@ public final class PretrainedClassifier {
         }
 
         /**
-         * Sets the number of classes of a head with a bias, whose loss is computed in chunks.
+         * Sets the number of classes of a head with a bias, whose loss is computed in chunks. In
+         * MIXED mode the backbone is data parallel and the head tensor parallel.
          *
          * @param classes the number of classes
          * @return this builder
@@ -132,13 +133,20 @@ public final class PretrainedClassifier {
             } else {
                 network.add(new FrozenBackbone(features));
             }
-            return network.add(
-                    head != null ? head : ClassificationHead.builder().setUnits(classes).build());
+            return network.add(head != null ? head : newHead());
         }
 
         /** Not DJL's {@code isInitialized}, which is false for a script that has not been used. */
         private boolean hasValues() {
             return backbone.getParameters().values().stream().allMatch(Parameter::isInitialized);
+        }
+
+        /** It is where a data-parallel backbone ends, where that is asked for. */
+        private ClassificationHead newHead() {
+            return ClassificationHead.builder()
+                    .setUnits(classes)
+                    .optBatchShardedInput(true)
+                    .build();
         }
 
         private Block features() {

@@ -229,6 +229,19 @@ public class ModelFolderTest {
     }
 
     @Test(timeOut = 60_000)
+    public void aPlanCutsAModelOfDjlsOwnBlocks() throws Exception {
+        Path planned = root.resolve("planned");
+        float[] outputs =
+                SmallModels.save(
+                        planned, ParallelizedFactory.plain(), ParallelizedFactory.class, BATCH);
+        for (int degree = 1; degree <= 3; degree++) {
+            try (ZooModel<NDList, NDList> model = SmallModels.load(planned, degree)) {
+                SmallModels.assertClose(predict(model), outputs);
+            }
+        }
+    }
+
+    @Test(timeOut = 60_000)
     public void whatIsWrongWithTheFileIsSaid() throws Exception {
         for (int degree = 1; degree <= 2; degree++) {
             Path missing = copy("missing" + degree);

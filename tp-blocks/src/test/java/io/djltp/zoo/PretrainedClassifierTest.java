@@ -108,14 +108,17 @@ public class PretrainedClassifierTest {
 
     @Test(dataProvider = "kinds", timeOut = 120_000)
     public void trainsAlikeOnAnyNumberOfRanks(boolean script, boolean trained) throws Exception {
-        float[] serial = train(script, trained, 0);
+        float[] serial = train(script, trained, ParallelMode.TENSOR, 0);
         for (int ranks = 1; ranks <= 3; ranks++) {
-            SmallModels.assertClose(train(script, trained, ranks), serial);
+            for (ParallelMode mode : new ParallelMode[] {ParallelMode.TENSOR, ParallelMode.MIXED}) {
+                SmallModels.assertClose(train(script, trained, mode, ranks), serial);
+            }
         }
     }
 
     /** Returns the losses of the steps and then the outputs; 0 ranks is DJL's own trainer. */
-    private float[] train(boolean script, boolean trained, int ranks) throws Exception {
+    private float[] train(boolean script, boolean trained, ParallelMode mode, int ranks)
+            throws Exception {
         Engine.getInstance().setRandomSeed(5);
         try (ZooModel<NDList, NDList> pretrained = load(script);
                 Model model = Model.newInstance("classifier", Device.cpu())) {
@@ -139,7 +142,7 @@ public class PretrainedClassifierTest {
                                             .setLearningRateTracker(Tracker.fixed(0.3f))
                                             .build());
             List<Float> numbers = new ArrayList<>();
-            try (Trainer trainer = newTrainer(model, config, ranks)) {
+            try (Trainer trainer = newTrainer(model, config, mode, ranks)) {
                 trainer.initialize(new Shape(ROWS, 7));
                 for (int step = 0; step < STEPS; step++) {
                     numbers.add(step(trainer));
@@ -159,14 +162,13 @@ public class PretrainedClassifierTest {
         }
     }
 
-    private static Trainer newTrainer(Model model, DefaultTrainingConfig config, int ranks) {
+    private static Trainer newTrainer(
+            Model model, DefaultTrainingConfig config, ParallelMode mode, int ranks) {
         if (ranks == 0) {
             return new Trainer(model, config); // model.newTrainer would thaw what is frozen
         }
         return new ParallelTrainer(
-                model,
-                config,
-                ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(ranks).build());
+                model, config, ParallelConfig.builder().setMode(mode).setRanks(ranks).build());
     }
 
     private static float step(Trainer trainer) {
@@ -207,7 +209,7 @@ public class PretrainedClassifierTest {
             DefaultTrainingConfig config =
                     new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                             .optDevices(new Device[] {Device.cpu()});
-            try (Trainer trainer = newTrainer(model, config, 3)) {
+            try (Trainer trainer = newTrainer(model, config, ParallelMode.TENSOR, 3)) {
                 trainer.initialize(new Shape(ROWS, 7));
                 step(trainer);
                 expected = outputs(trainer);

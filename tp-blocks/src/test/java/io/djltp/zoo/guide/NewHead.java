@@ -46,7 +46,7 @@ public class NewHead {
                             .optDevices(new Device[] {Device.cpu()})
                             .addTrainingListeners(TrainingListener.Defaults.basic());
             ParallelConfig ranks =
-                    ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(2).build();
+                    ParallelConfig.builder().setMode(ParallelMode.MIXED).setRanks(2).build();
             try (Trainer trainer = new ParallelTrainer(model, training, ranks);
                     NDManager manager = NDManager.newBaseManager()) {
                 NDArray labels = manager.arange(64).mul(70);
@@ -57,7 +57,7 @@ public class NewHead {
                                 .setSampling(16, false)
                                 .build();
                 trainer.initialize(new Shape(16, 8));
-                EasyTrain.fit(trainer, 2, data, null);
+                EasyTrain.fit(trainer, 20, data, null);
                 System.out.println("loss " + trainer.getTrainingResult().getTrainLoss());
             }
         }
