@@ -3,13 +3,8 @@ package io.djltp.training;
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.inference.Predictor;
-import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.nn.Parameter;
-import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.loss.Loss;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 import ai.djl.translate.TranslateException;
 import ai.djl.translate.Translator;
 import ai.djl.translate.TranslatorContext;
@@ -17,10 +12,7 @@ import ai.djl.util.Pair;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.RankFailedException;
-import io.djltp.torch.Autograd;
 
-import java.lang.reflect.Proxy;
 import java.util.List;
 
 /**
@@ -47,7 +39,7 @@ import java.util.List;
  */
 public class ParallelPredictor<I, O> extends Predictor<I, O> {
 
-    private final ParallelTrainer ranks;
+    private final ParallelInference ranks;
     private volatile boolean closed;
 
     /**
@@ -69,13 +61,7 @@ public class ParallelPredictor<I, O> extends Predictor<I, O> {
         super(model, translator, config.getDevices().get(0), false);
         try {
             checkValues(model);
-            // a rate of 0: there is no step, and plain SGD keeps no state
-            Optimizer unused = Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0)).build();
-            ranks =
-                    new ParallelTrainer(
-                            model,
-                            new DefaultTrainingConfig(Loss.l2Loss()).optOptimizer(unused),
-                            config);
+            ranks = new ParallelInference(model, config);
         } catch (RuntimeException | Error e) {
             super.close(); // nobody else has it
             throw e;
@@ -114,32 +100,9 @@ public class ParallelPredictor<I, O> extends Predictor<I, O> {
         if (input.isEmpty()) {
             return new NDList(); // as DJL's does
         }
-        NDList own = new NDList(); // what the pass leaves behind ends with the context
-        for (NDArray array : input) {
-            NDArray view = Autograd.detach(array, ctx.getNDManager());
-            view.setName(array.getName());
-            own.add(view);
-        }
-        NDList output = new NDList();
-        for (NDArray array : evaluate(own)) {
-            boolean standIn = Proxy.isProxyClass(array.getClass()); // is made whole, or refuses
-            NDArray whole = standIn ? array.duplicate() : array;
-            whole.attach(input.head().getManager()); // where DJL's outputs are
-            output.add(whole);
-        }
+        NDList output = ranks.forward(input, ctx.getNDManager());
+        output.attach(input.head().getManager()); // where DJL's outputs are
         return output;
-    }
-
-    private NDList evaluate(NDList input) {
-        try {
-            return ranks.evaluate(input);
-        } catch (RankFailedException | IllegalStateException e) {
-            if (!closed) {
-                throw e;
-            }
-            throw new IllegalStateException(
-                    "The ParallelPredictor was closed by another thread during this prediction", e);
-        }
     }
 
     /**

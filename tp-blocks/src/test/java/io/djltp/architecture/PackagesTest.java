@@ -62,7 +62,11 @@ public class PackagesTest {
                     "training",
                     "plan",
                     "cost",
-                    "report");
+                    "report",
+                    "zoo",
+                    "zoo.lemma",
+                    "zoo.minilm",
+                    "zoo.registry");
 
     private JavaClasses classes;
 

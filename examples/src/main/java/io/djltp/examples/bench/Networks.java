@@ -14,7 +14,6 @@ import ai.djl.training.loss.Loss;
 import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
 
 import io.djltp.examples.HeadKind;
-import io.djltp.examples.lemma.LemmaNetwork;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
@@ -22,6 +21,7 @@ import io.djltp.nn.RowParallelLinear;
 import io.djltp.plan.Plan;
 import io.djltp.plan.Style;
 import io.djltp.plan.TensorParallel;
+import io.djltp.zoo.lemma.LemmaNetwork;
 
 import java.util.List;
 

@@ -6,6 +6,8 @@ import ai.onnxruntime.OrtException;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.examples.JsonFile;
 import io.djltp.job.Job;
+import io.djltp.zoo.minilm.BertSizes;
+import io.djltp.zoo.minilm.WordPieces;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;

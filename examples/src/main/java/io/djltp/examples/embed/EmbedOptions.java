@@ -9,6 +9,7 @@ import io.djltp.job.Job;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.zoo.minilm.BertSizes;
 
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;

@@ -4,6 +4,8 @@ import ai.djl.translate.TranslateException;
 import ai.onnxruntime.OrtException;
 
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.zoo.minilm.BertSizes;
+import io.djltp.zoo.minilm.WordPieces;
 
 import java.io.IOException;
 import java.util.ArrayList;

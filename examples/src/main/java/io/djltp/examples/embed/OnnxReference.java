@@ -5,6 +5,9 @@ import ai.onnxruntime.OrtEnvironment;
 import ai.onnxruntime.OrtException;
 import ai.onnxruntime.OrtSession;
 
+import io.djltp.zoo.minilm.MiniLmFiles;
+import io.djltp.zoo.minilm.WordPieces;
+
 import java.io.IOException;
 import java.io.InputStream;
 import java.util.Map;

@@ -10,6 +10,10 @@ import ai.djl.translate.TranslatorContext;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelPredictor;
+import io.djltp.zoo.minilm.BertSizes;
+import io.djltp.zoo.minilm.MiniLm;
+import io.djltp.zoo.minilm.MiniLmWeights;
+import io.djltp.zoo.minilm.WordPieces;
 
 import java.io.IOException;
 

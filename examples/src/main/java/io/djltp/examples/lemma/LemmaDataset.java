@@ -9,6 +9,8 @@ import ai.djl.translate.Batchifier;
 import ai.djl.util.Preconditions;
 import ai.djl.util.Progress;
 
+import io.djltp.zoo.lemma.CharNGrams;
+
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;

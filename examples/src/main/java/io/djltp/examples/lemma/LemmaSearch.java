@@ -7,6 +7,7 @@ import ai.djl.nn.SequentialBlock;
 import ai.djl.translate.Translator;
 
 import io.djltp.search.ClassSearch;
+import io.djltp.zoo.lemma.LemmaNetwork;
 
 import java.util.List;
 

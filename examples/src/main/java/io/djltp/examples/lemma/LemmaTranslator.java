@@ -9,6 +9,7 @@ import ai.djl.translate.TranslatorContext;
 
 import io.djltp.head.TopClasses;
 import io.djltp.search.ClassSearch;
+import io.djltp.zoo.lemma.CharNGrams;
 
 import java.util.ArrayList;
 import java.util.List;

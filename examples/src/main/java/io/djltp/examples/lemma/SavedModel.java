@@ -5,6 +5,8 @@ import ai.djl.Model;
 import ai.djl.nn.core.Linear;
 
 import io.djltp.examples.BadInputException;
+import io.djltp.zoo.lemma.CharNGrams;
+import io.djltp.zoo.lemma.LemmaNetwork;
 
 import java.io.BufferedReader;
 import java.io.BufferedWriter;

@@ -5,9 +5,9 @@ import ai.djl.nn.Block;
 
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
-import io.djltp.examples.lemma.LemmaNetwork;
 import io.djltp.examples.train.TrainCommand;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.zoo.lemma.LemmaNetwork;
 
 import java.util.Set;
 

@@ -3,7 +3,7 @@ package io.djltp.examples.plan;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.examples.OptimizerName;
-import io.djltp.examples.embed.MiniLm;
+import io.djltp.zoo.minilm.MiniLm;
 
 import java.util.Set;
 

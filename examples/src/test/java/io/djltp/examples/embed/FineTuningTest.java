@@ -20,6 +20,10 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelTrainer;
+import io.djltp.zoo.minilm.BertSizes;
+import io.djltp.zoo.minilm.MiniLm;
+import io.djltp.zoo.minilm.MiniLmWeights;
+import io.djltp.zoo.minilm.WordPieces;
 
 import morfologik.stemming.Dictionary;
 import morfologik.stemming.DictionaryLookup;

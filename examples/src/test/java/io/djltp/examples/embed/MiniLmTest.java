@@ -9,6 +9,7 @@ import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.zoo.minilm.WordPieces;
 
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;

@@ -14,6 +14,9 @@ import ai.onnx.proto.OnnxMl.TensorProto;
 
 import com.google.protobuf.ByteString;
 
+import io.djltp.zoo.minilm.MiniLmFiles;
+import io.djltp.zoo.minilm.OnnxWeights;
+
 import org.testng.annotations.Test;
 
 import java.io.ByteArrayInputStream;
@@ -21,6 +24,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.Arrays;
 import java.util.Set;
 
 /** The weights of a file have the names and shapes that they had before it was exported. */
@@ -65,7 +69,22 @@ public class OnnxWeightsTest {
                 .build();
     }
 
+    @Test
+    public void halfAFileIsRefused() {
+        byte[] half = Arrays.copyOf(file(), file().length / 2);
+        String message =
+                expectThrows(
+                                IOException.class,
+                                () -> OnnxWeights.read(new ByteArrayInputStream(half)))
+                        .getMessage();
+        assertTrue(message.contains("it ends too early"), message);
+    }
+
     private static OnnxWeights small() throws IOException {
+        return OnnxWeights.read(new ByteArrayInputStream(file()));
+    }
+
+    private static byte[] file() {
         NodeProto product =
                 NodeProto.newBuilder()
                         .setOpType("MatMul")
@@ -79,8 +98,7 @@ public class OnnxWeightsTest {
                         .addInitializer(tensor("top.table.weight", 1, 2, 8, 9))
                         .addNode(product)
                         .build();
-        byte[] bytes = ModelProto.newBuilder().setGraph(graph).build().toByteArray();
-        return OnnxWeights.read(new ByteArrayInputStream(bytes));
+        return ModelProto.newBuilder().setGraph(graph).build().toByteArray();
     }
 
     @Test(timeOut = 60_000)

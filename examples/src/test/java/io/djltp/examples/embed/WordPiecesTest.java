@@ -2,6 +2,8 @@ package io.djltp.examples.embed;
 
 import static org.testng.Assert.assertEquals;
 
+import io.djltp.zoo.minilm.WordPieces;
+
 import org.testng.annotations.Test;
 
 import java.io.IOException;

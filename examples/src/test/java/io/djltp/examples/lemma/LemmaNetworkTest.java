@@ -22,6 +22,9 @@ import ai.djl.training.tracker.Tracker;
 import ai.djl.translate.TranslateException;
 import ai.djl.util.Utils;
 
+import io.djltp.zoo.lemma.CharNGrams;
+import io.djltp.zoo.lemma.LemmaNetwork;
+
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;

@@ -15,12 +15,12 @@ import ai.djl.training.tracker.Tracker;
 import com.google.gson.JsonArray;
 
 import io.djltp.examples.TpRun;
-import io.djltp.examples.lemma.CharNGrams;
 import io.djltp.examples.lemma.HeldOutSplit;
 import io.djltp.examples.lemma.Language;
 import io.djltp.examples.lemma.LemmaCorpus;
 import io.djltp.examples.lemma.LemmaDataset;
-import io.djltp.examples.lemma.LemmaNetwork;
+import io.djltp.zoo.lemma.CharNGrams;
+import io.djltp.zoo.lemma.LemmaNetwork;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;

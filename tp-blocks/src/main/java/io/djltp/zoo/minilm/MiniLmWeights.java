@@ -1,4 +1,4 @@
-package io.djltp.examples.embed;
+package io.djltp.zoo.minilm;
 
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
@@ -14,7 +14,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /** Gives the parameters of a {@link MiniLm} the values that the pretrained model has. */
-final class MiniLmWeights {
+public final class MiniLmWeights {
 
     /** DJL counts the children of a block in their names: 07layer5_01attention_02key_weight. */
     private static final Pattern COUNT = Pattern.compile("(?<=^|_)\\d\\d(?=\\D)");
@@ -52,7 +52,7 @@ final class MiniLmWeights {
      * @param manager the manager of the values
      * @throws IOException if the file cannot be read
      */
-    static void load(MiniLm network, NDManager manager) throws IOException {
+    public static void load(MiniLm network, NDManager manager) throws IOException {
         try (InputStream file = MiniLmFiles.model()) {
             OnnxWeights weights = OnnxWeights.read(file);
             for (Pair<String, Parameter> named : network.getParameters()) {

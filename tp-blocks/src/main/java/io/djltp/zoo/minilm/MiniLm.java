@@ -1,4 +1,4 @@
-package io.djltp.examples.embed;
+package io.djltp.zoo.minilm;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -33,7 +33,13 @@ public final class MiniLm extends AbstractBlock {
     private final BertEmbeddings embeddings;
     private final List<Block> layers = new ArrayList<>();
 
-    MiniLm(BertSizes sizes) {
+    /**
+     * Creates a network, without values.
+     *
+     * @param sizes its sizes
+     */
+    @SuppressWarnings("this-escape") // as all blocks of DJL
+    public MiniLm(BertSizes sizes) {
         super(VERSION);
         this.sizes = sizes;
         embeddings = addChildBlock("embeddings", new BertEmbeddings(sizes));

@@ -1,4 +1,4 @@
-package io.djltp.examples.embed;
+package io.djltp.zoo.minilm;
 
 import ai.djl.nn.Block;
 import ai.djl.nn.norm.LayerNorm;
@@ -17,7 +17,7 @@ import io.djltp.nn.transformer.ParallelTransformerEncoderLayer;
  * @param heads the number of heads, which share the features
  * @param hidden the number of features between the two matrices of a layer
  */
-record BertSizes(
+public record BertSizes(
         long vocabulary,
         long positions,
         long kinds,
@@ -27,7 +27,7 @@ record BertSizes(
         long hidden) {
 
     /** Those of all-MiniLM-L6-v2. */
-    static final BertSizes MINI_LM = new BertSizes(30_522, 512, 2, 6, 384, 12, 1536);
+    public static final BertSizes MINI_LM = new BertSizes(30_522, 512, 2, 6, 384, 12, 1536);
 
     private static final float EPSILON = 1e-12f;
 

@@ -1,10 +1,12 @@
-package io.djltp.examples.embed;
+package io.djltp.zoo.minilm;
 
 import ai.djl.huggingface.tokenizers.Encoding;
 import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
 
 import java.io.IOException;
 import java.io.InputStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
 
@@ -12,13 +14,16 @@ import java.util.Map;
  * Cuts texts into word pieces and these into numbers, as the model was trained: lower case, {@code
  * [CLS]} before and {@code [SEP]} behind.
  */
-final class WordPieces implements AutoCloseable {
+public final class WordPieces implements AutoCloseable {
 
     /**
      * What is left of a longer text, {@code [CLS]} and {@code [SEP]} with it: the {@code
      * max_seq_length} of the model in sentence-transformers, though it has positions for 512.
      */
-    static final int LONGEST = 256;
+    public static final int LONGEST = 256;
+
+    /** The name of the tokenizer's file in the folder of a model, as Hugging Face has it. */
+    static final String FILE = "tokenizer.json";
 
     private final HuggingFaceTokenizer tokenizer;
 
@@ -32,7 +37,7 @@ final class WordPieces implements AutoCloseable {
      * @param ids the numbers of the word pieces, 0 behind the end: [texts][length]
      * @param mask 1 for each word piece, 0 behind the end: [texts][length]
      */
-    record Batch(long[][] ids, long[][] mask) {}
+    public record Batch(long[][] ids, long[][] mask) {}
 
     /**
      * Reads the tokenizer of the model.
@@ -40,7 +45,20 @@ final class WordPieces implements AutoCloseable {
      * @return the tokenizer
      * @throws IOException if it cannot be read
      */
-    static WordPieces load() throws IOException {
+    public static WordPieces load() throws IOException {
+        try (InputStream file = MiniLmFiles.tokenizer()) {
+            return of(file);
+        }
+    }
+
+    /** Reads the tokenizer in the folder of a model. */
+    static WordPieces load(Path folder) throws IOException {
+        try (InputStream file = Files.newInputStream(folder.resolve(FILE))) {
+            return of(file);
+        }
+    }
+
+    private static WordPieces of(InputStream file) throws IOException {
         Map<String, String> options =
                 Map.of(
                         "padding",
@@ -51,9 +69,7 @@ final class WordPieces implements AutoCloseable {
                         "" + LONGEST,
                         "modelMaxLength",
                         "" + LONGEST);
-        try (InputStream file = MiniLmFiles.tokenizer()) {
-            return new WordPieces(HuggingFaceTokenizer.newInstance(file, options));
-        }
+        return new WordPieces(HuggingFaceTokenizer.newInstance(file, options));
     }
 
     /**
@@ -62,7 +78,7 @@ final class WordPieces implements AutoCloseable {
      * @param texts the texts
      * @return the batch
      */
-    Batch cut(List<String> texts) {
+    public Batch cut(List<String> texts) {
         Encoding[] encodings = tokenizer.batchEncode(texts);
         long[][] ids = new long[encodings.length][];
         long[][] mask = new long[encodings.length][];

@@ -1,4 +1,4 @@
-package io.djltp.examples.lemma;
+package io.djltp.zoo.lemma;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;

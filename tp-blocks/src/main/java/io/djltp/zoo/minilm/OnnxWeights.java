@@ -1,17 +1,12 @@
-package io.djltp.examples.embed;
+package io.djltp.zoo.minilm;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
-import ai.onnx.proto.OnnxMl.GraphProto;
-import ai.onnx.proto.OnnxMl.ModelProto;
-import ai.onnx.proto.OnnxMl.NodeProto;
-import ai.onnx.proto.OnnxMl.TensorProto;
 
 import java.io.IOException;
 import java.io.InputStream;
-import java.nio.ByteOrder;
-import java.nio.FloatBuffer;
+import java.nio.ByteBuffer;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Set;
@@ -24,20 +19,18 @@ import java.util.TreeSet;
  * becomes an initializer {@code onnx::MatMul_885} of shape [in, out]. Its name is in that of the
  * node that multiplies with it: {@code /encoder/layer.0/attention/self/query/MatMul}.
  */
-final class OnnxWeights {
+public final class OnnxWeights {
 
     private static final String MATMUL = "MatMul";
 
-    private final Map<String, TensorProto> tensors = new HashMap<>();
-    private final Map<String, TensorProto> transposed = new HashMap<>();
+    private final Map<String, OnnxTensor> tensors;
+    private final Map<String, OnnxTensor> transposed = new HashMap<>();
 
-    private OnnxWeights(GraphProto graph) {
-        for (TensorProto tensor : graph.getInitializerList()) {
-            tensors.put(tensor.getName(), tensor);
-        }
-        for (NodeProto node : graph.getNodeList()) {
-            if (node.getOpType().equals(MATMUL) && tensors.containsKey(node.getInput(1))) {
-                transposed.put(weightOf(node.getName()), tensors.get(node.getInput(1)));
+    private OnnxWeights(OnnxGraph graph) {
+        tensors = graph.getInitializers();
+        for (OnnxGraph.Node node : graph.getNodes()) {
+            if (node.operation().equals(MATMUL) && tensors.containsKey(node.inputs().get(1))) {
+                transposed.put(weightOf(node.name()), tensors.get(node.inputs().get(1)));
             }
         }
         tensors.keySet().removeIf(name -> name.startsWith("onnx::"));
@@ -50,8 +43,12 @@ final class OnnxWeights {
      * @return its weights
      * @throws IOException if it cannot be read, or is no ONNX file
      */
-    static OnnxWeights read(InputStream file) throws IOException {
-        return new OnnxWeights(ModelProto.parseFrom(file).getGraph());
+    public static OnnxWeights read(InputStream file) throws IOException {
+        try {
+            return new OnnxWeights(OnnxGraph.read(ByteBuffer.wrap(file.readAllBytes())));
+        } catch (IOException e) {
+            throw new IOException("The ONNX file cannot be read: " + e.getMessage(), e);
+        }
     }
 
     private static String weightOf(String node) {
@@ -63,7 +60,7 @@ final class OnnxWeights {
      *
      * @return the names
      */
-    Set<String> names() {
+    public Set<String> names() {
         Set<String> names = new TreeSet<>(tensors.keySet());
         names.addAll(transposed.keySet());
         return names;
@@ -78,19 +75,16 @@ final class OnnxWeights {
      * @return the weight, float32
      * @throws IllegalArgumentException if there is none of the name, shape and type
      */
-    NDArray get(NDManager manager, String name, Shape shape) {
-        TensorProto tensor = transposed.getOrDefault(name, tensors.get(name));
+    public NDArray get(NDManager manager, String name, Shape shape) {
+        OnnxTensor tensor = transposed.getOrDefault(name, tensors.get(name));
         if (tensor == null) {
             throw new IllegalArgumentException(
                     "The ONNX file has no weight " + name + ", but " + names());
         }
-        Shape stored =
-                new Shape(tensor.getDimsList().stream().mapToLong(Long::longValue).toArray());
+        Shape stored = tensor.shape();
         boolean turned = transposed.containsKey(name);
         Shape whole = turned ? new Shape(stored.get(1), stored.get(0)) : stored;
-        if (!whole.equals(shape)
-                || tensor.getDataType() != TensorProto.DataType.FLOAT_VALUE
-                || tensor.getRawData().size() != 4 * stored.size()) {
+        if (!whole.equals(shape) || !tensor.isWholeFloat32()) {
             throw new IllegalArgumentException(
                     "The weight "
                             + name
@@ -99,12 +93,7 @@ final class OnnxWeights {
                             + " and not float32 "
                             + shape);
         }
-        FloatBuffer values =
-                tensor.getRawData()
-                        .asReadOnlyByteBuffer()
-                        .order(ByteOrder.LITTLE_ENDIAN)
-                        .asFloatBuffer();
-        NDArray array = manager.create(values, stored);
+        NDArray array = manager.create(tensor.elements().asFloatBuffer(), stored);
         if (!turned) {
             return array;
         }

@@ -1,4 +1,4 @@
-package io.djltp.examples.lemma;
+package io.djltp.zoo.lemma;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;

@@ -1,4 +1,4 @@
-package io.djltp.examples.embed;
+package io.djltp.zoo.minilm;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;

@@ -1,0 +1,271 @@
+package io.djltp.zoo;
+
+import ai.djl.Device;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.nn.Block;
+import ai.djl.nn.BlockFactory;
+import ai.djl.nn.Parameter;
+import ai.djl.translate.TranslatorFactory;
+import ai.djl.util.Pair;
+
+import io.djltp.parameters.HeldParameters;
+import io.djltp.safetensors.SafetensorsWriter;
+import io.djltp.torch.Autograd;
+import io.djltp.torch.TensorBuffers;
+
+import java.io.BufferedWriter;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.nio.file.StandardOpenOption;
+import java.util.Collections;
+import java.util.IdentityHashMap;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
+
+/**
+ * A folder with a model as DJL and DJL Serving load it, over any number of ranks: the weights in
+ * {@value #WEIGHTS}, from which each rank reads its shards, and {@value #PROPERTIES}, which names
+ * the factories of block and translator.
+ *
+ * <pre>{@code
+ * ModelFolder.builder()
+ *         .setNetwork(model.getBlock())
+ *         .setBlockFactory(MyBlockFactory.class)
+ *         .optTranslatorFactory(MyTranslatorFactory.class)
+ *         .optArgument("classes", "1000")
+ *         .build()
+ *         .save(folder);
+ * }</pre>
+ */
+public final class ModelFolder {
+
+    /** The name of the file with the weights, as Hugging Face has it. */
+    public static final String WEIGHTS = "model.safetensors";
+
+    /** The name of the file with arguments and options. */
+    public static final String PROPERTIES = "serving.properties";
+
+    private final Map<String, Parameter> parameters;
+    private final Map<String, String> properties;
+    private final DataType dataType;
+
+    private ModelFolder(Builder builder) {
+        parameters = new LinkedHashMap<>();
+        properties = new TreeMap<>(builder.properties);
+        dataType = builder.dataType;
+        Set<Parameter> seen = Collections.newSetFromMap(new IdentityHashMap<>());
+        for (Pair<String, Parameter> named : builder.network.getParameters()) {
+            if (seen.add(named.getValue())) { // blocks may share one
+                parameters.put(named.getKey(), named.getValue());
+            }
+        }
+    }
+
+    /**
+     * Writes the folder. A file of the same name is replaced when the new one is complete.
+     *
+     * @param folder the folder, which is made if there is none; other files in it stay
+     * @throws IOException if it cannot be written
+     * @throws IllegalStateException if a parameter has no values, or ranks are training it
+     */
+    public void save(Path folder) throws IOException {
+        for (Map.Entry<String, Parameter> named : parameters.entrySet()) {
+            if (!named.getValue().isInitialized()) {
+                throw new IllegalStateException(
+                        "The parameter "
+                                + named.getKey()
+                                + " has no value to be saved: train or load the model first");
+            }
+            HeldParameters.checkWhole(named.getValue(), "A model folder");
+        }
+        Files.createDirectories(folder);
+        replace(folder.resolve(WEIGHTS), this::writeWeights);
+        replace(folder.resolve(PROPERTIES), this::writeProperties);
+    }
+
+    /** What writes a file. */
+    private interface Content {
+
+        void write(Path file) throws IOException;
+    }
+
+    private static void replace(Path file, Content content) throws IOException {
+        Path part = file.resolveSibling(file.getFileName() + ".part");
+        try {
+            content.write(part);
+            Files.move(
+                    part,
+                    file,
+                    StandardCopyOption.ATOMIC_MOVE,
+                    StandardCopyOption.REPLACE_EXISTING);
+        } finally {
+            Files.deleteIfExists(part);
+        }
+    }
+
+    private void writeProperties(Path file) throws IOException {
+        try (BufferedWriter writer = Files.newBufferedWriter(file)) {
+            for (Map.Entry<String, String> property : properties.entrySet()) {
+                writer.write(property.getKey() + "=" + property.getValue() + "\n");
+            }
+        }
+    }
+
+    @SuppressWarnings("try") // a scope is used by being open
+    private void writeWeights(Path file) throws IOException {
+        SafetensorsWriter.Builder builder = SafetensorsWriter.builder().optMetadata("format", "pt");
+        parameters.forEach(
+                (name, parameter) ->
+                        builder.addTensor(name, typeOf(parameter), parameter.getShape()));
+        try (FileChannel channel =
+                        FileChannel.open(
+                                file,
+                                StandardOpenOption.CREATE,
+                                StandardOpenOption.TRUNCATE_EXISTING,
+                                StandardOpenOption.WRITE);
+                SafetensorsWriter writer = builder.build(channel);
+                Autograd.GradMode mode = Autograd.gradMode(false)) {
+            for (Parameter parameter : parameters.values()) {
+                write(parameter, writer);
+            }
+            writer.finish();
+            channel.force(true);
+        }
+    }
+
+    private void write(Parameter parameter, SafetensorsWriter writer) throws IOException {
+        NDArray values = parameter.getArray();
+        try (NDManager scope = values.getManager().newSubManager(Device.cpu())) {
+            // row by row, however the parameter lies in memory
+            NDArray rows = scope.create(values.getShape(), typeOf(parameter));
+            NDArray here = values.toDevice(Device.cpu(), false);
+            NDArray converted = here.toType(rows.getDataType(), false);
+            rows.set(new NDIndex("..."), converted);
+            for (ByteBuffer piece : TensorBuffers.of(rows)) {
+                writer.write(piece);
+            }
+            for (NDArray each : new NDArray[] {here, converted}) {
+                if (each != values) {
+                    each.close();
+                }
+            }
+        }
+    }
+
+    private DataType typeOf(Parameter parameter) {
+        return dataType == null ? parameter.getArray().getDataType() : dataType;
+    }
+
+    /**
+     * Creates a builder.
+     *
+     * @return the builder
+     */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /** The builder of a {@link ModelFolder}. */
+    public static final class Builder {
+
+        private Block network;
+        private DataType dataType;
+        private final Map<String, String> properties = new TreeMap<>();
+
+        private Builder() {
+            properties.put("engine", "PyTorch");
+            properties.put("option.hasParameter", "false"); // no file of DJL's format
+        }
+
+        /**
+         * Sets the network, with values.
+         *
+         * @param network the network
+         * @return this builder
+         */
+        public Builder setNetwork(Block network) {
+            this.network = network;
+            return this;
+        }
+
+        /**
+         * Sets what makes the network again.
+         *
+         * @param factory the class, a {@link ParallelBlockFactory}
+         * @return this builder
+         */
+        public Builder setBlockFactory(Class<? extends BlockFactory> factory) {
+            properties.put("blockFactory", factory.getName());
+            return this;
+        }
+
+        /**
+         * Sets what makes the translator.
+         *
+         * @param factory the class
+         * @return this builder
+         */
+        public Builder optTranslatorFactory(Class<? extends TranslatorFactory> factory) {
+            properties.put("translatorFactory", factory.getName());
+            return this;
+        }
+
+        /**
+         * Adds an argument for the factories.
+         *
+         * @param name its name
+         * @param value its value
+         * @return this builder
+         */
+        public Builder optArgument(String name, String value) {
+            properties.put(name, value);
+            return this;
+        }
+
+        /**
+         * Sets the degree of who does not ask for another, see {@link TensorParallelDegree}.
+         *
+         * @param degree a number, or max
+         * @return this builder
+         */
+        public Builder optDegree(String degree) {
+            properties.put("option." + TensorParallelDegree.NAME, degree);
+            return this;
+        }
+
+        /**
+         * Sets the data type of the weights in the file, from which they are converted back when
+         * they are loaded. Default: what they are.
+         *
+         * @param dataType a floating type, such as {@code FLOAT16} for half the size
+         * @return this builder
+         */
+        public Builder optDataType(DataType dataType) {
+            this.dataType = dataType;
+            return this;
+        }
+
+        /**
+         * Builds the {@link ModelFolder}.
+         *
+         * @return the folder, to be saved
+         * @throws IllegalArgumentException if there is no network or no block factory
+         */
+        public ModelFolder build() {
+            if (network == null || !properties.containsKey("blockFactory")) {
+                throw new IllegalArgumentException(
+                        "A model folder needs setNetwork(...) and setBlockFactory(...)");
+            }
+            return new ModelFolder(this);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+package io.djltp.zoo;
+
+import ai.djl.nn.Block;
+import ai.djl.nn.Blocks;
+import ai.djl.nn.Parameter;
+import ai.djl.nn.SequentialBlock;
+
+import io.djltp.nn.ClassificationHead;
+
+import java.util.List;
+
+/**
+ * A pretrained network with a new head of as many classes as wanted, which are cut over the ranks
+ * of a {@link io.djltp.training.ParallelTrainer}.
+ *
+ * <pre>{@code
+ * Block network =
+ *         PretrainedClassifier.builder()
+ *                 .setBackbone(criteria.loadModel().getBlock())
+ *                 .optWithoutLast(1)
+ *                 .setClasses(1_000_000)
+ *                 .build();
+ * }</pre>
+ *
+ * <p>The backbone is any block with values, from a zoo or a file, TorchScript too. It is left as it
+ * is, without dropout, if it is not to be trained along. Its model stays open as long as the new
+ * one is used.
+ */
+public final class PretrainedClassifier {
+
+    private PretrainedClassifier() {}
+
+    /**
+     * Creates a builder.
+     *
+     * @return the builder
+     */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /** The builder of a network. */
+    public static final class Builder {
+
+        private Block backbone;
+        private long classes;
+        private int withoutLast;
+        private boolean trained;
+        private ClassificationHead head;
+
+        private Builder() {}
+
+        /**
+         * Sets the pretrained network.
+         *
+         * @param backbone the network, with values
+         * @return this builder
+         */
+        public Builder setBackbone(Block backbone) {
+            this.backbone = backbone;
+            return this;
+        }
+
+        /**
+         * Sets the number of classes of a head with a bias, whose loss is computed in chunks. In
+         * MIXED mode the backbone is data parallel and the head tensor parallel.
+         *
+         * @param classes the number of classes
+         * @return this builder
+         */
+        public Builder setClasses(long classes) {
+            this.classes = classes;
+            return this;
+        }
+
+        /**
+         * Sets the head, instead of the number of classes.
+         *
+         * @param head the head
+         * @return this builder
+         */
+        public Builder optHead(ClassificationHead head) {
+            this.head = head;
+            return this;
+        }
+
+        /**
+         * Leaves out the last blocks of the pretrained network, such as its own head. Default: 0.
+         *
+         * @param blocks how many of the blocks of a {@code SequentialBlock}
+         * @return this builder
+         */
+        public Builder optWithoutLast(int blocks) {
+            withoutLast = blocks;
+            return this;
+        }
+
+        /**
+         * Sets whether the pretrained network is trained along. Default: no.
+         *
+         * @param trained whether its parameters are trained; a script's cannot be
+         * @return this builder
+         */
+        public Builder optTrained(boolean trained) {
+            this.trained = trained;
+            return this;
+        }
+
+        /**
+         * Builds the network: features of the backbone [batch, features], and the head.
+         *
+         * @return the network, to be set as the block of a new model
+         * @throws IllegalArgumentException if the backbone is missing, has no values or not so many
+         *     blocks, or there is no head
+         */
+        public Block build() {
+            if (backbone == null || !hasValues()) {
+                throw new IllegalArgumentException(
+                        "A pretrained classifier needs a backbone with values: load its model"
+                                + " and give its block to setBackbone(...)");
+            }
+            if (head == null && classes < 1) {
+                throw new IllegalArgumentException(
+                        "A pretrained classifier needs 1 class or more, not "
+                                + classes
+                                + ": call setClasses(...) or optHead(...)");
+            }
+            Block features = features();
+            SequentialBlock network = new SequentialBlock();
+            if (trained) {
+                features.freezeParameters(false);
+                network.add(features).add(Blocks.batchFlattenBlock());
+            } else {
+                network.add(new FrozenBackbone(features));
+            }
+            return network.add(head != null ? head : newHead());
+        }
+
+        /** Not DJL's {@code isInitialized}, which is false for a script that has not been used. */
+        private boolean hasValues() {
+            return backbone.getParameters().values().stream().allMatch(Parameter::isInitialized);
+        }
+
+        /** It is where a data-parallel backbone ends, where that is asked for. */
+        private ClassificationHead newHead() {
+            return ClassificationHead.builder()
+                    .setUnits(classes)
+                    .optBatchShardedInput(true)
+                    .build();
+        }
+
+        private Block features() {
+            if (withoutLast == 0) {
+                return backbone;
+            }
+            List<Block> blocks = backbone.getChildren().values();
+            if (!(backbone instanceof SequentialBlock)
+                    || withoutLast < 0
+                    || withoutLast >= blocks.size()) {
+                throw new IllegalArgumentException(
+                        "optWithoutLast("
+                                + withoutLast
+                                + ") is for a SequentialBlock of more blocks, not for "
+                                + backbone.getClass().getSimpleName()
+                                + " of "
+                                + blocks.size());
+            }
+            return new SequentialBlock().addAll(blocks.subList(0, blocks.size() - withoutLast));
+        }
+    }
+}

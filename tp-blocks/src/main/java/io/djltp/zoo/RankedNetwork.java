@@ -1,0 +1,181 @@
+package io.djltp.zoo;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.training.ParameterStore;
+import ai.djl.util.PairList;
+
+import io.djltp.collective.CollectiveCounts;
+import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.training.ParallelInference;
+
+import java.io.DataInputStream;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+
+/**
+ * A network that its own ranks compute, each with its shards of the weights, as a block that DJL's
+ * {@code Predictor} computes with like any other. Several predictors and threads may use it at
+ * once; every batch takes all ranks, one batch after another.
+ *
+ * <p>It is for prediction: to train or to continue a training, load the model with degree 1 and
+ * give it to a {@link io.djltp.training.ParallelTrainer} of any number of ranks.
+ */
+public final class RankedNetwork extends DelegatedBlock implements AutoCloseable {
+
+    private final Model model; // of the ranks: what they use is not freed with a predictor
+    private final ParallelInference ranks;
+    private List<Long> bytesRead;
+    private volatile boolean closed;
+
+    private RankedNetwork(StoredNetwork stored, Model model, ParallelInference ranks) {
+        super(stored.getNetwork());
+        this.model = model;
+        this.ranks = ranks;
+    }
+
+    /**
+     * Starts the ranks and lets each read its shards.
+     *
+     * @param stored the network and its file
+     * @param name the name of the model
+     * @param device the device of rank 0; if it is a GPU, the other ranks have the next ones
+     * @param engine the name of the engine
+     * @param size the number of ranks
+     * @return the network
+     * @throws IOException if the file cannot be read
+     */
+    static RankedNetwork start(
+            StoredNetwork stored, String name, Device device, String engine, int size)
+            throws IOException {
+        ParallelConfig config =
+                ParallelConfig.builder()
+                        .setMode(ParallelMode.TENSOR)
+                        .setRanks(size)
+                        .optDevices(devices(device, size))
+                        .build();
+        Model model = Model.newInstance(name + " on ranks", device, engine);
+        ParallelInference ranks = null;
+        try {
+            model.setBlock(stored.getNetwork());
+            ranks = new ParallelInference(model, config);
+            RankedNetwork network = new RankedNetwork(stored, model, ranks);
+            network.bytesRead = new ShardReading(stored, ranks).run();
+            return network;
+        } catch (IOException | RuntimeException | Error e) {
+            if (ranks != null) {
+                ranks.drop();
+            }
+            model.close(); // nobody else has it
+            throw e;
+        }
+    }
+
+    private static List<Device> devices(Device first, int size) {
+        if (!first.isGpu()) {
+            return Collections.nCopies(size, first);
+        }
+        List<Device> devices = new ArrayList<>();
+        for (int i = 0; i < size; i++) {
+            devices.add(Device.gpu(first.getDeviceId() + i));
+        }
+        return devices;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public NDList forward(
+            ParameterStore parameterStore,
+            NDList inputs,
+            boolean training,
+            PairList<String, Object> params) {
+        if (training) {
+            throw new IllegalStateException(
+                    "The model was loaded to predict on "
+                            + getRanks()
+                            + " ranks, which are not those of a trainer: load it with "
+                            + TensorParallelDegree.NAME
+                            + " 1 and train it by a ParallelTrainer");
+        }
+        if (closed) {
+            throw new IllegalStateException(
+                    "The model is closed, and its ranks with it: load it again");
+        }
+        // copies of the ranks' own: a caller may end, and what it has with it, while they compute
+        try (NDManager scope = model.getNDManager().newSubManager()) {
+            NDList copies = new NDList();
+            for (NDArray input : inputs) {
+                NDArray copy = input.toDevice(scope.getDevice(), false).duplicate();
+                copy.attach(scope);
+                copy.setName(input.getName());
+                copies.add(copy);
+            }
+            NDList output = ranks.forward(copies, scope);
+            output.attach(inputs.head().getManager());
+            return output;
+        }
+    }
+
+    /**
+     * Returns the number of ranks.
+     *
+     * @return the number of ranks
+     */
+    public int getRanks() {
+        return ranks.getRanks().size();
+    }
+
+    /**
+     * Returns how many bytes of weights each rank has read from the file: those of its shards; what
+     * all ranks have is read once, by rank 0.
+     *
+     * @return the bytes, by rank
+     */
+    public List<Long> getBytesRead() {
+        return bytesRead;
+    }
+
+    /**
+     * Returns how many collective operations rank 0 has taken part in.
+     *
+     * @return a snapshot of the counts
+     */
+    public CollectiveCounts getCollectiveCounts() {
+        return ranks.getCollectiveCounts();
+    }
+
+    /**
+     * Refuses a file of DJL's, which has all parameters whole.
+     *
+     * @param manager not used
+     * @param is not used
+     * @throws IOException always
+     */
+    @Override
+    public void loadParameters(NDManager manager, DataInputStream is) throws IOException {
+        throw new IOException(
+                "The ranks have read their shards of "
+                        + ModelFolder.WEIGHTS
+                        + " already: write option.hasParameter=false into "
+                        + ModelFolder.PROPERTIES
+                        + ", or keep the .params file elsewhere");
+    }
+
+    /** Ends the ranks and frees their memory. The model does it when it is closed. */
+    @Override
+    public synchronized void close() {
+        if (!closed) {
+            closed = true;
+            ranks.drop();
+            if (ranks.getRanks().isStopped()) {
+                model.close();
+            }
+        }
+    }
+}

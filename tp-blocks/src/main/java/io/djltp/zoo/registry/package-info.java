@@ -1,0 +1,2 @@
+/** The models of this library, as DJL finds them. */
+package io.djltp.zoo.registry;

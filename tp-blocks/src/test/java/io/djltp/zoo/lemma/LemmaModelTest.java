@@ -1,0 +1,83 @@
+package io.djltp.zoo.lemma;
+
+import static org.testng.Assert.assertTrue;
+import static org.testng.Assert.expectThrows;
+
+import ai.djl.Device;
+import ai.djl.repository.zoo.Criteria;
+import ai.djl.repository.zoo.ZooModel;
+import ai.djl.translate.TranslateException;
+import ai.djl.util.Utils;
+
+import org.testng.annotations.Test;
+
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+
+/** The lemmatiser of the jar knows the words that it was trained with. */
+public class LemmaModelTest {
+
+    @Test(timeOut = 60_000)
+    public void nearlyAllWordsOfTheTrainingAreRight() throws Exception {
+        Map<String, String> words =
+                EnglishWords.read(Path.of("src/test/resources/zoo/words-en.txt"));
+        Criteria<String, String> criteria =
+                Criteria.builder()
+                        .setTypes(String.class, String.class)
+                        .optGroupId("io.djltp")
+                        .optArtifactId("lemma-en")
+                        .optDevice(Device.cpu())
+                        .build();
+        try (ZooModel<String, String> model = criteria.loadModel()) {
+            List<String> lemmas =
+                    model.newPredictor().batchPredict(new ArrayList<>(words.keySet()));
+            int right = 0;
+            int i = 0;
+            for (String lemma : words.values()) {
+                right += lemma.equals(lemmas.get(i++)) ? 1 : 0;
+            }
+            assertTrue(right >= 0.999 * words.size(), right + " of " + words.size());
+        }
+    }
+
+    @Test
+    public void theRepositoryHasLessThanAMegabyteOfIt() throws IOException {
+        long bytes = 0;
+        for (String name : new String[] {"model.safetensors", "lexicon.tsv"}) {
+            try (InputStream file = LemmaModel.class.getResourceAsStream("lemma-en/" + name)) {
+                bytes += file.readAllBytes().length;
+            }
+        }
+        assertTrue(bytes < 1_000_000, "" + bytes);
+    }
+
+    @Test
+    public void aLexiconThatIsNoneIsNamed() throws Exception {
+        Path folder = Files.createTempDirectory("lexicon");
+        try {
+            expectThrows(FileNotFoundException.class, () -> LemmaLabels.read(folder));
+            Files.writeString(folder.resolve(LemmaLabels.FILE), "en\tgo\nwent\n");
+            String message =
+                    expectThrows(IOException.class, () -> LemmaLabels.read(folder)).getMessage();
+            assertTrue(message.contains("line 2"), message);
+        } finally {
+            Utils.deleteQuietly(folder);
+        }
+    }
+
+    @Test
+    public void argumentsOfTheFolderAreNeeded() throws TranslateException {
+        String message =
+                expectThrows(
+                                IllegalArgumentException.class,
+                                () -> LemmaBlockFactory.nGrams(Map.of("rows", "none yet")))
+                        .getMessage();
+        assertTrue(message.contains("rows"), message);
+    }
+}
