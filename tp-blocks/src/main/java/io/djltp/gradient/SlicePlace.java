@@ -65,15 +65,23 @@ record SlicePlace(int axis, long outer, long count, long inner, long unit) {
         if (Arrays.equals(from, to)) {
             return List.of(this);
         }
-        if (isOneGroup(from, to)) {
-            return List.of(new SlicePlace(axis, 1, 1, 1, unit * count));
-        }
         long before = outer * product(from, axis);
+        List<Integer> single = singleAxes(to, before);
+        int known = singleAxes(from, before).size();
+        if (isOneGroup(single.size() - known)) {
+            int group = single.get(single.size() - 1);
+            return List.of(new SlicePlace(group, 1, 1, 1, unit * count));
+        }
+        if (count == 1 && outer == 1 && inner == 1 && single.size() == known) {
+            int number = singleAxes(from, before).indexOf(axis);
+            return List.of(on(single.get(number)));
+        }
         List<SlicePlace> places = new ArrayList<>();
         for (int i = 0; i < to.length; i++) {
             long passed = product(to, i);
             long left = before / passed; // of what lies before, on axis i
-            if (before % passed != 0 || to[i] % left != 0) {
+            boolean other = count == 1 && !single.isEmpty() && !single.contains(i);
+            if (other || before % passed != 0 || to[i] % left != 0) {
                 continue;
             }
             long rest = to[i] / left;
@@ -87,15 +95,25 @@ record SlicePlace(int axis, long outer, long count, long inner, long unit) {
     }
 
     /**
-     * Returns whether features that are the last axis are divided to groups of which a rank has
-     * one: the new axis has the length 1. It is taken for the number of groups, as one of any other
-     * length would be.
+     * Returns whether features are divided to groups of which a rank has one: before them is a new
+     * axis of the length 1. It is taken for the number of groups, as one of any other length would
+     * be.
+     *
+     * @param added the axes of length 1 before the features that a reshape has added
      */
-    private boolean isOneGroup(long[] from, long[] to) {
-        return isLast(from)
-                && to.length > from.length
-                && to[axis] == 1
-                && Arrays.equals(Arrays.copyOf(from, axis), Arrays.copyOf(to, axis));
+    private boolean isOneGroup(int added) {
+        return count > 1 && inner == 1 && added > 0;
+    }
+
+    /** Returns the axes of length 1 that have so many elements before them. */
+    private static List<Integer> singleAxes(long[] shape, long before) {
+        List<Integer> axes = new ArrayList<>();
+        for (int i = 0; i < shape.length; i++) {
+            if (shape[i] == 1 && product(shape, i) == before) {
+                axes.add(i);
+            }
+        }
+        return axes;
     }
 
     private static long product(long[] shape, int axes) {

@@ -84,6 +84,24 @@ public class SlicesFollowedTest {
         add(cases, "softmax of columns", ofColumns(x -> x.softmax(1)));
         add(cases, "log softmax of columns", ofColumns(x -> x.logSoftmax(1)));
         add(cases, "sum of columns", ofColumns(x -> x.cumSum(1)));
+        add(cases, "mean over heads of columns", ofColumns(SlicesFollowedTest::minusMeanOfHeads));
+        add(
+                cases,
+                "softmax over heads of all tokens",
+                x -> x.reshape(ROWS * 3, -1, DIM).softmax(1).reshape(x.getShape()));
+        add(
+                cases,
+                "largest of heads, rows in two halves",
+                ofHeads(
+                        x ->
+                                x.reshape(2, ROWS / 2, 3, -1, DIM)
+                                        .max(new int[] {3}, true)
+                                        .reshape(ROWS, 3, 1, DIM)
+                                        .add(x)));
+        add(
+                cases,
+                "product over heads of a feature",
+                ofHeads(x -> x.matMul(x.swapAxes(2, 3)).softmax(3).matMul(x)));
         add(
                 cases,
                 "pool over features",
@@ -159,13 +177,23 @@ public class SlicesFollowedTest {
                                                 false,
                                                 true)));
         add(cases, "attention", SlicesFollowedTest::attention);
+        add(
+                cases,
+                "softmax of a head of columns",
+                ofColumns(x -> x.reshape(ROWS, -1, DIM, 3).softmax(2).reshape(x.getShape())));
         return cases.toArray(new Object[0][]);
+    }
+
+    /** Columns are [rows, features, tokens], with heads [rows, heads, dim, tokens]. */
+    private static NDArray minusMeanOfHeads(NDArray columns) {
+        NDArray heads = columns.reshape(ROWS, -1, DIM, 3);
+        return heads.sub(heads.mean(new int[] {1}, true)).reshape(columns.getShape());
     }
 
     /** The heads are axes of the batch of two products; the rows are one with them. */
     private static NDArray attention(NDArray x) {
         NDArray heads = heads(x).swapAxes(1, 2); // [rows, heads, tokens, dim]
-        NDArray weights = heads.matMul(heads.mul(0.5).swapAxes(2, 3)).softmax(-1);
+        NDArray weights = heads.matMul(heads.tanh().swapAxes(2, 3)).softmax(-1);
         return weights.matMul(heads).swapAxes(1, 2).reshape(x.getShape());
     }
 

@@ -1,6 +1,9 @@
 package io.djltp.nn.transformer;
 
+import static io.djltp.testing.Blocks.first;
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.map;
+import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 
 import ai.djl.ndarray.NDArray;
@@ -8,6 +11,7 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.AbstractBlock;
+import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.training.ParameterStore;
@@ -18,6 +22,7 @@ import io.djltp.nn.SequenceGather;
 import io.djltp.nn.SequenceScatter;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.testing.BlockTraining;
+import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -113,5 +118,33 @@ public class PositionsOnRanksTest {
                         new TrainerKind(ParallelMode.TENSOR, 2),
                         new TrainerKind(ParallelMode.TENSOR, 3),
                         TrainerKind.mesh(2, 2));
+    }
+
+    @DataProvider
+    public Object[][] positions() {
+        return new Object[][] {
+            {(Supplier<Block>) SinusoidalPositions::new},
+            {(Supplier<Block>) () -> new PositionEmbedding(TOKENS + 1)},
+        };
+    }
+
+    /** A rank does not have the first features, whatever the length of its slice says. */
+    @Test(dataProvider = "positions", timeOut = 60_000)
+    public void positionsOfASliceAreRefused(Supplier<Block> positions) {
+        Network.of(
+                        cut ->
+                                sequence(
+                                        first(cut, WIDTH),
+                                        map(Activation::tanh),
+                                        positions.get(),
+                                        row(cut, 3)),
+                        HalfSquareLoss::new,
+                        (manager, step) ->
+                                new NDList[] {
+                                    new NDList(TrainingRun.random(manager, step, 4, TOKENS, 6)),
+                                    new NDList(TrainingRun.random(manager, 40, 4, TOKENS, 3))
+                                })
+                .assertRefused(
+                        new TrainerKind(ParallelMode.TENSOR, 2), "slice", "optGatherOutput(true)");
     }
 }
