@@ -26,6 +26,7 @@ import java.util.stream.Stream;
 final class Page {
 
     private static final String FENCE = "```";
+    private static final String THEN = "<!-- java then";
     private static final Pattern COMMENT =
             Pattern.compile("<!-- java(?: (run|members|then|skipped: *(.*?)))?(?: *-->)?");
 
@@ -101,7 +102,8 @@ final class Page {
             Collections.fill(code.subList(end - before, commentStart(end) + 1 - before), "");
             code.set(after - before, "");
         }
-        snippets.add(new Snippet(path, before + 1, mark, code));
+        Snippet.Range shown = new Snippet.Range(fence + 1 - before, end - before);
+        snippets.add(new Snippet(path, before + 1, mark, shown, code));
         return after;
     }
 
@@ -143,7 +145,11 @@ final class Page {
         while (line >= 0 && !lines.get(line).startsWith("<!--")) {
             line--;
         }
-        return line >= 0 && lines.get(line).startsWith("<!-- java") ? line : fence;
+        boolean ofThis =
+                line >= 0
+                        && lines.get(line).startsWith("<!-- java")
+                        && !lines.get(line).equals(THEN);
+        return ofThis ? line : fence;
     }
 
     private int commentStart(int end) {
@@ -157,9 +163,7 @@ final class Page {
     /** Returns the last line of the comment after a block, or the end of the block. */
     private int commentAfter(int end) {
         int line = commentStart(end);
-        return line < lines.size() && lines.get(line).equals("<!-- java then")
-                ? lastLineOf(line)
-                : end;
+        return line < lines.size() && lines.get(line).equals(THEN) ? lastLineOf(line) : end;
     }
 
     private int lastLineOf(int comment) {

@@ -5,6 +5,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.regex.MatchResult;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
@@ -56,7 +57,6 @@ final class SnippetCompiler {
                     "java.util.stream");
 
     private static final Pattern IMPORT = Pattern.compile("(?m)^import .*;$");
-    private static final Pattern COMMENTS = Pattern.compile("(?m)//.*$");
 
     private final Path root;
     private final Path folder;
@@ -125,34 +125,21 @@ final class SnippetCompiler {
         return Path.of(source.toUri()).equals(file(snippet).toAbsolutePath());
     }
 
-    /**
-     * Returns the source: everything that comes before the first line of the snippet is one line.
-     */
+    /** Returns the source: what comes before the first line of the snippet is one line. */
     private static String source(Snippet snippet, String imports) {
-        String code = snippet.text();
-        StringBuilder source = new StringBuilder("package " + snippet.packageName() + ";");
-        if (!snippet.isFile()) {
-            source.append(imports);
-            Matcher own = IMPORT.matcher(code);
-            own.results().forEach(each -> source.append(each.group()));
-            code = own.replaceAll("");
-            source.append("public final class Snippet { ");
-            if (snippet.mark() != Snippet.Mark.MEMBERS) {
-                source.append("public static void main(String[] args) throws Throwable { ");
-                code = statements(code) + "\n}";
-            }
-            code += "\n}";
+        String start = "package " + snippet.packageName() + ";";
+        String lines = "\n".repeat(snippet.line() - 1);
+        if (snippet.isFile()) {
+            return start + lines + snippet.text();
         }
-        return source + "\n".repeat(snippet.line() - 1) + code;
-    }
-
-    /** An expression alone is made a statement. */
-    private static String statements(String code) {
-        String bare = COMMENTS.matcher(code).replaceAll("").strip();
-        if (bare.isEmpty() || bare.endsWith(";") || bare.endsWith("}")) {
-            return code;
+        Matcher own = IMPORT.matcher(snippet.text());
+        start += imports + own.results().map(MatchResult::group).collect(Collectors.joining());
+        start += "public final class Snippet { ";
+        if (snippet.mark() == Snippet.Mark.MEMBERS) {
+            return start + lines + own.replaceAll("") + "\n}";
         }
-        return "Object expression = " + code + "\n;";
+        start += "public static void main(String[] args) throws Throwable { ";
+        return start + lines + IMPORT.matcher(snippet.statements()).replaceAll("") + "\n}}";
     }
 
     private String imports() throws IOException {

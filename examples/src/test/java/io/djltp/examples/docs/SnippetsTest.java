@@ -10,16 +10,14 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
-import java.util.stream.Stream;
 
 /** Every block of Java in the README and in the guides is compiled; programs are run. */
 public class SnippetsTest {
 
     private static final Path ROOT =
-            Path.of(System.getProperty("basedir", ".")).toAbsolutePath().getParent();
+            Path.of(System.getProperty("basedir", ".")).toAbsolutePath().normalize().getParent();
 
     private Path folder;
     private List<Snippet> compiled;
@@ -35,11 +33,7 @@ public class SnippetsTest {
 
     @AfterClass(alwaysRun = true)
     public void delete() throws IOException {
-        try (Stream<Path> files = Files.walk(folder)) {
-            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.delete(file);
-            }
-        }
+        LocalInstall.deleted(folder);
     }
 
     @Test(timeOut = 120_000)
