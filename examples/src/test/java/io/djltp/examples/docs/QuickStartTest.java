@@ -4,6 +4,7 @@ import io.djltp.examples.ForkedTp;
 
 import org.testng.Assert;
 import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
@@ -26,7 +27,11 @@ public class QuickStartTest {
     private static final Pattern BLOCK =
             Pattern.compile("^```(\\w+)\\n(.*?)^```$", Pattern.MULTILINE | Pattern.DOTALL);
 
+    // with the library in it; null: what this build has compiled is put into one
+    private static final String REPOSITORY = System.getProperty("djltp.quickstart.repository");
+
     private Path folder;
+    private Path repository;
     private List<MatchResult> blocks;
 
     @BeforeClass
@@ -37,7 +42,10 @@ public class QuickStartTest {
         String section = readme.substring(readme.indexOf("## Quick start"));
         section = section.substring(0, section.indexOf("\n## "));
         blocks = BLOCK.matcher(section).results().toList();
-        new LocalInstall(ROOT, folder.resolve("repository")).install();
+        repository = REPOSITORY == null ? folder.resolve("repository") : Path.of(REPOSITORY);
+        if (REPOSITORY == null) {
+            new LocalInstall(ROOT, repository).install();
+        }
     }
 
     /** What is shown first is a part of what is built. */
@@ -51,18 +59,49 @@ public class QuickStartTest {
 
     @Test(timeOut = 300_000)
     public void maven() throws IOException, InterruptedException {
-        Path work = LocalInstall.deleted(folder.resolve("try"));
-        Path sources = Files.createDirectories(work.resolve("src/main/java"));
+        Path work = LocalInstall.deleted(folder.resolve("maven"));
+        createProgram(work);
         Files.writeString(work.resolve("pom.xml"), block("xml", 1));
-        Files.writeString(sources.resolve("Try.java"), block("java", 0));
         Path bin = Files.createDirectories(folder.resolve("bin"));
-        Path mvn = Files.writeString(bin.resolve("mvn"), maven(folder.resolve("repository")));
+        Path mvn = Files.writeString(bin.resolve("mvn"), mavenScript());
         Assert.assertTrue(mvn.toFile().setExecutable(true));
-
-        Path output = folder.resolve("output.txt");
         ProcessBuilder builder = new ProcessBuilder("bash", "-e", "-c", block("sh", 0));
         builder.environment().put("MAVEN_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1");
         builder.environment().merge("PATH", bin.toString(), (path, own) -> own + ":" + path);
+        assertLearns(builder, work);
+    }
+
+    /** Gradle takes long, and is tried only where Maven has installed the library. */
+    @DataProvider
+    public static Object[][] gradles() {
+        return REPOSITORY == null ? new Object[0][] : new Object[][] {{"gradle"}};
+    }
+
+    /** The same with Gradle: with Debian's, 4.4, which is told the name of the class otherwise. */
+    @Test(dataProvider = "gradles", timeOut = 300_000)
+    public void gradle(String gradle) throws IOException, InterruptedException {
+        ForkedTp.skipWithout(gradle, "apt-get install gradle");
+        Path work = LocalInstall.deleted(folder.resolve("gradle"));
+        createProgram(work);
+        String build =
+                block("groovy", 0)
+                        .replace("application { mainClass = 'Try' }", "mainClassName = 'Try'")
+                        .replace("mavenCentral()", "maven { url '" + central().toUri() + "' }");
+        Files.writeString(work.resolve("build.gradle"), build);
+        ProcessBuilder builder =
+                new ProcessBuilder(
+                        gradle, "--no-daemon", "-q", "-Dmaven.repo.local=" + repository, "run");
+        assertLearns(builder, work);
+    }
+
+    private void createProgram(Path work) throws IOException {
+        Path sources = Files.createDirectories(work.resolve("src/main/java"));
+        Files.writeString(sources.resolve("Try.java"), block("java", 0));
+    }
+
+    private void assertLearns(ProcessBuilder builder, Path work)
+            throws IOException, InterruptedException {
+        Path output = folder.resolve("output.txt");
         Process process =
                 builder.directory(work.toFile())
                         .redirectErrorStream(true)
@@ -81,16 +120,21 @@ public class QuickStartTest {
         }
     }
 
-    private static String maven(Path repository) {
-        String tail =
-                System.getProperty(
-                        "localRepository", System.getProperty("user.home") + "/.m2/repository");
+    /** Returns where this build's own Maven keeps what it has fetched. */
+    private static Path central() {
+        String given = System.getProperty("maven.repo.local.tail"); // .ci/check-release has one
+        String local = System.getProperty("localRepository");
+        String home = System.getProperty("user.home") + "/.m2/repository";
+        return Path.of(given != null ? given : local != null ? local : home);
+    }
+
+    private String mavenScript() {
         return "#!/bin/sh\nexec '"
                 + ROOT.resolve("mvnw")
                 + "' -B -ntp '-Dmaven.repo.local="
                 + repository
                 + "' '-Dmaven.repo.local.tail="
-                + tail
+                + central()
                 + "' -Dmaven.repo.local.tail.ignoreAvailability=true \"$@\"\n";
     }
 
