@@ -9,7 +9,7 @@ import picocli.CommandLine.Spec;
 @Command(
         name = "completion",
         description = {
-            "Print a script that lets bash or zsh complete commands and options:",
+            "Print a script that lets bash complete commands and options:",
             "  source <(./tp completion)"
         },
         mixinStandardHelpOptions = true)

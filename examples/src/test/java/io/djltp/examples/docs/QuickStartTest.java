@@ -3,6 +3,7 @@ package io.djltp.examples.docs;
 import io.djltp.examples.ForkedTp;
 
 import org.testng.Assert;
+import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -31,6 +32,7 @@ public class QuickStartTest {
     private static final String REPOSITORY = System.getProperty("djltp.quickstart.repository");
 
     private Path folder;
+    private Path empty;
     private Path repository;
     private List<MatchResult> blocks;
 
@@ -38,6 +40,7 @@ public class QuickStartTest {
     public void install() throws IOException {
         ForkedTp.skipWithout("bash", "apt-get install bash");
         folder = ROOT.resolve("examples/target/quick-start");
+        empty = Files.createTempDirectory("quick-start").toRealPath();
         String readme = Files.readString(ROOT.resolve("README.md"));
         String section = readme.substring(readme.indexOf("## Quick start"));
         section = section.substring(0, section.indexOf("\n## "));
@@ -45,6 +48,13 @@ public class QuickStartTest {
         repository = REPOSITORY == null ? folder.resolve("repository") : Path.of(REPOSITORY);
         if (REPOSITORY == null) {
             new LocalInstall(ROOT, repository).install();
+        }
+    }
+
+    @AfterClass(alwaysRun = true)
+    public void delete() throws IOException {
+        if (empty != null) {
+            LocalInstall.deleted(empty);
         }
     }
 
@@ -59,29 +69,45 @@ public class QuickStartTest {
 
     @Test(timeOut = 300_000)
     public void maven() throws IOException, InterruptedException {
-        Path work = LocalInstall.deleted(folder.resolve("maven"));
+        Path work = empty.resolve("maven");
         createProgram(work);
         Files.writeString(work.resolve("pom.xml"), block("xml", 1));
+        assertLearns(shell(block("sh", 0)), work);
+    }
+
+    /** Where Maven has installed the library: the version comes from the BOM. */
+    @Test(dataProvider = "installed", timeOut = 300_000)
+    public void bom(String maven) throws IOException, InterruptedException {
+        Path work = empty.resolve("bom");
+        createProgram(work);
+        String version = "\\s*<version>[^<]*</version>(\\s*</dependency>)";
+        String pom = block("xml", 1).replaceAll(version, "$1");
+        String managed = block("xml", 2) + "  <dependencies>";
+        Files.writeString(work.resolve("pom.xml"), pom.replace("  <dependencies>", managed));
+        assertLearns(shell(block("sh", 0)), work);
+    }
+
+    private ProcessBuilder shell(String commands) throws IOException {
         Path bin = Files.createDirectories(folder.resolve("bin"));
         Path mvn = Files.writeString(bin.resolve("mvn"), mavenScript());
         Assert.assertTrue(mvn.toFile().setExecutable(true));
-        ProcessBuilder builder = new ProcessBuilder("bash", "-e", "-c", block("sh", 0));
+        ProcessBuilder builder = new ProcessBuilder("bash", "-e", "-c", commands);
         builder.environment().put("MAVEN_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1");
         builder.environment().merge("PATH", bin.toString(), (path, own) -> own + ":" + path);
-        assertLearns(builder, work);
+        return builder;
     }
 
-    /** Gradle takes long, and is tried only where Maven has installed the library. */
+    /** What takes long is tried only where Maven has installed the library. */
     @DataProvider
-    public static Object[][] gradles() {
-        return REPOSITORY == null ? new Object[0][] : new Object[][] {{"gradle"}};
+    public static Object[][] installed() {
+        return REPOSITORY == null ? new Object[0][] : new Object[][] {{REPOSITORY}};
     }
 
     /** The same with Gradle: with Debian's, 4.4, which is told the name of the class otherwise. */
-    @Test(dataProvider = "gradles", timeOut = 300_000)
-    public void gradle(String gradle) throws IOException, InterruptedException {
-        ForkedTp.skipWithout(gradle, "apt-get install gradle");
-        Path work = LocalInstall.deleted(folder.resolve("gradle"));
+    @Test(dataProvider = "installed", timeOut = 300_000)
+    public void gradle(String maven) throws IOException, InterruptedException {
+        ForkedTp.skipWithout("gradle", "apt-get install gradle");
+        Path work = empty.resolve("gradle");
         createProgram(work);
         String build =
                 block("groovy", 0)
@@ -90,7 +116,7 @@ public class QuickStartTest {
         Files.writeString(work.resolve("build.gradle"), build);
         ProcessBuilder builder =
                 new ProcessBuilder(
-                        gradle, "--no-daemon", "-q", "-Dmaven.repo.local=" + repository, "run");
+                        "gradle", "--no-daemon", "-q", "-Dmaven.repo.local=" + maven, "run");
         assertLearns(builder, work);
     }
 
