@@ -33,6 +33,7 @@ final class SnippetCompiler {
                     "ai.djl.engine",
                     "ai.djl.inference",
                     "ai.djl.metric",
+                    "ai.djl.modality",
                     "ai.djl.ndarray",
                     "ai.djl.ndarray.types",
                     "ai.djl.nn",
