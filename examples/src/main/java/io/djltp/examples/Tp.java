@@ -31,7 +31,8 @@ import picocli.CommandLine.Spec;
             VerifyCommand.class,
             DoctorCommand.class,
             BenchCommand.class,
-            PlanCommand.class
+            PlanCommand.class,
+            CompletionCommand.class
         },
         mixinStandardHelpOptions = true,
         version = "DJL Tensor Parallel 0.1.0-SNAPSHOT")

@@ -1,0 +1,98 @@
+package io.djltp.architecture;
+
+import org.testng.Assert;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+import org.w3c.dom.Document;
+import org.xml.sax.SAXException;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+
+import javax.xml.parsers.DocumentBuilderFactory;
+import javax.xml.parsers.ParserConfigurationException;
+import javax.xml.xpath.XPathExpressionException;
+import javax.xml.xpath.XPathFactory;
+
+/** What is published has the metadata that Maven Central asks for, and one version. */
+public class PublishedPomsTest {
+
+    private static final Path ROOT =
+            Path.of(System.getProperty("basedir", ".")).toAbsolutePath().normalize().getParent();
+
+    private String version;
+
+    @BeforeClass
+    public void readVersion() throws Exception {
+        version = value(read("pom.xml"), "/project/version");
+    }
+
+    @DataProvider
+    public static Object[][] published() {
+        return new Object[][] {
+            {"pom.xml"},
+            {"tp-blocks/bom/pom.xml"},
+            {"tp-engine-bridge/pom.xml"},
+            {"tp-blocks/pom.xml"},
+        };
+    }
+
+    @Test(dataProvider = "published")
+    public void hasTheMetadata(String pom) throws Exception {
+        Document document = read(pom);
+        for (String own : List.of("artifactId", "name", "description")) {
+            Assert.assertNotEquals(value(document, "/project/" + own), "", own + " of " + pom);
+        }
+        boolean inherits = !value(document, "/project/parent").isEmpty();
+        for (String either :
+                List.of(
+                        "groupId",
+                        "version",
+                        "url",
+                        "licenses/license/name",
+                        "licenses/license/url",
+                        "developers/developer/name",
+                        "scm/connection",
+                        "scm/url")) {
+            String value = value(document, "/project/" + either);
+            if (value.isEmpty() && inherits) {
+                value = value(read("pom.xml"), "/project/" + either);
+            }
+            Assert.assertNotEquals(value, "", either + " of " + pom);
+        }
+    }
+
+    @Test(dataProvider = "published")
+    public void hasTheVersion(String pom) throws Exception {
+        Document document = read(pom);
+        boolean inherits = !value(document, "/project/parent").isEmpty();
+        String found = value(document, "/project/" + (inherits ? "parent/" : "") + "version");
+        Assert.assertEquals(found, version, pom);
+    }
+
+    /** What readers copy is the version that there is. */
+    @Test
+    public void readmeAndCommandHaveTheVersion() throws IOException {
+        String readme = Files.readString(ROOT.resolve("README.md"));
+        Assert.assertTrue(readme.contains("<version>" + version + "</version>"));
+        Assert.assertTrue(readme.contains("'io.djltp:tp-blocks:" + version + "'"));
+        Assert.assertTrue(readme.contains("'io.djltp:tp-bom:" + version + "'"));
+        Path command = ROOT.resolve("examples/src/main/java/io/djltp/examples/Tp.java");
+        Assert.assertTrue(
+                Files.readString(command).contains("DJL Tensor Parallel " + version + "\""));
+    }
+
+    private static Document read(String pom)
+            throws IOException, ParserConfigurationException, SAXException {
+        return DocumentBuilderFactory.newInstance()
+                .newDocumentBuilder()
+                .parse(ROOT.resolve(pom).toFile());
+    }
+
+    private static String value(Document document, String path) throws XPathExpressionException {
+        return XPathFactory.newInstance().newXPath().evaluate(path, document).strip();
+    }
+}
