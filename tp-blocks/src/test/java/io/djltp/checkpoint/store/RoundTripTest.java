@@ -217,6 +217,50 @@ public class RoundTripTest {
         }
     }
 
+    /** Chunks are smaller than the tensor, and than a row of the last. */
+    @Test
+    public void testACheckpointIsWrittenAgainForOtherRanks() throws IOException {
+        Path folder = Files.createTempDirectory("round");
+        Random random = new Random(3);
+        try (NDManager manager = NDManager.newBaseManager()) {
+            List<CutTensor> tensors =
+                    List.of(
+                            tensor(1, Cut.balanced(1200, 3), 1000, 1200),
+                            tensor(0, anyCut(900, 3, random), 900, 1300),
+                            CutTensor.whole("scalar", DataType.FLOAT32, new Shape()),
+                            tensor(1, Cut.ofLengths(0, 3, 2), 1, 5, 260_000));
+            Map<String, NDArray> whole = new HashMap<>();
+            for (CutTensor each : tensors) {
+                whole.put(
+                        each.name(),
+                        Checkpoints.random(manager, each.type(), each.shape(), random));
+            }
+            Checkpoints.write(folder.resolve("3"), 5, 3, tensors, whole);
+            try (Checkpoint from = Checkpoint.open(folder.resolve("3/step-00000005"));
+                    CheckpointFolder to = CheckpointFolder.open(folder.resolve("2"))) {
+                Resharding.write(from, to, 2);
+                try (Checkpoint again = to.openStep(5)) {
+                    Assert.assertEquals(again.getParts(), 2);
+                    Assert.assertEquals(again.getValues(), from.getValues());
+                    for (CutTensor each : tensors) {
+                        assertSame(
+                                again.read(each.name(), manager),
+                                whole.get(each.name()),
+                                again.getTensor(each.name()),
+                                "whole");
+                    }
+                }
+            }
+        } finally {
+            DurableFiles.removeFolder(folder);
+        }
+    }
+
+    private static CutTensor tensor(int axis, Cut cut, long... shape) {
+        Shape whole = new Shape(shape);
+        return new CutTensor("w" + whole, DataType.FLOAT32, whole, axis, cut);
+    }
+
     /** The rows of a transposed array do not lie one after another in memory. */
     @Test
     public void testAnArrayThatIsNotContiguous() throws IOException {
