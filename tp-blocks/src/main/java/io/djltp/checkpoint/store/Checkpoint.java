@@ -94,6 +94,15 @@ public final class Checkpoint implements Closeable {
     }
 
     /**
+     * Returns the files of tensors.
+     *
+     * @return their names, one a part
+     */
+    public List<String> getFiles() {
+        return index.files().stream().map(IndexedPart::file).toList();
+    }
+
+    /**
      * Returns what else the checkpoint holds.
      *
      * @return a copy of the values

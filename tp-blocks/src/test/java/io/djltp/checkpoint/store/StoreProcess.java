@@ -9,6 +9,7 @@ import io.djltp.cut.Cut;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -87,7 +88,8 @@ final class StoreProcess {
     }
 
     private static ByteBuffer elements(long step, long first, long size) {
-        ByteBuffer bytes = ByteBuffer.allocate((int) size * Integer.BYTES);
+        ByteBuffer bytes =
+                ByteBuffer.allocate((int) size * Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN);
         for (long i = first; i < first + size; i++) {
             bytes.putInt((int) (step * 1_000_003 + i));
         }
