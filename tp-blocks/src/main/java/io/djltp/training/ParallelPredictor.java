@@ -16,6 +16,7 @@ import ai.djl.translate.TranslatorContext;
 import ai.djl.util.Pair;
 
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.parameters.SlicedInitializer;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
 import io.djltp.torch.Autograd;
@@ -84,7 +85,8 @@ public class ParallelPredictor<I, O> extends Predictor<I, O> {
 
     private static void checkValues(Model model) {
         for (Pair<String, Parameter> named : model.getBlock().getParameters()) {
-            if (!named.getValue().isInitialized()) {
+            boolean stored = named.getValue().getInitializer() instanceof SlicedInitializer;
+            if (!named.getValue().isInitialized() && !stored) {
                 throw new IllegalStateException(
                         "The parameter "
                                 + named.getKey()

@@ -61,7 +61,8 @@ public class PackagesTest {
                     "gradient",
                     "training",
                     "plan",
-                    "cost");
+                    "cost",
+                    "exchange");
 
     private JavaClasses classes;
 
