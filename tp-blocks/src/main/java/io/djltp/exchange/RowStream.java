@@ -1,0 +1,116 @@
+package io.djltp.exchange;
+
+import ai.djl.Device;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Parameter;
+
+import io.djltp.parameters.HeldParameters;
+import io.djltp.parameters.WeightSource;
+import io.djltp.torch.Autograd;
+import io.djltp.torch.TensorBuffers;
+import io.djltp.torch.TensorView;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+
+/**
+ * The rows of parameters as bytes, a chunk at a time: from the ranks that train them, or from the
+ * parameters themselves.
+ */
+@SuppressWarnings("try") // a scope is used by being open
+final class RowStream {
+
+    private static final long CHUNK = 1 << 22; // bytes
+
+    /** Where the bytes go. */
+    interface Sink {
+
+        void write(ByteBuffer bytes) throws IOException;
+    }
+
+    private final Sink sink;
+
+    RowStream(Sink sink) {
+        this.sink = sink;
+    }
+
+    /** Writes a tensor. */
+    void write(OutputTensor tensor) throws IOException {
+        long rows = 0;
+        try (NDManager manager = NDManager.newBaseManager(Device.cpu());
+                Autograd.GradMode mode = Autograd.gradMode(false)) {
+            for (OutputTensor.Piece piece : tensor.pieces()) {
+                if (tensor.transposed()) {
+                    NDArray whole = rows(piece.parameter(), 0, piece.to(), manager);
+                    write(whole.transpose(), tensor);
+                    rows = tensor.shape().get(0);
+                } else {
+                    write(piece, tensor, manager);
+                    rows += piece.to() - piece.from();
+                }
+                release(piece.parameter());
+            }
+            long left = tensor.shape().get(0) - rows;
+            long step = step(tensor);
+            for (; left > 0; left -= step) { // what is padded
+                long[] shape = tensor.shape().getShape().clone();
+                shape[0] = Math.min(step, left);
+                try (NDArray zeros = manager.zeros(new Shape(shape), tensor.type())) {
+                    write(zeros, tensor);
+                }
+            }
+        }
+    }
+
+    private static long step(OutputTensor tensor) {
+        long row = tensor.bytes() / Math.max(1, tensor.shape().get(0));
+        return Math.max(1, CHUNK / Math.max(1, row));
+    }
+
+    private void write(OutputTensor.Piece piece, OutputTensor tensor, NDManager manager)
+            throws IOException {
+        long step = step(tensor);
+        for (long row = piece.from(); row < piece.to(); row += step) {
+            try (NDManager chunk = manager.newSubManager()) {
+                long count = Math.min(step, piece.to() - row);
+                write(rows(piece.parameter(), row, count, chunk), tensor);
+            }
+        }
+    }
+
+    private void write(NDArray rows, OutputTensor tensor) throws IOException {
+        NDArray converted = rows.toType(tensor.type(), false);
+        if (!TensorView.of(converted).isContiguous()) {
+            NDArray dense = rows.getManager().create(converted.getShape(), converted.getDataType());
+            dense.set(new NDIndex("..."), converted);
+            converted = dense;
+        }
+        for (ByteBuffer bytes : TensorBuffers.of(converted)) {
+            sink.write(bytes);
+        }
+    }
+
+    private static NDArray rows(Parameter parameter, long first, long count, NDManager manager) {
+        WeightSource source = HeldParameters.sourceOf(parameter);
+        if (source != null) {
+            return source.rows(parameter, first, count, manager);
+        }
+        HeldParameters.checkWhole(parameter, "Writing the weights");
+        try (NDArray view =
+                parameter.getArray().get(new NDIndex().addSliceDim(first, first + count))) {
+            NDArray rows = Autograd.detach(view, manager).toDevice(Device.cpu(), false);
+            rows.attach(manager);
+            return rows;
+        }
+    }
+
+    private static void release(Parameter parameter) {
+        WeightSource source = HeldParameters.sourceOf(parameter);
+        if (source != null) {
+            source.release(parameter);
+        }
+    }
+}
