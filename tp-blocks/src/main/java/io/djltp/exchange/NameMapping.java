@@ -12,7 +12,7 @@ import java.util.List;
  *
  * <pre>
  * {path}.layer{n}.mlp.down.weight = model.layers.{n}.mlp.down_proj.weight
- * {path}.layer{n}.mlp.up.weight   = model.layers.{n}.mlp.gate_proj.weight + model.layers.{n}.mlp.up_proj.weight
+ * {path}.layer{n}.mlp.gateUp.weight = model.layers.{n}.mlp.gate_proj.weight + model.layers.{n}.mlp.up_proj.weight
  * {path}.*Embedding.embedding     = model.embed_tokens.weight : padded
  * ignore {path}.rotary_emb.inv_freq
  * </pre>

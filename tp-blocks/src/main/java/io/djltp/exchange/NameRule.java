@@ -57,7 +57,25 @@ record NameRule(
         if ((padded || transposed) && parameters.size() + tensors.size() > 2) {
             throw error(line, "what is padded or transposed is one parameter and one tensor");
         }
-        return new NameRule(List.copyOf(parameters), List.copyOf(tensors), transposed, padded);
+        return checked(
+                line,
+                new NameRule(List.copyOf(parameters), List.copyOf(tensors), transposed, padded));
+    }
+
+    /** What stands in the places of a tensor's name must be known from the parameters'. */
+    private static NameRule checked(String line, NameRule rule) {
+        Set<String> known = new HashSet<>(rule.parameters.get(0).places());
+        for (NamePattern other : rule.parameters) {
+            if (!other.places().equals(known)) {
+                throw error(line, "its parameters have different places");
+            }
+        }
+        for (Part part : rule.tensors) {
+            if (!known.containsAll(part.name().places())) {
+                throw error(line, part.name() + " has places that the parameters do not have");
+            }
+        }
+        return rule;
     }
 
     /** Returns the rule for tensors with a word before their names. */
