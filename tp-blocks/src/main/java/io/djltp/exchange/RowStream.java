@@ -4,12 +4,14 @@ import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
 import io.djltp.parameters.HeldParameters;
 import io.djltp.parameters.WeightSource;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.BFloat16;
 import io.djltp.torch.TensorBuffers;
 import io.djltp.torch.TensorView;
 
@@ -58,8 +60,8 @@ final class RowStream {
             for (; left > 0; left -= step) { // what is padded
                 long[] shape = tensor.shape().getShape().clone();
                 shape[0] = Math.min(step, left);
-                try (NDArray zeros = manager.zeros(new Shape(shape), tensor.type())) {
-                    write(zeros, tensor);
+                try (NDManager chunk = manager.newSubManager()) {
+                    write(chunk.zeros(new Shape(shape)), tensor);
                 }
             }
         }
@@ -82,12 +84,15 @@ final class RowStream {
     }
 
     private void write(NDArray rows, OutputTensor tensor) throws IOException {
-        NDArray converted = rows.toType(tensor.type(), false);
-        if (!TensorView.of(converted).isContiguous()) {
-            NDArray dense = rows.getManager().create(converted.getShape(), converted.getDataType());
-            dense.set(new NDIndex("..."), converted);
-            converted = dense;
+        NDArray dense = rows;
+        if (!TensorView.of(rows).isContiguous()) {
+            dense = rows.getManager().create(rows.getShape(), rows.getDataType());
+            dense.set(new NDIndex("..."), rows);
         }
+        NDArray converted =
+                tensor.type() == DataType.BFLOAT16
+                        ? BFloat16.bitsOf(dense, rows.getManager())
+                        : dense.toType(tensor.type(), false);
         for (ByteBuffer bytes : TensorBuffers.of(converted)) {
             sink.write(bytes);
         }
