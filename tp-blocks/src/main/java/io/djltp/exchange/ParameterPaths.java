@@ -47,16 +47,23 @@ public final class ParameterPaths {
         for (Pair<String, Parameter> named : block.getDirectParameters()) {
             paths.put(prefix + named.getKey(), named.getValue());
         }
+        children(block).forEach((name, child) -> visit(child, prefix + name + "."));
+    }
+
+    /** Returns the children of a block by the names that they have in paths. */
+    static Map<String, Block> children(Block block) {
         Map<String, Integer> siblings = new HashMap<>();
         for (Pair<String, Block> child : block.getChildren()) {
             siblings.merge(name(child), 1, Integer::sum);
         }
         Map<String, Integer> seen = new HashMap<>();
+        Map<String, Block> children = new LinkedHashMap<>();
         for (Pair<String, Block> child : block.getChildren()) {
             String name = name(child);
             int number = seen.merge(name, 1, Integer::sum) - 1;
-            visit(child.getValue(), prefix + name + (siblings.get(name) > 1 ? number : "") + ".");
+            children.put(name + (siblings.get(name) > 1 ? number : ""), child.getValue());
         }
+        return children;
     }
 
     private static String name(Pair<String, Block> child) {
