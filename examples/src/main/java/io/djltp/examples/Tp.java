@@ -2,6 +2,7 @@ package io.djltp.examples;
 
 import io.djltp.examples.bench.BenchCommand;
 import io.djltp.examples.bench.WorkerFailedException;
+import io.djltp.examples.checkpoint.ExportCommand;
 import io.djltp.examples.doctor.DoctorCommand;
 import io.djltp.examples.embed.EmbedCommand;
 import io.djltp.examples.lemma.LemmaCommand;
@@ -26,6 +27,7 @@ import picocli.CommandLine.Spec;
         subcommands = {
             TrainCommand.class,
             LemmaCommand.class,
+            ExportCommand.class,
             EmbedCommand.class,
             LmCommand.class,
             VerifyCommand.class,

@@ -1,0 +1,2 @@
+/** Trained models as the files of others. */
+package io.djltp.examples.checkpoint;
