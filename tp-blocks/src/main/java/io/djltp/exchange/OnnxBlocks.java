@@ -2,6 +2,7 @@ package io.djltp.exchange;
 
 import ai.djl.ndarray.types.DataType;
 import ai.djl.nn.Block;
+import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
@@ -27,8 +28,10 @@ final class OnnxBlocks {
 
     /** Adds a block, and returns the value that it computes. */
     String add(Block block, String path, String input) {
-        if (others.containsKey(path)) {
-            return others.get(path).add(graph, input);
+        String key = block instanceof LambdaBlock ? ((LambdaBlock) block).getName() : path;
+        OnnxNodes said = others.getOrDefault(path, others.get(key));
+        if (said != null) {
+            return said.add(graph, input);
         }
         if (block instanceof SequentialBlock) {
             String value = input;

@@ -122,7 +122,8 @@ public final class OnnxExport {
          * Says what a block computes that is only known as Java code, such as a {@link
          * ai.djl.nn.LambdaBlock}.
          *
-         * @param path the path of the block, as {@link ParameterPaths} names it
+         * @param path the path of the block, as {@link ParameterPaths} names it, or the name of
+         *     {@code LambdaBlock}s
          * @param nodes what adds its operators
          * @return this builder
          */
