@@ -2,9 +2,10 @@ package io.djltp.examples;
 
 import io.djltp.examples.bench.BenchCommand;
 import io.djltp.examples.bench.WorkerFailedException;
-import io.djltp.examples.checkpoint.ExportCommand;
+import io.djltp.examples.checkpoint.CheckpointCommand;
 import io.djltp.examples.doctor.DoctorCommand;
 import io.djltp.examples.embed.EmbedCommand;
+import io.djltp.examples.lemma.ExportCommand;
 import io.djltp.examples.lemma.LemmaCommand;
 import io.djltp.examples.lm.LmCommand;
 import io.djltp.examples.plan.PlanCommand;
@@ -33,7 +34,8 @@ import picocli.CommandLine.Spec;
             VerifyCommand.class,
             DoctorCommand.class,
             BenchCommand.class,
-            PlanCommand.class
+            PlanCommand.class,
+            CheckpointCommand.class
         },
         mixinStandardHelpOptions = true,
         version = "DJL Tensor Parallel 0.1.0-SNAPSHOT")

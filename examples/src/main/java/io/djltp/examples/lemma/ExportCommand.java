@@ -1,11 +1,8 @@
-package io.djltp.examples.checkpoint;
+package io.djltp.examples.lemma;
 
 import ai.djl.MalformedModelException;
 
 import io.djltp.examples.BadInputException;
-import io.djltp.examples.lemma.LemmaOnnx;
-import io.djltp.examples.lemma.LemmaWeights;
-import io.djltp.examples.lemma.SavedModel;
 import io.djltp.exchange.OnnxExport;
 
 import picocli.CommandLine.Command;

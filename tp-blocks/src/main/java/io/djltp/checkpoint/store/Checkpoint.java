@@ -1,0 +1,244 @@
+package io.djltp.checkpoint.store;
+
+import ai.djl.Device;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+
+import com.google.gson.JsonObject;
+
+import io.djltp.cut.ShardRange;
+import io.djltp.torch.TensorBuffers;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.OptionalLong;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
+
+/**
+ * A complete checkpoint, of which any ranges are read, whatever parts they lie in. What is read is
+ * checked: an array is as it was written, or there is none. Several threads may read at once.
+ */
+public final class Checkpoint implements Closeable {
+
+    private final Path path;
+    private final CheckpointIndex index;
+    private final PartFiles files;
+    private final Queue<TensorReader> idle = new ConcurrentLinkedQueue<>(); // with their chunks
+
+    private Checkpoint(Path path, CheckpointIndex index, PartFiles files) {
+        this.path = path;
+        this.index = index;
+        this.files = files;
+    }
+
+    /**
+     * Opens a checkpoint.
+     *
+     * @param path its folder, such as {@code out/step-00000120}
+     * @return the checkpoint
+     * @throws CheckpointException if it is damaged or incomplete, or of another version
+     * @throws IOException if it cannot be read
+     */
+    public static Checkpoint open(Path path) throws IOException {
+        CheckpointIndex index = IndexFiles.read(path);
+        OptionalLong named = StepNames.step(path.toAbsolutePath().getFileName().toString());
+        if (named.isPresent() && named.getAsLong() != index.step()) {
+            throw new CheckpointException(
+                    path + " has the index of step " + index.step() + ": rename it to that step");
+        }
+        return new Checkpoint(path, index, PartFiles.open(path, index));
+    }
+
+    /**
+     * Returns the folder.
+     *
+     * @return the path
+     */
+    public Path getPath() {
+        return path;
+    }
+
+    /**
+     * Returns the step after which it was taken.
+     *
+     * @return the step
+     */
+    public long getStep() {
+        return index.step();
+    }
+
+    /**
+     * Returns the ranks of the run that wrote it.
+     *
+     * @return the mesh, for people to read
+     */
+    public String getMesh() {
+        return index.mesh();
+    }
+
+    /**
+     * Returns the number of parts.
+     *
+     * @return the places of the tensor group of the run that wrote it
+     */
+    public int getParts() {
+        return index.files().size();
+    }
+
+    /**
+     * Returns the files of tensors.
+     *
+     * @return their names, one a part
+     */
+    public List<String> getFiles() {
+        return index.files().stream().map(IndexedPart::file).toList();
+    }
+
+    /**
+     * Returns what else the checkpoint holds.
+     *
+     * @return a copy of the values
+     */
+    public JsonObject getValues() {
+        return index.values().deepCopy();
+    }
+
+    /**
+     * Returns the tensors.
+     *
+     * @return the tensors by name, in the order in which they were declared
+     */
+    public Map<String, CutTensor> getTensors() {
+        return Collections.unmodifiableMap(index.tensors());
+    }
+
+    /**
+     * Returns a tensor.
+     *
+     * @param name its name
+     * @return the tensor
+     * @throws CheckpointException if there is none of this name
+     */
+    public CutTensor getTensor(String name) throws CheckpointException {
+        CutTensor tensor = index.tensors().get(name);
+        if (tensor == null) {
+            throw new CheckpointException(
+                    path + " has no tensor " + name + ", but " + index.tensors().keySet());
+        }
+        return tensor;
+    }
+
+    /**
+     * Reads a whole tensor.
+     *
+     * @param name its name
+     * @param manager the manager of the array, whose device it gets
+     * @return the array
+     * @throws CheckpointException if there is none of this name, or it is damaged
+     * @throws IOException if it cannot be read
+     */
+    public NDArray read(String name, NDManager manager) throws IOException {
+        CutTensor tensor = getTensor(name);
+        return read(tensor, whole(tensor), manager);
+    }
+
+    /**
+     * Reads ranges of an axis of a tensor: the blocks of the files that hold them, and no others.
+     *
+     * @param name its name
+     * @param axis the axis, whether the tensor is cut along it or not
+     * @param ranges the ranges, in the order in which the array has them
+     * @param manager the manager of the array, whose device it gets
+     * @return the array: the shape of the tensor, with the length of all ranges along the axis
+     * @throws CheckpointException if there is none of this name, or it is damaged
+     * @throws IOException if it cannot be read
+     * @throws IllegalArgumentException if the tensor has no such axis or range
+     */
+    public NDArray read(String name, int axis, List<ShardRange> ranges, NDManager manager)
+            throws IOException {
+        CutTensor tensor = getTensor(name);
+        if (axis < 0 || axis >= tensor.shape().dimension()) {
+            throw new IllegalArgumentException(
+                    "Tensor " + name + " " + tensor.shape() + " has no axis " + axis);
+        }
+        for (ShardRange range : ranges) {
+            if (range.end() > tensor.shape().get(axis)) {
+                throw new IllegalArgumentException(
+                        String.format(
+                                "Axis %d of tensor %s %s has no range %d to %d",
+                                axis, name, tensor.shape(), range.start(), range.end()));
+            }
+        }
+        List<List<ShardRange>> box = whole(tensor);
+        box.set(axis, ranges);
+        return read(tensor, box, manager);
+    }
+
+    private NDArray read(CutTensor tensor, List<List<ShardRange>> box, NDManager manager)
+            throws IOException {
+        Device device = manager.getDevice();
+        try (NDManager host = manager.newSubManager(Device.cpu())) {
+            NDArray array = host.create(new Shape(TensorReader.lengths(box)), tensor.type());
+            TensorReader reader = Objects.requireNonNullElseGet(idle.poll(), this::newReader);
+            reader.read(tensor, box, TensorBuffers.of(array));
+            idle.add(reader);
+            if (device.isGpu()) {
+                array = array.toDevice(device, true);
+            }
+            array.attach(manager);
+            return array;
+        }
+    }
+
+    /** Returns the ranges of each axis that are the whole tensor, in a list that can be changed. */
+    static List<List<ShardRange>> whole(CutTensor tensor) {
+        List<List<ShardRange>> box = new ArrayList<>();
+        for (long length : tensor.shape().getShape()) {
+            box.add(List.of(new ShardRange(0, length)));
+        }
+        return box;
+    }
+
+    /** Returns what puts tensors together, for one thread. */
+    TensorReader newReader() {
+        return new TensorReader(files);
+    }
+
+    /**
+     * Returns how many bytes of files were read so far, those that were only checked included.
+     *
+     * @return the number of bytes
+     */
+    public long getBytesRead() {
+        return files.bytesRead();
+    }
+
+    /**
+     * Reads every byte and checks it.
+     *
+     * @return what is damaged: the file, the bytes and how; empty if all is as it was written
+     * @throws IOException if a file cannot be read
+     */
+    public List<Damage> verify() throws IOException {
+        IndexFiles.read(path);
+        List<Damage> damages = new ArrayList<>();
+        for (CheckedFile file : files.files()) {
+            damages.addAll(file.check());
+        }
+        return damages;
+    }
+
+    /** Closes the files. */
+    @Override
+    public void close() throws IOException {
+        files.close();
+    }
+}

@@ -1,0 +1,287 @@
+package io.djltp.checkpoint.store;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.nio.channels.WritableByteChannel;
+import java.nio.file.DirectoryStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Queue;
+import java.util.TreeSet;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.function.UnaryOperator;
+
+/**
+ * A folder of checkpoints, one a step.
+ *
+ * <pre>
+ *   step-00000120/index.json, index.json.sha256, part-0-of-3.safetensors, ..
+ *   .writing-step-00000130-..    being written: synced, then renamed to step-00000130
+ *   .removing-step-00000100-..   being removed
+ *   .lock                        locked while a run uses the folder: its host, process and time
+ * </pre>
+ */
+public final class CheckpointFolder implements Closeable {
+
+    private static final Logger logger = LoggerFactory.getLogger(CheckpointFolder.class);
+    private static final Duration TIMEOUT = Duration.ofMinutes(10);
+
+    private final Path path;
+    private final FolderLock lock; // in the process of rank 0
+    private final String run; // null to read only
+    private final Map<Long, Integer> attempts = new HashMap<>(); // at a step
+    private final Queue<Path> givenUp = new ConcurrentLinkedQueue<>(); // half written folders
+    private Duration timeout = TIMEOUT;
+    private UnaryOperator<WritableByteChannel> output = UnaryOperator.identity();
+
+    private CheckpointFolder(Path path, FolderLock lock, String run) {
+        this.path = path;
+        this.lock = lock;
+        this.run = run;
+    }
+
+    /**
+     * Opens a folder for a run, and makes it if there is none: in the process of rank 0, before the
+     * other processes {@link #join} it. What an earlier run left half written or half removed is
+     * removed.
+     *
+     * @param path the folder
+     * @return the folder, which no other run can open until it is closed
+     * @throws CheckpointException if another run uses the folder, or nothing can be written to it
+     * @throws IOException if it cannot be read
+     */
+    public static CheckpointFolder open(Path path) throws IOException {
+        Path folder = path.toAbsolutePath().normalize();
+        try {
+            Files.createDirectories(folder);
+            FolderLock lock = FolderLock.take(folder);
+            try {
+                removeLeftOver(folder);
+                return new CheckpointFolder(folder, lock, lock.run());
+            } catch (IOException | RuntimeException e) {
+                lock.close();
+                throw e;
+            }
+        } catch (IOException e) {
+            throw CheckpointException.of(
+                    "Checkpoints cannot be written to " + path + ", choose another folder", e);
+        }
+    }
+
+    private static void removeLeftOver(Path folder) throws IOException {
+        try (DirectoryStream<Path> entries = Files.newDirectoryStream(folder)) {
+            for (Path entry : entries) {
+                if (StepNames.isLeftOver(entry.getFileName().toString())) {
+                    logger.info("{} was left by a run that ended early: it is removed", entry);
+                    DurableFiles.removeFolder(entry);
+                }
+            }
+        }
+    }
+
+    /**
+     * Opens a folder in another process of the run that has it open.
+     *
+     * @param path the folder
+     * @return the folder
+     * @throws CheckpointException if no run has opened it
+     * @throws IOException if it cannot be read
+     */
+    public static CheckpointFolder join(Path path) throws IOException {
+        CheckpointFolder folder = read(path);
+        Optional<String> run = FolderLock.runOf(folder.path);
+        if (run.isEmpty()) {
+            throw new CheckpointException(
+                    path
+                            + " is not open in the process of rank 0: the processes of a run need"
+                            + " a shared folder");
+        }
+        return new CheckpointFolder(folder.path, null, run.get());
+    }
+
+    /**
+     * Opens a folder to read from it, whoever uses it.
+     *
+     * @param path the folder
+     * @return the folder, in which no checkpoint can be begun
+     * @throws CheckpointException if there is no such folder
+     */
+    public static CheckpointFolder read(Path path) throws IOException {
+        if (!Files.isDirectory(path)) {
+            throw new CheckpointException(path + " is not a folder of checkpoints");
+        }
+        return new CheckpointFolder(path.toAbsolutePath().normalize(), null, null);
+    }
+
+    /**
+     * Returns the folder.
+     *
+     * @return the path
+     */
+    public Path getPath() {
+        return path;
+    }
+
+    /**
+     * Returns the complete checkpoints.
+     *
+     * @return their steps in ascending order
+     * @throws IOException if the folder cannot be read
+     */
+    public List<Long> getSteps() throws IOException {
+        TreeSet<Long> steps = new TreeSet<>();
+        try (DirectoryStream<Path> entries = Files.newDirectoryStream(path)) {
+            for (Path entry : entries) {
+                StepNames.step(entry.getFileName().toString()).ifPresent(steps::add);
+            }
+        }
+        return List.copyOf(steps);
+    }
+
+    /**
+     * Opens the newest complete checkpoint. A damaged one is not passed over: going on from an
+     * older one is for the user to decide, who moves the damaged one away.
+     *
+     * @return the checkpoint, or empty if there is none yet
+     * @throws CheckpointException if it is damaged, or of another version
+     * @throws IOException if it cannot be read
+     */
+    public Optional<Checkpoint> openNewest() throws IOException {
+        List<Long> steps = getSteps();
+        return steps.isEmpty()
+                ? Optional.empty()
+                : Optional.of(openStep(steps.get(steps.size() - 1)));
+    }
+
+    /**
+     * Opens the checkpoint of a step.
+     *
+     * @param step the step
+     * @return the checkpoint
+     * @throws CheckpointException if there is none, it is damaged, or of another version
+     * @throws IOException if it cannot be read
+     */
+    public Checkpoint openStep(long step) throws IOException {
+        Path folder = path.resolve(StepNames.complete(step));
+        if (!Files.isDirectory(folder)) {
+            throw new CheckpointException(
+                    path + " has no checkpoint of step " + step + ", but of " + getSteps());
+        }
+        return Checkpoint.open(folder);
+    }
+
+    /**
+     * Begins a checkpoint. All processes of the run begin the same ones in the same order.
+     *
+     * @param step the step, of which there is no checkpoint yet
+     * @param mesh the ranks of the run, for people to read
+     * @param parts the number of parts: places of the tensor group
+     * @param own the parts that this process writes; none if another one has the same shards
+     * @return the writer
+     * @throws CheckpointException if there is a checkpoint of this step, or the folder was opened
+     *     to read only
+     * @throws IOException if nothing can be written: a full or read-only disk
+     */
+    public CheckpointWriter begin(long step, String mesh, int parts, Collection<Integer> own)
+            throws IOException {
+        if (run == null) {
+            throw new CheckpointException(path + " was opened to read only");
+        }
+        if (getSteps().contains(step)) {
+            throw new CheckpointException(
+                    path + " has a checkpoint of step " + step + ": nothing is written over it");
+        }
+        removeGivenUp();
+        int attempt = attempts.merge(step, 1, Integer::sum);
+        Path folder = path.resolve(StepNames.writing(step, run, attempt));
+        return new CheckpointWriter(this, folder, step, mesh, parts, own);
+    }
+
+    /** Remembers a folder that was given up: a process that is late may write to it again. */
+    void giveUp(Path folder) {
+        givenUp.add(folder);
+    }
+
+    private void removeGivenUp() {
+        for (Path folder = givenUp.poll(); folder != null; folder = givenUp.poll()) {
+            try {
+                DurableFiles.removeFolder(folder);
+            } catch (IOException e) {
+                logger.debug("{} is removed when the folder is opened again", folder, e);
+            }
+        }
+    }
+
+    /** Returns whether this is the process of rank 0. */
+    boolean isFirst() {
+        return lock != null;
+    }
+
+    /**
+     * Sets how long the process of rank 0 waits for the parts of the others, once its own are
+     * written.
+     *
+     * @param timeout the time, 10 minutes unless set
+     */
+    public void setTimeout(Duration timeout) {
+        this.timeout = timeout;
+    }
+
+    Duration timeout() {
+        return timeout;
+    }
+
+    /** Sets what the bytes of parts go through on their way to the disk. For tests. */
+    void setOutput(UnaryOperator<WritableByteChannel> output) {
+        this.output = output;
+    }
+
+    UnaryOperator<WritableByteChannel> output() {
+        return output;
+    }
+
+    /**
+     * Removes old checkpoints. The process of rank 0 does it, after a new one is complete.
+     *
+     * @param keep how many of the newest stay, 1 or more
+     * @return the steps of those that were removed
+     * @throws IOException if one cannot be removed
+     * @throws IllegalArgumentException if none should stay
+     */
+    public List<Long> prune(int keep) throws IOException {
+        if (keep < 1) {
+            throw new IllegalArgumentException("One checkpoint has to stay, not " + keep);
+        }
+        if (!isFirst()) {
+            throw new CheckpointException(path + " belongs to the process of rank 0");
+        }
+        List<Long> removed = new ArrayList<>();
+        List<Long> steps = getSteps();
+        for (long step : steps.subList(0, Math.max(0, steps.size() - keep))) {
+            Path aside = path.resolve(StepNames.removing(step, run));
+            DurableFiles.rename(path.resolve(StepNames.complete(step)), aside);
+            DurableFiles.removeFolder(aside);
+            removed.add(step);
+        }
+        return removed;
+    }
+
+    /** Lets other runs use the folder. */
+    @Override
+    public void close() throws IOException {
+        removeGivenUp();
+        if (lock != null) {
+            lock.close();
+        }
+    }
+}
