@@ -2,7 +2,6 @@ package io.djltp.exchange;
 
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Parameter;
 
 import java.util.ArrayList;
 import java.util.Collections;
@@ -21,30 +20,21 @@ import java.util.Set;
  */
 record ExportPlan(NameMapping mapping, DataType dataType, long vocabulary) {
 
-    List<OutputTensor> tensors(Map<String, Parameter> tree) {
-        Map<Parameter, Shape> shapes = new IdentityHashMap<>();
-        tree.forEach(
-                (path, parameter) -> {
-                    if (!parameter.isInitialized()) {
-                        throw new IllegalStateException(
-                                "The parameter " + path + " has no values to write");
-                    }
-                    shapes.put(parameter, parameter.getArray().getShape());
-                });
+    List<OutputTensor> tensors(Map<String, RowSource> tree) {
         Map<String, OutputTensor> tensors = new LinkedHashMap<>();
-        Set<Parameter> done = Collections.newSetFromMap(new IdentityHashMap<>());
+        Set<RowSource> done = Collections.newSetFromMap(new IdentityHashMap<>());
         List<String> problems = new ArrayList<>();
-        for (Map.Entry<String, Parameter> entry : tree.entrySet()) {
+        for (Map.Entry<String, RowSource> entry : tree.entrySet()) {
             if (done.contains(entry.getValue())) {
                 continue; // shared with a block before, or of a rule of several
             }
-            List<RuleMatch> matches = RuleMatch.of(mapping, entry.getKey(), tree);
+            List<RuleMatch<RowSource>> matches = RuleMatch.of(mapping, entry.getKey(), tree);
             if (matches.isEmpty()) {
                 problems.add("parameter " + entry.getKey() + " has no name in the mapping");
                 continue;
             }
             done.addAll(matches.get(0).parameters());
-            for (OutputTensor tensor : tensors(matches.get(0), shapes, problems)) {
+            for (OutputTensor tensor : tensors(matches.get(0), problems)) {
                 if (tensors.put(tensor.name(), tensor) != null) {
                     problems.add("two parameters would be the tensor " + tensor.name());
                 }
@@ -57,18 +47,16 @@ record ExportPlan(NameMapping mapping, DataType dataType, long vocabulary) {
         return List.copyOf(tensors.values());
     }
 
-    private List<OutputTensor> tensors(
-            RuleMatch match, Map<Parameter, Shape> shapes, List<String> problems) {
-        Shape first = shapes.get(match.parameters().get(0));
-        DataType type =
-                dataType == null ? match.parameters().get(0).getArray().getDataType() : dataType;
+    private List<OutputTensor> tensors(RuleMatch<RowSource> match, List<String> problems) {
+        Shape first = match.parameters().get(0).shape();
+        DataType type = dataType == null ? match.parameters().get(0).type() : dataType;
         if (match.rule().transposed()) {
             Shape turned = new Shape(first.get(1), first.get(0));
             return List.of(
                     new OutputTensor(
                             match.tensors().get(0), type, turned, all(match, first), true));
         }
-        StackedRows own = match.parameterRows(shapes);
+        StackedRows own = match.parameterRows(RowSource::shape);
         long[] rows = match.tensorRows(own.total());
         if (rows == null) {
             problems.add(match.paths() + " " + first + " cannot be shared out: " + match.tensors());
@@ -82,8 +70,8 @@ record ExportPlan(NameMapping mapping, DataType dataType, long vocabulary) {
         for (int i = 0; i < rows.length; i++) {
             List<OutputTensor.Piece> pieces = new ArrayList<>();
             for (StackedRows.Segment segment : own.segments(at, at + rows[i])) {
-                Parameter parameter = match.parameters().get(segment.part());
-                pieces.add(new OutputTensor.Piece(parameter, segment.from(), segment.to()));
+                RowSource source = match.parameters().get(segment.part());
+                pieces.add(new OutputTensor.Piece(source, segment.from(), segment.to()));
             }
             long[] shape = first.getShape().clone();
             shape[0] = rows[i];
@@ -94,7 +82,7 @@ record ExportPlan(NameMapping mapping, DataType dataType, long vocabulary) {
         return tensors;
     }
 
-    private static List<OutputTensor.Piece> all(RuleMatch match, Shape shape) {
+    private static List<OutputTensor.Piece> all(RuleMatch<RowSource> match, Shape shape) {
         return List.of(new OutputTensor.Piece(match.parameters().get(0), 0, shape.get(0)));
     }
 }

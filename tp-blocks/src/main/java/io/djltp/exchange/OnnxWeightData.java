@@ -46,7 +46,8 @@ final class OnnxWeightData implements Closeable {
     /** Adds a weight, whose bytes are written now where they have a file of their own. */
     TensorProto add(String name, Parameter parameter) throws IOException {
         Shape shape = parameter.getArray().getShape();
-        List<OutputTensor.Piece> all = List.of(new OutputTensor.Piece(parameter, 0, shape.get(0)));
+        List<OutputTensor.Piece> all =
+                List.of(new OutputTensor.Piece(new ParameterRows(parameter), 0, shape.get(0)));
         OutputTensor tensor = new OutputTensor(name, DataType.FLOAT32, shape, all, false);
         TensorProto.Builder proto =
                 TensorProto.newBuilder()

@@ -2,7 +2,6 @@ package io.djltp.exchange;
 
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Parameter;
 
 import java.util.List;
 
@@ -19,13 +18,13 @@ record OutputTensor(
         String name, DataType type, Shape shape, List<Piece> pieces, boolean transposed) {
 
     /**
-     * Consecutive rows of a parameter.
+     * Consecutive rows of a weight.
      *
-     * @param parameter the parameter
+     * @param source the weight
      * @param from the first row
      * @param to the row behind the last
      */
-    record Piece(Parameter parameter, long from, long to) {}
+    record Piece(RowSource source, long from, long to) {}
 
     /** Returns the number of bytes. */
     long bytes() {

@@ -4,8 +4,11 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.util.Pair;
 
+import java.util.ArrayList;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.regex.Pattern;
 
@@ -66,7 +69,59 @@ public final class ParameterPaths {
         return children;
     }
 
+    /**
+     * Returns the paths of parameters of which only DJL's names are known, {@code
+     * 02body_01Linear_weight}. (Siblings without parameters are not, and do not count.)
+     */
+    static Map<String, String> ofNames(Collection<String> names) {
+        Map<String, List<String>> children = new LinkedHashMap<>(); // of a block, by its DJL name
+        for (String name : names) {
+            List<String> blocks = blocks(name);
+            for (int i = 0; i + 1 < blocks.size(); i++) {
+                List<String> siblings =
+                        children.computeIfAbsent(
+                                String.join("_", blocks.subList(0, i)), key -> new ArrayList<>());
+                if (!siblings.contains(blocks.get(i))) {
+                    siblings.add(blocks.get(i));
+                }
+            }
+        }
+        Map<String, String> paths = new LinkedHashMap<>();
+        for (String name : names) {
+            List<String> blocks = blocks(name);
+            StringBuilder path = new StringBuilder();
+            for (int i = 0; i + 1 < blocks.size(); i++) {
+                String plain = withoutCount(blocks.get(i));
+                List<String> same =
+                        children.get(String.join("_", blocks.subList(0, i))).stream()
+                                .filter(each -> withoutCount(each).equals(plain))
+                                .toList();
+                path.append(plain)
+                        .append(same.size() > 1 ? "" + same.indexOf(blocks.get(i)) : "")
+                        .append('.');
+            }
+            paths.put(path + blocks.get(blocks.size() - 1), name);
+        }
+        return paths;
+    }
+
+    /** Returns the blocks that a parameter is in, and its own name: a count begins a block. */
+    private static List<String> blocks(String name) {
+        List<String> blocks = new ArrayList<>(List.of(name.split("_(?=\\d{2,}\\D)")));
+        String last = blocks.remove(blocks.size() - 1);
+        int end = last.lastIndexOf('_');
+        if (end >= 0 && COUNT.matcher(last).find()) {
+            blocks.add(last.substring(0, end));
+        }
+        blocks.add(last.substring(end + 1));
+        return blocks;
+    }
+
+    private static String withoutCount(String block) {
+        return COUNT.matcher(block).replaceFirst("");
+    }
+
     private static String name(Pair<String, Block> child) {
-        return COUNT.matcher(child.getKey()).replaceFirst("");
+        return withoutCount(child.getKey());
     }
 }

@@ -6,10 +6,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Parameter;
 
-import io.djltp.parameters.HeldParameters;
-import io.djltp.parameters.WeightSource;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.BFloat16;
 import io.djltp.torch.TensorBuffers;
@@ -18,10 +15,7 @@ import io.djltp.torch.TensorView;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 
-/**
- * The rows of parameters as bytes, a chunk at a time: from the ranks that train them, or from the
- * parameters themselves.
- */
+/** The rows of weights as bytes, a chunk at a time. */
 @SuppressWarnings("try") // a scope is used by being open
 final class RowStream {
 
@@ -46,14 +40,14 @@ final class RowStream {
                 Autograd.GradMode mode = Autograd.gradMode(false)) {
             for (OutputTensor.Piece piece : tensor.pieces()) {
                 if (tensor.transposed()) {
-                    NDArray whole = rows(piece.parameter(), 0, piece.to(), manager);
+                    NDArray whole = piece.source().rows(0, piece.to(), manager);
                     write(whole.transpose(), tensor);
                     rows = tensor.shape().get(0);
                 } else {
                     write(piece, tensor, manager);
                     rows += piece.to() - piece.from();
                 }
-                release(piece.parameter());
+                piece.source().release();
             }
             long left = tensor.shape().get(0) - rows;
             long step = step(tensor);
@@ -78,7 +72,7 @@ final class RowStream {
         for (long row = piece.from(); row < piece.to(); row += step) {
             try (NDManager chunk = manager.newSubManager()) {
                 long count = Math.min(step, piece.to() - row);
-                write(rows(piece.parameter(), row, count, chunk), tensor);
+                write(piece.source().rows(row, count, chunk), tensor);
             }
         }
     }
@@ -95,27 +89,6 @@ final class RowStream {
                         : dense.toType(tensor.type(), false);
         for (ByteBuffer bytes : TensorBuffers.of(converted)) {
             sink.write(bytes);
-        }
-    }
-
-    private static NDArray rows(Parameter parameter, long first, long count, NDManager manager) {
-        WeightSource source = HeldParameters.sourceOf(parameter);
-        if (source != null) {
-            return source.rows(parameter, first, count, manager);
-        }
-        HeldParameters.checkWhole(parameter, "Writing the weights");
-        try (NDArray view =
-                parameter.getArray().get(new NDIndex().addSliceDim(first, first + count))) {
-            NDArray rows = Autograd.detach(view, manager).toDevice(Device.cpu(), false);
-            rows.attach(manager);
-            return rows;
-        }
-    }
-
-    private static void release(Parameter parameter) {
-        WeightSource source = HeldParameters.sourceOf(parameter);
-        if (source != null) {
-            source.release(parameter);
         }
     }
 }

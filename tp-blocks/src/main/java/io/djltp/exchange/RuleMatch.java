@@ -1,11 +1,11 @@
 package io.djltp.exchange;
 
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Parameter;
 
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Function;
 
 /**
  * A rule of a mapping for some parameters of a tree.
@@ -14,18 +14,18 @@ import java.util.Map;
  * @param paths the parameters by path
  * @param parameters the parameters
  * @param tensors the names of the tensors
+ * @param <P> what stands for a parameter
  */
-record RuleMatch(
-        NameRule rule, List<String> paths, List<Parameter> parameters, List<String> tensors) {
+record RuleMatch<P>(NameRule rule, List<String> paths, List<P> parameters, List<String> tensors) {
 
     /** Returns what the rules say of a parameter, the first rule first. */
-    static List<RuleMatch> of(NameMapping mapping, String path, Map<String, Parameter> tree) {
-        List<RuleMatch> matches = new ArrayList<>();
+    static <P> List<RuleMatch<P>> of(NameMapping mapping, String path, Map<String, P> tree) {
+        List<RuleMatch<P>> matches = new ArrayList<>();
         for (NameRule rule : mapping.rules()) {
             for (NamePattern pattern : rule.parameters()) {
                 Map<String, String> places = pattern.match(path);
                 if (places != null) {
-                    RuleMatch match = of(rule, places, tree);
+                    RuleMatch<P> match = of(rule, places, tree);
                     if (match != null) {
                         matches.add(match);
                     }
@@ -36,10 +36,10 @@ record RuleMatch(
         return matches;
     }
 
-    private static RuleMatch of(
-            NameRule rule, Map<String, String> places, Map<String, Parameter> tree) {
+    private static <P> RuleMatch<P> of(
+            NameRule rule, Map<String, String> places, Map<String, P> tree) {
         List<String> paths = new ArrayList<>();
-        List<Parameter> parameters = new ArrayList<>();
+        List<P> parameters = new ArrayList<>();
         for (NamePattern pattern : rule.parameters()) {
             String path = pattern.blockName(places);
             if (!tree.containsKey(path)) {
@@ -50,13 +50,13 @@ record RuleMatch(
         }
         List<String> tensors =
                 rule.tensors().stream().map(part -> part.name().tensorName(places)).toList();
-        return new RuleMatch(rule, paths, parameters, tensors);
+        return new RuleMatch<>(rule, paths, parameters, tensors);
     }
 
     /** Returns the rows of the parameters. */
-    StackedRows parameterRows(Map<Parameter, Shape> shapes) {
+    StackedRows parameterRows(Function<P, Shape> shapes) {
         return new StackedRows(
-                parameters.stream().mapToLong(each -> shapes.get(each).get(0)).toArray());
+                parameters.stream().mapToLong(each -> shapes.apply(each).get(0)).toArray());
     }
 
     /**

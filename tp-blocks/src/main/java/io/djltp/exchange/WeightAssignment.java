@@ -57,11 +57,12 @@ final class WeightAssignment {
      */
     Map<Parameter, TensorSource> find(List<NamePattern> kept, List<NamePattern> leaving)
             throws MalformedModelException, IOException {
-        Map<String, RuleMatch> unmatched = new LinkedHashMap<>(); // null: without a rule
+        Map<String, RuleMatch<Parameter>> unmatched = new LinkedHashMap<>(); // null: without a rule
         for (Map.Entry<String, Parameter> entry : tree.entrySet()) {
             String path = entry.getKey();
-            List<RuleMatch> matches = RuleMatch.of(mapping, path, tree);
-            RuleMatch match = matches.stream().filter(this::isThere).findFirst().orElse(null);
+            List<RuleMatch<Parameter>> matches = RuleMatch.of(mapping, path, tree);
+            RuleMatch<Parameter> match =
+                    matches.stream().filter(this::isThere).findFirst().orElse(null);
             if (match != null) {
                 use(match, entry.getValue());
             } else if (kept.stream().allMatch(pattern -> pattern.match(path) == null)) {
@@ -85,11 +86,11 @@ final class WeightAssignment {
         return sources;
     }
 
-    private boolean isThere(RuleMatch match) {
+    private boolean isThere(RuleMatch<Parameter> match) {
         return match.tensors().stream().allMatch(name -> files.get(name) != null);
     }
 
-    private void reportMissing(String path, RuleMatch match) {
+    private void reportMissing(String path, RuleMatch<Parameter> match) {
         Parameter parameter = tree.get(path);
         if (sources.containsKey(parameter)) {
             return; // shared with a block that has a tensor
@@ -104,7 +105,7 @@ final class WeightAssignment {
         problems.add(name + " needs " + String.join(", ", missing) + ", which is missing");
     }
 
-    private void use(RuleMatch match, Parameter parameter) throws IOException {
+    private void use(RuleMatch<Parameter> match, Parameter parameter) throws IOException {
         used.addAll(match.tensors());
         if (sources.containsKey(parameter)) { // shared by two blocks, or a rule of several
             checkTied(match, parameter);
@@ -117,7 +118,7 @@ final class WeightAssignment {
             }
             return;
         }
-        StackedRows own = match.parameterRows(shapes);
+        StackedRows own = match.parameterRows(shapes::get);
         long[] lengths =
                 match.tensors().stream().mapToLong(name -> shapeOf(match, name).get(0)).toArray();
         if (match.rule().padded()) {
@@ -139,7 +140,7 @@ final class WeightAssignment {
     }
 
     /** Two tensors for one parameter, as of a tied embedding and head, must be the same. */
-    private void checkTied(RuleMatch match, Parameter parameter) throws IOException {
+    private void checkTied(RuleMatch<Parameter> match, Parameter parameter) throws IOException {
         String first = tensorOf.get(parameter);
         for (String name : match.tensors()) {
             if (match.parameters().size() == 1
@@ -156,7 +157,7 @@ final class WeightAssignment {
         }
     }
 
-    private String problem(RuleMatch match) {
+    private String problem(RuleMatch<Parameter> match) {
         List<StoredTensor> tensors = match.tensors().stream().map(files::get).toList();
         for (StoredTensor tensor : tensors) {
             if (!FLOATING.contains(tensor.type())) {
@@ -172,7 +173,7 @@ final class WeightAssignment {
                                 match.parameters().stream().map(shapes::get),
                                 match.tensors().stream().map(name -> shapeOf(match, name)))
                         .allMatch(each -> each.dimension() > 0 && Arrays.equals(row(each), row));
-        long rows = match.parameterRows(shapes).total();
+        long rows = match.parameterRows(shapes::get).total();
         if (fits && !match.rule().padded()) {
             long[] shares = match.tensorRows(rows);
             for (int i = 0; i < tensors.size(); i++) {
@@ -186,7 +187,7 @@ final class WeightAssignment {
         return fits ? null : describe(match, tensors);
     }
 
-    private String describe(RuleMatch match, List<StoredTensor> tensors) {
+    private String describe(RuleMatch<Parameter> match, List<StoredTensor> tensors) {
         return String.format(
                 Locale.ROOT,
                 "parameter %s is not %s%s",
@@ -199,7 +200,7 @@ final class WeightAssignment {
                 match.rule().transposed() ? " transposed" : "");
     }
 
-    private Shape shapeOf(RuleMatch match, String tensor) {
+    private Shape shapeOf(RuleMatch<Parameter> match, String tensor) {
         Shape shape = files.get(tensor).shape();
         return match.rule().transposed() && shape.dimension() == 2
                 ? new Shape(shape.get(1), shape.get(0))

@@ -4,9 +4,12 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.nn.Block;
 import ai.djl.util.Preconditions;
 
+import io.djltp.checkpoint.store.Checkpoint;
+
 import java.io.IOException;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.Map;
 
 /**
  * Writes the weights of a block tree as Hugging Face does: {@code model.safetensors}, or from some
@@ -56,8 +59,26 @@ public final class WeightExport {
      * @throws IllegalStateException if a parameter has no values
      */
     public Path write(Block block, Path folder) throws IOException {
-        List<OutputTensor> tensors =
-                new ExportPlan(mapping, dataType, vocabulary).tensors(ParameterPaths.of(block));
+        return write(ParameterRows.of(ParameterPaths.of(block)), folder);
+    }
+
+    /**
+     * Writes the weights of a checkpoint, whatever the number of ranks that it was taken of: the
+     * tensors that are parameters, without what optimizers keep of them.
+     *
+     * @param checkpoint the checkpoint
+     * @param folder the folder
+     * @return the file, or of several the index
+     * @throws IOException if they cannot be written, or the checkpoint is damaged
+     * @throws IllegalArgumentException if the mapping has no name for a parameter, or one name for
+     *     two
+     */
+    public Path write(Checkpoint checkpoint, Path folder) throws IOException {
+        return write(CheckpointRows.of(checkpoint), folder);
+    }
+
+    private Path write(Map<String, RowSource> weights, Path folder) throws IOException {
+        List<OutputTensor> tensors = new ExportPlan(mapping, dataType, vocabulary).tensors(weights);
         return new OutputFiles(folder, name, fileBytes).write(tensors);
     }
 

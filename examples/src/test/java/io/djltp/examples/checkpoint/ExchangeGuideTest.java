@@ -72,12 +72,12 @@ public class ExchangeGuideTest {
     public void writesAndReads() throws Exception {
         try (Model model = Model.newInstance("written")) {
             model.setBlock(llama());
-            model.getBlock()
-                    .initialize(model.getNDManager(), DataType.FLOAT32, new Shape(2, 5));
+            model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, new Shape(2, 5));
             WeightExport.builder()
                     .setMapping(NameMapping.llama(6, 3))
                     .optDataType(DataType.BFLOAT16)
-                    .optFileBytes(5_000_000_000L) // then model-00001-of-00002.safetensors and an index
+                    .optFileBytes(
+                            5_000_000_000L) // then model-00001-of-00002.safetensors and an index
                     .build()
                     .write(model.getBlock(), folder);
         }
@@ -93,7 +93,9 @@ public class ExchangeGuideTest {
                                 .setPath(folder) // model.safetensors, or its parts with their index
                                 .setMapping(NameMapping.llama(6, 3)) // query heads, key/value heads
                                 .build()) {
-                    weights.assign(model, new Shape(2, 5)); // reads headers: what does not fit is said here
+                    weights.assign(
+                            model,
+                            new Shape(2, 5)); // reads headers: what does not fit is said here
                     trainer.initialize(new Shape(2, 5)); // each rank reads its shards
                 }
                 Assert.assertTrue(model.getBlock().isInitialized());
@@ -106,8 +108,7 @@ public class ExchangeGuideTest {
         Path file = folder.resolve("head.onnx");
         try (Model model = Model.newInstance("head")) {
             model.setBlock(Linear.builder().setUnits(7).build());
-            model.getBlock()
-                    .initialize(model.getNDManager(), DataType.FLOAT32, new Shape(1, 4));
+            model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, new Shape(1, 4));
             OnnxExport.builder()
                     .setInput("features", DataType.FLOAT32, new Shape(-1, 4))
                     .optOutput("logits")
