@@ -5,6 +5,7 @@ import io.djltp.examples.bench.WorkerFailedException;
 import io.djltp.examples.checkpoint.CheckpointCommand;
 import io.djltp.examples.doctor.DoctorCommand;
 import io.djltp.examples.embed.EmbedCommand;
+import io.djltp.examples.lemma.ExportCommand;
 import io.djltp.examples.lemma.LemmaCommand;
 import io.djltp.examples.lm.LmCommand;
 import io.djltp.examples.plan.PlanCommand;
@@ -27,6 +28,7 @@ import picocli.CommandLine.Spec;
         subcommands = {
             TrainCommand.class,
             LemmaCommand.class,
+            ExportCommand.class,
             EmbedCommand.class,
             LmCommand.class,
             VerifyCommand.class,

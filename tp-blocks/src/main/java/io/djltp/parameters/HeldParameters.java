@@ -28,7 +28,8 @@ public final class HeldParameters {
         LOST
     }
 
-    private record Hold(State state, WeakReference<NDArray> array) {
+    private record Hold(
+            State state, WeakReference<NDArray> array, WeakReference<WeightSource> source) {
 
         /** A file that was loaded meanwhile makes the parameter whole again. */
         boolean isPlaceholder(Parameter parameter) {
@@ -43,9 +44,21 @@ public final class HeldParameters {
      *
      * @param parameter the parameter
      * @param cut whether its array holds nothing meanwhile
+     * @param source where its values are
      */
-    public static void hold(Parameter parameter, boolean cut) {
-        put(parameter, cut ? State.CUT : State.WHOLE);
+    public static void hold(Parameter parameter, boolean cut, WeightSource source) {
+        put(parameter, cut ? State.CUT : State.WHOLE, source);
+    }
+
+    /**
+     * Returns where the values of a parameter are while ranks train it.
+     *
+     * @param parameter the parameter
+     * @return the source, or {@code null} if the parameter holds its values itself
+     */
+    public static WeightSource sourceOf(Parameter parameter) {
+        Hold hold = get(parameter);
+        return hold == null ? null : hold.source.get();
     }
 
     /**
@@ -54,12 +67,14 @@ public final class HeldParameters {
      * @param parameter the parameter
      */
     public static void lose(Parameter parameter) {
-        put(parameter, State.LOST);
+        put(parameter, State.LOST, null);
     }
 
-    private static void put(Parameter parameter, State state) {
+    private static void put(Parameter parameter, State state, WeightSource source) {
         synchronized (HELD) {
-            HELD.put(parameter, new Hold(state, new WeakReference<>(parameter.getArray())));
+            // weak: a source knows the parameters, which are the keys of the map
+            WeakReference<NDArray> array = new WeakReference<>(parameter.getArray());
+            HELD.put(parameter, new Hold(state, array, new WeakReference<>(source)));
         }
     }
 

@@ -92,7 +92,7 @@ public final class ParallelParameters {
         }
         replicas = ReplicaGroups.of(ranks, this);
         shards.blocks().forEach(b -> b.setWeightSource(gathering));
-        names.keySet().forEach(p -> HeldParameters.hold(p, shards.contains(p)));
+        names.keySet().forEach(p -> HeldParameters.hold(p, shards.contains(p), gathering));
         checkBatchGather();
         Map<Block, String> blocks = BlockNames.of(block);
         contexts.forEach(context -> context.setBlockNames(blocks));

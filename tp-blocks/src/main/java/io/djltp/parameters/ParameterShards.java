@@ -7,6 +7,7 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.util.Pair;
 
+import io.djltp.cut.Cut;
 import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.ShardingStrategy;
 
@@ -81,6 +82,23 @@ final class ParameterShards {
         }
     }
 
+    /** Gives every rank its shard of a parameter as it is made, without the whole. */
+    void fill(Parameter parameter, Shape shape, DataType dataType, SlicedInitializer initializer) {
+        ShardingStrategy strategy = strategies.get(parameter);
+        Cut cut = strategy.cut(shape, size());
+        for (int i = 0; i < stores.size(); i++) {
+            NDArray shard =
+                    initializer.initialize(
+                            stores.get(i).getManager(),
+                            shape,
+                            dataType,
+                            strategy.axis(shape),
+                            cut.getRanges(rank(i)));
+            shard.setName(parameter.getName());
+            stores.get(i).setValue(parameter, shard);
+        }
+    }
+
     /** Returns the shard of a rank of this process. */
     NDArray get(Parameter parameter, int localRank) {
         return stores.get(localRank).getValue(parameter, null, true);
@@ -102,6 +120,17 @@ final class ParameterShards {
         ShardingStrategy strategy = strategies.get(parameter);
         for (int i = 0; i < stores.size(); i++) {
             strategy.scatterRows(rows, firstRow, whole, get(parameter, i), rank(i), size());
+        }
+    }
+
+    /** Copies what this process has of consecutive rows of a parameter to their places in them. */
+    void gatherRows(Parameter parameter, NDArray rows, long firstRow, Shape whole) {
+        ShardingStrategy strategy = strategies.get(parameter);
+        for (int i = 0; i < stores.size(); i++) {
+            if (isFirstReplica(i)) {
+                NDArray shard = stores.get(i).getHeld(parameter);
+                strategy.gatherRows(shard, rows, firstRow, whole, rank(i), size());
+            }
         }
     }
 

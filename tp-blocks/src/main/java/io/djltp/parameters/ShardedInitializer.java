@@ -46,8 +46,12 @@ final class ShardedInitializer implements Initializer {
     public NDArray initialize(NDManager manager, Shape shape, DataType dataType) {
         ShardingStrategy strategy = shards.strategyOf(parameter);
         strategy.checkSplit(parameter.getName(), shape, shards.size());
-        shards.create(parameter, shape, dataType);
         NDArray placeholder = Placeholder.of(modelManager, shape, dataType);
+        if (initializer instanceof SlicedInitializer) {
+            shards.fill(parameter, shape, dataType, (SlicedInitializer) initializer);
+            return placeholder;
+        }
+        shards.create(parameter, shape, dataType);
         try (NDManager scope = manager.newSubManager();
                 DeferredFill fill = new DeferredFill(scope, shape)) {
             NDArray whole = fill.run(initializer, dataType);

@@ -2,6 +2,9 @@ package io.djltp.parameters;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
 import io.djltp.rank.RankPool;
@@ -18,6 +21,7 @@ final class WeightGathering implements WeightSource {
     private final ParallelParameters parameters;
     private final ParameterShards shards;
     private Runnable beforeSave = () -> {};
+    private Parameter whole; // whose rows other processes have sent, or null
     private RemoteShards remote; // or null: no other process sends its shards when asked
 
     WeightGathering(
@@ -48,11 +52,11 @@ final class WeightGathering implements WeightSource {
         if (shards.contains(parameter)) {
             fill(
                     parameter,
-                    whole -> {
+                    values -> {
                         if (remote != null) {
-                            remote.gather(parameter, whole);
+                            remote.gather(parameter, values);
                         } else {
-                            shards.gather(parameter, whole);
+                            shards.gather(parameter, values);
                         }
                     });
         }
@@ -62,7 +66,7 @@ final class WeightGathering implements WeightSource {
     void gatherInAll(Parameter parameter) {
         fill(
                 parameter,
-                whole -> {
+                values -> {
                     if (ranks.isDistributed()) {
                         new ShardExchange(ranks)
                                 .gather(
@@ -72,29 +76,66 @@ final class WeightGathering implements WeightSource {
                                                 parameters
                                                         .getStore(context)
                                                         .getValue(parameter, null, true),
-                                        whole);
+                                        values);
                     } else {
-                        shards.gather(parameter, whole);
+                        shards.gather(parameter, values);
                     }
                 });
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public NDArray rows(Parameter parameter, long firstRow, long count, NDManager manager) {
+        beforeSave.run();
+        try (Autograd.GradMode mode = Autograd.gradMode(false)) {
+            if (shards.contains(parameter) && remote == null) {
+                Shape whole = parameter.getArray().getShape();
+                long[] shape = whole.getShape().clone();
+                shape[0] = count;
+                DataType type = parameter.getArray().getDataType();
+                NDArray rows = manager.create(new Shape(shape), type);
+                shards.gatherRows(parameter, rows, firstRow, whole);
+                return rows;
+            }
+            NDArray values =
+                    shards.contains(parameter)
+                            ? gathered(parameter)
+                            : parameters.getStores().get(0).getHeld(parameter);
+            try (NDArray view = values.get(new NDIndex().addSliceDim(firstRow, firstRow + count))) {
+                NDArray rows = Autograd.detach(view, manager);
+                NDArray moved = rows.toDevice(manager.getDevice(), false); // the same if there
+                moved.attach(manager);
+                return moved;
+            }
+        }
+    }
+
+    /** Other processes send a parameter as a whole: it stays until it is released. */
+    private NDArray gathered(Parameter parameter) {
+        if (whole != parameter) {
+            gather(parameter);
+            whole = parameter;
+        }
+        return parameter.getArray();
     }
 
     private void fill(Parameter parameter, Consumer<NDArray> gathering) {
         try (Autograd.GradMode mode = Autograd.gradMode(false)) {
             NDArray old = parameter.getArray();
-            NDArray whole = modelManager.create(old.getShape(), old.getDataType());
-            gathering.accept(whole);
-            Placeholder.replace(parameter, whole);
+            NDArray values = modelManager.create(old.getShape(), old.getDataType());
+            gathering.accept(values);
+            Placeholder.replace(parameter, values);
         }
     }
 
     /** {@inheritDoc} */
     @Override
     public void release(Parameter parameter) {
+        whole = null;
         if (shards.contains(parameter)) {
-            NDArray whole = parameter.getArray();
+            NDArray array = parameter.getArray();
             Placeholder.replace(
-                    parameter, Placeholder.of(modelManager, whole.getShape(), whole.getDataType()));
+                    parameter, Placeholder.of(modelManager, array.getShape(), array.getDataType()));
         }
     }
 }

@@ -3,9 +3,11 @@ package io.djltp.safetensors;
 import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.ShardRange;
+import io.djltp.torch.BFloat16;
 import io.djltp.torch.TensorBuffers;
 
 import java.io.IOException;
@@ -19,6 +21,8 @@ import java.util.List;
  * <p>Seen from a range of axis {@code a}, a tensor of shape {@code [d0, .., dn]} is {@code d0 x ..
  * x d(a-1)} blocks of {@code da x .. x dn} elements, of each of which the range is a run of
  * neighbours: one run for a cut by rows, one a row for a cut by columns.
+ *
+ * <p>DJL's PyTorch engine has no arrays of bfloat16: they become float32, which has all of them.
  */
 public final class SliceReader {
 
@@ -103,8 +107,12 @@ public final class SliceReader {
         Device device = manager.getDevice();
         NDArray array = null;
         try (NDManager host = manager.newSubManager(Device.cpu())) {
-            array = host.create(shape, tensor.dataType());
+            boolean brain = tensor.dataType() == DataType.BFLOAT16;
+            array = host.create(shape, brain ? BFloat16.BITS : tensor.dataType());
             source.fill(new Target(TensorBuffers.of(array)));
+            if (brain) {
+                array = BFloat16.toFloat32(array, host);
+            }
             if (device.isGpu()) {
                 array = array.toDevice(device, true);
             }

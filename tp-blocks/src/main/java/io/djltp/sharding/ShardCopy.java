@@ -25,6 +25,11 @@ record ShardCopy(int axis, List<ShardRange> ranges) {
         transfer(whole, 0, shard, false);
     }
 
+    /** Copies what the shard has of some rows of the whole to its places in them. */
+    void toRows(NDArray shard, NDArray rows, long firstRow) {
+        transfer(rows, firstRow, shard, false);
+    }
+
     private void transfer(NDArray rows, long firstRow, NDArray shard, boolean toShard) {
         long endRow = firstRow + rows.getShape().get(0);
         long at = 0; // where the range lies in the shard

@@ -284,6 +284,22 @@ public abstract class ShardingStrategy extends NamedStrategy {
     }
 
     /**
+     * Copies the part of a rank's shard that lies in some rows of the whole to its places there.
+     *
+     * @param shard the rank's shard
+     * @param rows consecutive rows (indices of axis 0) of the whole, written in place
+     * @param firstRow the first of them
+     * @param whole the shape of the whole
+     * @param rank the rank
+     * @param size the number of ranks
+     */
+    public void gatherRows(
+            NDArray shard, NDArray rows, long firstRow, Shape whole, int rank, int size) {
+        List<ShardRange> ranges = cut(whole, size).getRanges(rank);
+        new ShardCopy(axis(whole), ranges).toRows(shard, rows, firstRow);
+    }
+
+    /**
      * Copies a rank's shard to its places in the whole.
      *
      * @param shard the rank's shard

@@ -11,6 +11,7 @@ import ai.djl.translate.TranslatorContext;
 import ai.djl.util.Pair;
 
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.parameters.SlicedInitializer;
 import io.djltp.rank.ParallelConfig;
 
 import java.util.List;
@@ -70,7 +71,8 @@ public class ParallelPredictor<I, O> extends Predictor<I, O> {
 
     private static void checkValues(Model model) {
         for (Pair<String, Parameter> named : model.getBlock().getParameters()) {
-            if (!named.getValue().isInitialized()) {
+            boolean stored = named.getValue().getInitializer() instanceof SlicedInitializer;
+            if (!named.getValue().isInitialized() && !stored) {
                 throw new IllegalStateException(
                         "The parameter "
                                 + named.getKey()

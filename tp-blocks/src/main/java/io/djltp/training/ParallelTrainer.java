@@ -223,11 +223,11 @@ public class ParallelTrainer extends Trainer {
      * Saves the model as it is after the last step, in DJL's format. A file that is there is
      * replaced when the new one is complete, and left alone if it cannot be completed. The file is
      * written by the process of rank 0 alone; the others may call this too, or not, and do not wait
-     * for it.
+     * for it. A parameter of more than 2 GiB is for {@code io.djltp.exchange.WeightExport}.
      *
      * @param folder the folder
      * @param name the name of the model, or {@code null} for its own
-     * @throws IOException if the file cannot be written
+     * @throws IOException if the file cannot be written, or DJL's format not hold a parameter
      * @throws IllegalStateException in a job of several processes, if it is called between a
      *     forward pass and its step, or another process does not send its part
      */

@@ -3,6 +3,7 @@ package io.djltp.training;
 import ai.djl.Model;
 import ai.djl.ndarray.NDManager;
 
+import io.djltp.parameters.DjlFormat;
 import io.djltp.parameters.DriftCheck;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RemoteShards;
@@ -132,6 +133,7 @@ final class TrainedModel {
         if (config.getJob() != null && config.getJob().getProcess() != 0) {
             return;
         }
+        DjlFormat.check(model.getBlock());
         if (!closed && initialized) {
             beforeSave();
         }

@@ -64,6 +64,7 @@ public class PackagesTest {
                     "plan",
                     "cost",
                     "report",
+                    "exchange",
                     "zoo",
                     "zoo.lemma",
                     "zoo.minilm",

@@ -16,8 +16,12 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.channels.FileChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.util.List;
 
 /** What a rank reads is what it would cut out of the whole tensor, and no byte more. */
@@ -54,6 +58,29 @@ public class SliceReaderTest {
                         }
                     });
         }
+    }
+
+    /** DJL's engine has no bfloat16: 1.0, -2.5 and 3.140625 are the upper halves of float32. */
+    @Test
+    public void testBrainFloatsBecomeFloats() throws IOException {
+        Path path = Files.createTempFile("slices", ".safetensors");
+        ByteBuffer bits = ByteBuffer.allocate(6).order(ByteOrder.LITTLE_ENDIAN);
+        bits.putShort((short) 0x3f80).putShort((short) 0xc020).putShort((short) 0x4049).flip();
+        try (SafetensorsWriter writer =
+                SafetensorsWriter.builder()
+                        .addTensor("w", DataType.BFLOAT16, new Shape(1, 3))
+                        .build(FileChannel.open(path, StandardOpenOption.WRITE))) {
+            writer.write(bits);
+            writer.finish();
+        }
+        try (SafetensorsFile file = SafetensorsFile.open(path);
+                NDManager manager = NDManager.newBaseManager()) {
+            List<ShardRange> last = List.of(new ShardRange(1, 2));
+            NDArray numbers = new SliceReader(file).read("w", 1, last, manager);
+            Assert.assertEquals(numbers.getDataType(), DataType.FLOAT32);
+            Assert.assertEquals(numbers.toFloatArray(), new float[] {-2.5f, 3.140625f});
+        }
+        Files.delete(path);
     }
 
     @Test

@@ -2,7 +2,10 @@ package io.djltp.training;
 
 import ai.djl.Device;
 import ai.djl.Model;
+import ai.djl.ndarray.NDManager;
 
+import io.djltp.safetensors.SafetensorsFile;
+import io.djltp.safetensors.SliceReader;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainingRun;
 
@@ -30,6 +33,21 @@ import java.util.stream.Stream;
  * that of one process with all ranks.
  */
 public class SavingInProcessesTest {
+
+    private static void assertSameTensors(Path actual, Path expected) throws IOException {
+        try (SafetensorsFile one = SafetensorsFile.open(actual);
+                SafetensorsFile other = SafetensorsFile.open(expected);
+                NDManager manager = NDManager.newBaseManager()) {
+            Assert.assertEquals(one.getTensors(), other.getTensors());
+            for (String name : one.getTensors().keySet()) {
+                ArrayAssert.assertClose(
+                        new SliceReader(one).read(name, manager),
+                        new SliceReader(other).read(name, manager),
+                        TOLERANCE,
+                        name);
+            }
+        }
+    }
 
     private static final int SECONDS = 90;
     private static final double TOLERANCE = 2e-6;
@@ -105,6 +123,9 @@ public class SavingInProcessesTest {
             Path other = many.resolve("other").resolve(file);
             assertSame(other, expected);
         }
+        assertSameTensors(
+                many.resolve("exported.safetensors"), one.resolve("exported.safetensors"));
+        names.add("exported.safetensors");
         names.add("other");
         if ("DATA".equals(way)) {
             names.add("within-0000.params"); // every process has the whole model at any time

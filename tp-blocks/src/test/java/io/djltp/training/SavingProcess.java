@@ -20,6 +20,8 @@ import ai.djl.training.tracker.Tracker;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.exchange.NameMapping;
+import io.djltp.exchange.WeightExport;
 import io.djltp.job.Job;
 import io.djltp.launch.Launcher;
 import io.djltp.layout.ParallelMode;
@@ -123,6 +125,9 @@ public final class SavingProcess {
                 model.save(isProcess(0) ? folder : folder.resolve("other"), "all-plain");
                 step(trainer, 5, null);
                 model.save(folder, "same-file"); // all write it at once
+                if (isProcess(0)) {
+                    export(model);
+                }
                 step(trainer, 6, isProcess(0) ? trainer : null);
                 if (isProcess(0)) {
                     trainer.notifyListeners(each -> each.onEpoch(trainer));
@@ -136,6 +141,15 @@ public final class SavingProcess {
             model.save(isProcess(0) ? folder : folder.resolve("other"), "closed");
         }
         System.out.println("REPORT done");
+    }
+
+    /** By another route than DJL's format, a chunk of rows at a time. */
+    private void export(Model model) throws IOException {
+        WeightExport.builder()
+                .setMapping(NameMapping.own())
+                .optName("exported")
+                .build()
+                .write(model.getBlock(), folder);
     }
 
     private void sleep(int process) throws InterruptedException {

@@ -9,7 +9,12 @@ import picocli.CommandLine.Spec;
 @Command(
         name = "checkpoint",
         description = "Looks into checkpoints, checks them and writes them for other ranks.",
-        subcommands = {InspectCommand.class, CheckCommand.class, ReshardCommand.class},
+        subcommands = {
+            InspectCommand.class,
+            CheckCommand.class,
+            ReshardCommand.class,
+            ExportCommand.class
+        },
         mixinStandardHelpOptions = true)
 public final class CheckpointCommand implements Runnable {
 

@@ -21,8 +21,9 @@ import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
 /**
- * A trained lemmatiser in a folder: the parameters as DJL writes them, the lexicon, and the sizes
- * of the network. The model in memory is of ordinary DJL blocks.
+ * A trained lemmatiser in a folder: the parameters as DJL writes them, or as safetensors where one
+ * has more than 2 GiB, which DJL's format cannot hold; the lexicon, and the sizes of the network.
+ * The model in memory is of ordinary DJL blocks.
  */
 public final class SavedModel implements AutoCloseable {
 
@@ -51,13 +52,24 @@ public final class SavedModel implements AutoCloseable {
      * @param lexicon what its classes mean
      * @param nGrams how its words become rows of the embedding table
      * @param dim the number of features
+     * @param safetensors whether the parameters are written as safetensors in any case
      * @throws IOException if the folder cannot be written
      */
-    public static void save(Path folder, Model model, Lexicon lexicon, CharNGrams nGrams, int dim)
+    public static void save(
+            Path folder,
+            Model model,
+            Lexicon lexicon,
+            CharNGrams nGrams,
+            int dim,
+            boolean safetensors)
             throws IOException {
         Path part = Files.createTempDirectory(folder, ".part");
         try {
-            model.save(part, NAME);
+            if (safetensors || !LemmaWeights.fitDjl(model)) {
+                LemmaWeights.write(model, part);
+            } else {
+                model.save(part, NAME);
+            }
             lexicon.save(part.resolve(LEXICON));
             Properties sizes = new Properties();
             sizes.setProperty("rows", Integer.toString(nGrams.rows()));
@@ -108,7 +120,11 @@ public final class SavedModel implements AutoCloseable {
         int dim = Integer.parseInt(sizes.getProperty("dim"));
         Linear head = Linear.builder().setUnits(lexicon.size()).build();
         model.setBlock(LemmaNetwork.create(nGrams.rows(), dim, head));
-        model.load(folder, NAME);
+        if (LemmaWeights.areNewest(folder)) {
+            LemmaWeights.read(model, folder, nGrams.limit());
+        } else {
+            model.load(folder, NAME);
+        }
         return new SavedModel(model, lexicon, nGrams);
     }
 

@@ -57,7 +57,6 @@ public final class TrainCommand implements Callable<Integer> {
 
     static final long SPLIT_SEED = 20260101; // never changed: held-out words stay held out
     private static final int EVALUATION_BATCH = 128;
-    private static final long DJL_FORMAT_LIMIT = Integer.MAX_VALUE - 100;
 
     @Mixin private TrainOptions options;
 
@@ -102,7 +101,13 @@ public final class TrainCommand implements Callable<Integer> {
             train(model, job, split, nGrams);
             if (first) {
                 evaluate(model, split, nGrams);
-                SavedModel.save(options.out, model, corpus.lexicon(), nGrams, options.dim);
+                SavedModel.save(
+                        options.out,
+                        model,
+                        corpus.lexicon(),
+                        nGrams,
+                        options.dim,
+                        options.safetensors);
                 out.printf(
                         "%nThe model is saved in %s. Try: %s%n",
                         options.out, options.lemmaCommand());
@@ -145,17 +150,6 @@ public final class TrainCommand implements Callable<Integer> {
                             + options.ranks.count()
                             + " leaves ranks without a class: there are "
                             + corpus.classes());
-        }
-        long bytes = 4L * corpus.classes() * options.dim;
-        if (bytes > DJL_FORMAT_LIMIT) {
-            throw new BadInputException(
-                    String.format(
-                            Locale.ROOT,
-                            "The weight of the head has %,d bytes, and DJL's format can save"
-                                    + " %,d: use --dim %d or less",
-                            bytes,
-                            DJL_FORMAT_LIMIT,
-                            DJL_FORMAT_LIMIT / 4 / corpus.classes()));
         }
         RunMemory memory = new RunMemory(options, corpus.classes(), nGrams.rows(), corpus.size());
         memory.check();

@@ -93,6 +93,13 @@ final class TrainOptions {
     Path out;
 
     @Option(
+            names = "--safetensors",
+            description =
+                    "Save the weights as safetensors. So are weights of more than 2 GiB in any"
+                            + " case, which DJL's format cannot hold.")
+    boolean safetensors;
+
+    @Option(
             names = "--held-out",
             defaultValue = "" + TrainCommand.HELD_OUT,
             description =

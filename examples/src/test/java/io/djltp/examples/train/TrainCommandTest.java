@@ -15,6 +15,7 @@ import org.testng.annotations.Test;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
@@ -53,31 +54,21 @@ public class TrainCommandTest {
             throws IOException {
         Path out = folder.resolve(mode);
         Path file = folder.resolve(mode + ".json");
-        TpRun run =
-                TpRun.of(
-                        "train",
-                        "--mode",
-                        mode,
-                        "--head",
-                        head,
-                        "--optimizer", // Adagrad takes more steps to come below where it began
-                        "sgd",
-                        "--batch",
-                        "256",
-                        "--tp",
-                        "3",
-                        "--steps",
-                        "40",
-                        "--out",
-                        out.toString(),
-                        "--report",
-                        folder.resolve(mode + ".html").toString(),
-                        "--tensorboard",
-                        folder.resolve(mode + "-events").toString(),
-                        "--json",
-                        file.toString());
+        List<String> args = new ArrayList<>(List.of("train", "--mode", mode, "--head", head));
+        // Adagrad takes more steps to come below where it began
+        args.addAll(List.of("--optimizer", "sgd", "--batch", "256", "--tp", "3", "--steps", "40"));
+        args.addAll(List.of("--out", out.toString(), "--json", file.toString()));
+        args.addAll(List.of("--report", folder.resolve(mode + ".html").toString()));
+        args.addAll(List.of("--tensorboard", folder.resolve(mode + "-events").toString()));
+        boolean safetensors = mode.equals("tensor");
+        if (safetensors) {
+            args.add("--safetensors");
+        }
+        TpRun run = TpRun.of(args.toArray(new String[0]));
         Assert.assertEquals(run.status(), 0, run.output());
         Assert.assertTrue(run.output().contains("held-out word"), run.output());
+        Assert.assertEquals(Files.exists(out.resolve("lemma.safetensors")), safetensors);
+        Assert.assertEquals(Files.exists(out.resolve("lemma-0000.params")), !safetensors);
         String page = Files.readString(folder.resolve(mode + ".html"));
         Assert.assertTrue(page.contains("\"classes\":\"120,658\""));
         Assert.assertTrue(page.contains("\"name\":\"training\""));

@@ -25,7 +25,11 @@ public final class LemmaNetwork {
     /** The standard deviation of a head's first weights: small, so that all lemmas start alike. */
     public static final float HEAD_SIGMA = 0.01f;
 
-    private static final float EPSILON = 1e-6f;
+    /** What is added to the square of a length before its root is taken. */
+    public static final float EPSILON = 1e-6f;
+
+    /** The name of the block that scales the sums. */
+    public static final String NORMALIZE = "normalize";
 
     private LemmaNetwork() {}
 
@@ -46,7 +50,7 @@ public final class LemmaNetwork {
         embedding.setInitializer(new NormalInitializer(0.25f), Parameter.Type.WEIGHT);
         return new SequentialBlock()
                 .add(embedding)
-                .add(new LambdaBlock(LemmaNetwork::normalize, "normalize"));
+                .add(new LambdaBlock(LemmaNetwork::normalize, NORMALIZE));
     }
 
     /**

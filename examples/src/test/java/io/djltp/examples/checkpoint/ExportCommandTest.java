@@ -1,0 +1,117 @@
+package io.djltp.examples.checkpoint;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.util.Utils;
+
+import com.google.gson.JsonObject;
+
+import io.djltp.checkpoint.store.CheckpointFolder;
+import io.djltp.checkpoint.store.CheckpointWriter;
+import io.djltp.checkpoint.store.CutTensor;
+import io.djltp.cut.Cut;
+import io.djltp.examples.TpRun;
+import io.djltp.safetensors.SafetensorsFile;
+import io.djltp.safetensors.SliceReader;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Set;
+
+/** Weights of a checkpoint of two ranks, put together by the names of others. */
+public class ExportCommandTest {
+
+    private Path root;
+
+    @BeforeClass
+    public void write() throws IOException {
+        root = Files.createTempDirectory("checkpoint-export");
+        CutTensor up = cut("02body_01Linear_weight", 0, 5, 3);
+        CutTensor down = cut("02body_02Linear_weight", 1, 4, 5);
+        CutTensor momentum = cut("02body_01Linear_weight/momentum", 0, 5, 3);
+        CutTensor norm = CutTensor.whole("03LayerNorm_gamma", DataType.FLOAT32, new Shape(4));
+        try (NDManager manager = NDManager.newBaseManager();
+                CheckpointFolder folder = CheckpointFolder.open(root.resolve("run"));
+                CheckpointWriter writer = folder.begin(7, "tensor 2", 2, List.of(0, 1))) {
+            for (CutTensor tensor : List.of(up, down, momentum, norm)) {
+                writer.declare(tensor);
+            }
+            for (CutTensor tensor : List.of(up, momentum)) {
+                NDArray whole = numbers(manager, tensor.shape());
+                writer.put(tensor.name(), 0, whole.get("0:2"));
+                writer.put(tensor.name(), 1, whole.get("2:5"));
+            }
+            NDArray whole = numbers(manager, down.shape());
+            writer.put(down.name(), 0, whole.get(":, 0:2").duplicate());
+            writer.put(down.name(), 1, whole.get(":, 2:5").duplicate());
+            writer.put(norm.name(), 0, numbers(manager, norm.shape()));
+            writer.stream();
+            writer.finish(new JsonObject());
+        }
+    }
+
+    private static CutTensor cut(String name, int axis, long rows, long columns) {
+        Shape shape = new Shape(rows, columns);
+        return new CutTensor(name, DataType.FLOAT32, shape, axis, Cut.ofLengths(2, 3));
+    }
+
+    private static NDArray numbers(NDManager manager, Shape shape) {
+        return manager.arange((float) shape.size()).reshape(shape);
+    }
+
+    @AfterClass(alwaysRun = true)
+    public void remove() {
+        Utils.deleteQuietly(root);
+    }
+
+    @Test
+    public void weightsGetTheNamesOfOthers() throws IOException {
+        Path names = root.resolve("names");
+        Files.writeString(
+                names,
+                "body.Linear0.weight = up.weight\n"
+                        + "body.Linear1.weight = down.weight : transposed # [in, out]\n"
+                        + "{path}.gamma = {path}.weight\n");
+        Path out = root.resolve("out");
+        TpRun run = run(out, "--names", names.toString());
+        Assert.assertEquals(run.status(), 0, run.output());
+        Assert.assertTrue(run.output().contains("The weights of step 7 of"), run.output());
+        try (NDManager manager = NDManager.newBaseManager();
+                SafetensorsFile file = SafetensorsFile.open(out.resolve("model.safetensors"))) {
+            Assert.assertEquals(
+                    Set.copyOf(file.getTensors().keySet()),
+                    Set.of("up.weight", "down.weight", "LayerNorm.weight"));
+            SliceReader reader = new SliceReader(file);
+            NDArray up = numbers(manager, new Shape(5, 3));
+            Assert.assertEquals(reader.read("up.weight", manager), up);
+            NDArray down = numbers(manager, new Shape(4, 5)).transpose();
+            Assert.assertEquals(reader.read("down.weight", manager), down);
+            NDArray gamma = numbers(manager, new Shape(4));
+            Assert.assertEquals(reader.read("LayerNorm.weight", manager), gamma);
+        }
+    }
+
+    @Test
+    public void badInputIsOneError() {
+        TpRun run = run(root.resolve("none"), "--llama", "4,2");
+        Assert.assertEquals(run.status(), 2, run.output());
+        Assert.assertTrue(
+                run.output().contains("parameter body.Linear0.weight has no name in the mapping"),
+                run.output());
+        Assert.assertFalse(Files.exists(root.resolve("none")));
+    }
+
+    private TpRun run(Path out, String option, String value) {
+        String from = root.resolve("run").toString();
+        return TpRun.of("checkpoint", "export", from, "--out", out.toString(), option, value);
+    }
+}

@@ -1,0 +1,57 @@
+package io.djltp.exchange;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+
+import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.checkpoint.store.CutTensor;
+import io.djltp.cut.ShardRange;
+
+import java.io.IOException;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * The rows of a weight in a checkpoint, put together from its parts.
+ *
+ * @param checkpoint the checkpoint
+ * @param tensor the weight
+ */
+record CheckpointRows(Checkpoint checkpoint, CutTensor tensor) implements RowSource {
+
+    /** Returns the weights of a checkpoint, without what optimizers keep, by path. */
+    static Map<String, RowSource> of(Checkpoint checkpoint) {
+        List<String> names =
+                checkpoint.getTensors().keySet().stream()
+                        .filter(name -> !name.contains("/") && !name.isEmpty())
+                        .toList();
+        Map<String, RowSource> paths = new LinkedHashMap<>();
+        ParameterPaths.ofNames(names)
+                .forEach(
+                        (path, name) ->
+                                paths.put(
+                                        path,
+                                        new CheckpointRows(
+                                                checkpoint, checkpoint.getTensors().get(name))));
+        return paths;
+    }
+
+    @Override
+    public Shape shape() {
+        return tensor.shape();
+    }
+
+    @Override
+    public DataType type() {
+        return tensor.type();
+    }
+
+    @Override
+    public NDArray rows(long first, long count, NDManager manager) throws IOException {
+        List<ShardRange> rows = List.of(new ShardRange(first, count));
+        return checkpoint.read(tensor.name(), 0, rows, manager);
+    }
+}

@@ -1,0 +1,92 @@
+package io.djltp.exchange;
+
+import ai.djl.ndarray.types.DataType;
+import ai.djl.nn.Block;
+import ai.djl.nn.LambdaBlock;
+import ai.djl.nn.Parameter;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+
+import io.djltp.nn.ClassificationHead;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.EmbeddingBag;
+import io.djltp.nn.RowParallelLinear;
+
+import java.util.HashMap;
+import java.util.Map;
+
+/** Which of ONNX's operators a block is. */
+final class OnnxBlocks {
+
+    private final OnnxGraph graph;
+    private final Map<String, OnnxNodes> others;
+
+    OnnxBlocks(OnnxGraph graph, Map<String, OnnxNodes> others) {
+        this.graph = graph;
+        this.others = others;
+    }
+
+    /** Adds a block, and returns the value that it computes. */
+    String add(Block block, String path, String input) {
+        String key = block instanceof LambdaBlock ? ((LambdaBlock) block).getName() : path;
+        OnnxNodes said = others.getOrDefault(path, others.get(key));
+        if (said != null) {
+            return said.add(graph, input);
+        }
+        if (block instanceof SequentialBlock) {
+            String value = input;
+            for (Map.Entry<String, Block> child : ParameterPaths.children(block).entrySet()) {
+                String name = path.isEmpty() ? child.getKey() : path + "." + child.getKey();
+                value = add(child.getValue(), name, value);
+            }
+            return value;
+        }
+        if (block instanceof EmbeddingBag) {
+            return bag(block, path, input);
+        }
+        boolean linear =
+                block instanceof Linear
+                        || block instanceof ColumnParallelLinear
+                        || block instanceof RowParallelLinear;
+        boolean head = block instanceof ClassificationHead;
+        if (!linear && !head || head && ((ClassificationHead) block).getMargin() != null) {
+            throw new IllegalArgumentException(
+                    String.format(
+                            "What %s computes, a %s%s, is not known in ONNX's operators: say it"
+                                    + " with optBlock",
+                            path.isEmpty() ? "the network" : path,
+                            block.getClass().getSimpleName(),
+                            head ? " with a margin" : ""));
+        }
+        return linear(block, path, input);
+    }
+
+    /** y = x Wᵀ + b over the last axis. */
+    private String linear(Block block, String path, String input) {
+        Map<String, Parameter> own = new HashMap<>();
+        block.getDirectParameters().forEach(each -> own.put(each.getKey(), each.getValue()));
+        String weight = graph.weight(name(path, "weight"), own.get("weight"));
+        String bias =
+                own.containsKey("bias") ? graph.weight(name(path, "bias"), own.get("bias")) : null;
+        Map<String, Long> turned = Map.of("transB", 1L);
+        return bias == null
+                ? graph.add("Gemm", turned, input, weight)
+                : graph.add("Gemm", turned, input, weight, bias);
+    }
+
+    /** y = m R: the rows R [B, places, D], of which those of row number 0 do not count. */
+    private String bag(Block block, String path, String ids) {
+        Parameter table = block.getDirectParameters().get("embedding");
+        String rows = graph.add("Gather", graph.weight(name(path, "embedding"), table), ids);
+        String zero = graph.integers(DataType.INT32, 0);
+        String counts = graph.add("Not", graph.add("Equal", ids, zero));
+        String mask = graph.add("Cast", Map.of("to", 1L), counts); // to float32
+        String axis = graph.integers(DataType.INT64, 1);
+        String product = graph.add("MatMul", graph.add("Unsqueeze", mask, axis), rows);
+        return graph.add("Squeeze", product, axis); // [B, 1, D] to [B, D]
+    }
+
+    private static String name(String path, String parameter) {
+        return path.isEmpty() ? parameter : path + "." + parameter;
+    }
+}

@@ -1,0 +1,157 @@
+package io.djltp.exchange;
+
+import ai.djl.Model;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.util.Preconditions;
+
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/**
+ * Writes a trained network as an ONNX file: a {@link io.djltp.nn.ClassificationHead} or a linear
+ * layer, DJL's or ours, an {@link io.djltp.nn.EmbeddingBag}, what {@link #builder} is told about,
+ * and {@link ai.djl.nn.SequentialBlock}s of these.
+ *
+ * <pre>{@code
+ * OnnxExport.builder()
+ *         .setInput("features", DataType.FLOAT32, new Shape(-1, 512))
+ *         .optOutput("logits")
+ *         .build()
+ *         .write(model, path);
+ * }</pre>
+ *
+ * <p>Opset 17, of ONNX 1.12 (2022). Weights are float32. If they have more than 1 GiB they lie in a
+ * file beside it, {@code path} with {@code .data} behind it, as ONNX's external data: protobuf ends
+ * at 2 GiB. Needs {@code org.tribuo:tribuo-util-onnx}, which has ONNX's messages as classes.
+ */
+public final class OnnxExport {
+
+    /** The version of ONNX's operators. */
+    public static final int OPSET = 17;
+
+    private final String input;
+    private final DataType inputType;
+    private final Shape inputShape;
+    private final String output;
+    private final long externalAbove;
+    private final Map<String, OnnxNodes> lambdas;
+
+    private OnnxExport(Builder builder) {
+        input = builder.input;
+        inputType = builder.inputType;
+        inputShape = builder.inputShape;
+        output = builder.output;
+        externalAbove = builder.externalAbove;
+        lambdas = Map.copyOf(builder.lambdas);
+    }
+
+    /**
+     * Writes a network.
+     *
+     * @param model the model with the network, initialized; it may be in training
+     * @param path the file
+     * @throws IOException if it cannot be written
+     * @throws IllegalArgumentException if the network has a block that is none of those above
+     */
+    public void write(Model model, Path path) throws IOException {
+        Block block = model.getBlock();
+        try (OnnxGraph graph = new OnnxGraph(path, bytes(block) > externalAbove)) {
+            String last = new OnnxBlocks(graph, lambdas).add(block, "", input);
+            graph.write(model.getName(), input, inputType, inputShape, last, output);
+        }
+    }
+
+    private static long bytes(Block block) {
+        return ParameterPaths.of(block).values().stream()
+                .mapToLong(each -> each.getArray().getShape().size() * Float.BYTES)
+                .sum();
+    }
+
+    /**
+     * Creates a builder to build an {@code OnnxExport}.
+     *
+     * @return a new builder
+     */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /** The builder to construct an {@link OnnxExport}. */
+    public static final class Builder {
+
+        private String input;
+        private DataType inputType;
+        private Shape inputShape;
+        private String output = "output";
+        private long externalAbove = 1L << 30;
+        private final Map<String, OnnxNodes> lambdas = new LinkedHashMap<>();
+
+        private Builder() {}
+
+        /**
+         * Sets the input.
+         *
+         * @param name its name in the file
+         * @param type its data type, float32, int32 or int64
+         * @param shape its shape, -1 where any length goes
+         * @return this builder
+         */
+        public Builder setInput(String name, DataType type, Shape shape) {
+            input = name;
+            inputType = type;
+            inputShape = shape;
+            return this;
+        }
+
+        /**
+         * Sets the name of the output. Default: {@code output}.
+         *
+         * @param name its name in the file
+         * @return this builder
+         */
+        public Builder optOutput(String name) {
+            output = name;
+            return this;
+        }
+
+        /**
+         * Says what a block computes that is only known as Java code, such as a {@link
+         * ai.djl.nn.LambdaBlock}.
+         *
+         * @param path the path of the block, as {@link ParameterPaths} names it, or the name of
+         *     {@code LambdaBlock}s
+         * @param nodes what adds its operators
+         * @return this builder
+         */
+        public Builder optBlock(String path, OnnxNodes nodes) {
+            lambdas.put(path, nodes);
+            return this;
+        }
+
+        /**
+         * Sets from how many bytes of weights on they lie in a file of their own. Default: 1 GiB.
+         *
+         * @param bytes the number of bytes, below 2 GiB
+         * @return this builder
+         */
+        public Builder optExternalAbove(long bytes) {
+            Preconditions.checkArgument(bytes < 1L << 31, "An ONNX file must be below 2 GiB");
+            externalAbove = bytes;
+            return this;
+        }
+
+        /**
+         * Builds the export.
+         *
+         * @return the export
+         */
+        public OnnxExport build() {
+            Preconditions.checkArgument(input != null, "An OnnxExport needs setInput");
+            return new OnnxExport(this);
+        }
+    }
+}

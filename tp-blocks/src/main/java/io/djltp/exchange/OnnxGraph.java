@@ -1,0 +1,198 @@
+package io.djltp.exchange;
+
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Parameter;
+import ai.onnx.proto.OnnxMl.AttributeProto;
+import ai.onnx.proto.OnnxMl.GraphProto;
+import ai.onnx.proto.OnnxMl.ModelProto;
+import ai.onnx.proto.OnnxMl.NodeProto;
+import ai.onnx.proto.OnnxMl.OperatorSetIdProto;
+import ai.onnx.proto.OnnxMl.TensorProto;
+import ai.onnx.proto.OnnxMl.TensorShapeProto;
+import ai.onnx.proto.OnnxMl.TypeProto;
+import ai.onnx.proto.OnnxMl.ValueInfoProto;
+
+import java.io.BufferedOutputStream;
+import java.io.Closeable;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.io.UncheckedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.util.Map;
+
+/** The operators and weights of an ONNX file that is being made. Values are known by name. */
+public final class OnnxGraph implements Closeable {
+
+    private static final int VERSION = 8; // of the format, with opset 17
+
+    private final GraphProto.Builder graph = GraphProto.newBuilder();
+    private final Path path;
+    private final OnnxWeightData weights;
+    private int values;
+
+    OnnxGraph(Path path, boolean external) throws IOException {
+        this.path = path;
+        weights = new OnnxWeightData(path, external);
+    }
+
+    /**
+     * Adds an operator.
+     *
+     * @param operator its name in ONNX
+     * @param attributes integers by name
+     * @param inputs its inputs
+     * @return the value that it computes
+     */
+    public String add(String operator, Map<String, Long> attributes, String... inputs) {
+        String output = "v" + values++;
+        NodeProto.Builder node =
+                NodeProto.newBuilder().setOpType(operator).setName(operator + "_" + output);
+        for (String input : inputs) {
+            node.addInput(input);
+        }
+        attributes.forEach(
+                (name, number) ->
+                        node.addAttribute(
+                                AttributeProto.newBuilder()
+                                        .setName(name)
+                                        .setType(AttributeProto.AttributeType.INT)
+                                        .setI(number)));
+        graph.addNode(node.addOutput(output));
+        return output;
+    }
+
+    /**
+     * Adds an operator without attributes.
+     *
+     * @param operator its name in ONNX
+     * @param inputs its inputs
+     * @return the value that it computes
+     */
+    public String add(String operator, String... inputs) {
+        return add(operator, Map.of(), inputs);
+    }
+
+    /**
+     * Adds a number.
+     *
+     * @param number the number
+     * @return the value, a float32 without axes
+     */
+    public String number(float number) {
+        String name = "c" + values++;
+        graph.addInitializer(
+                TensorProto.newBuilder()
+                        .setName(name)
+                        .setDataType(TensorProto.DataType.FLOAT_VALUE)
+                        .addFloatData(number));
+        return name;
+    }
+
+    /**
+     * Adds integers.
+     *
+     * @param type int32 or int64
+     * @param numbers the integers
+     * @return the value, with one axis
+     */
+    public String integers(DataType type, long... numbers) {
+        String name = "c" + values++;
+        TensorProto.Builder tensor =
+                TensorProto.newBuilder()
+                        .setName(name)
+                        .addDims(numbers.length)
+                        .setDataType(code(type));
+        for (long number : numbers) {
+            if (type == DataType.INT32) {
+                tensor.addInt32Data((int) number);
+            } else {
+                tensor.addInt64Data(number);
+            }
+        }
+        graph.addInitializer(tensor);
+        return name;
+    }
+
+    /**
+     * Adds a weight.
+     *
+     * @param name its name in the file
+     * @param parameter the parameter
+     * @return the value, in float32
+     */
+    public String weight(String name, Parameter parameter) {
+        try {
+            graph.addInitializer(weights.add(name, parameter));
+            return name;
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    /** Writes the file. */
+    void write(String name, String input, DataType type, Shape shape, String last, String output)
+            throws IOException {
+        graph.setName(name);
+        graph.addInput(value(input).setType(type(type, shape)));
+        graph.addNode(
+                NodeProto.newBuilder().setOpType("Identity").addInput(last).addOutput(output));
+        graph.addOutput(value(output).setType(type(DataType.FLOAT32, null)));
+        ModelProto model =
+                ModelProto.newBuilder()
+                        .setIrVersion(VERSION)
+                        .setProducerName("DJL Tensor Parallel")
+                        .addOpsetImport(
+                                OperatorSetIdProto.newBuilder().setVersion(OnnxExport.OPSET))
+                        .setGraph(graph)
+                        .build();
+        weights.finish();
+        Path part = path.resolveSibling(path.getFileName() + ".part");
+        try (OutputStream os = new BufferedOutputStream(Files.newOutputStream(part))) {
+            model.writeTo(os);
+        }
+        Files.move(part, path, StandardCopyOption.REPLACE_EXISTING);
+    }
+
+    private static ValueInfoProto.Builder value(String name) {
+        return ValueInfoProto.newBuilder().setName(name);
+    }
+
+    private static TypeProto type(DataType type, Shape shape) {
+        TypeProto.Tensor.Builder tensor = TypeProto.Tensor.newBuilder().setElemType(code(type));
+        if (shape != null) {
+            TensorShapeProto.Builder lengths = TensorShapeProto.newBuilder();
+            for (long length : shape.getShape()) {
+                TensorShapeProto.Dimension.Builder axis = TensorShapeProto.Dimension.newBuilder();
+                lengths.addDim(
+                        length < 0
+                                ? axis.setDimParam("batch" + lengths.getDimCount())
+                                : axis.setDimValue(length));
+            }
+            tensor.setShape(lengths);
+        }
+        return TypeProto.newBuilder().setTensorType(tensor).build();
+    }
+
+    private static int code(DataType type) {
+        switch (type) {
+            case FLOAT32:
+                return TensorProto.DataType.FLOAT_VALUE;
+            case INT32:
+                return TensorProto.DataType.INT32_VALUE;
+            case INT64:
+                return TensorProto.DataType.INT64_VALUE;
+            default:
+                throw new IllegalArgumentException(
+                        "An ONNX file is written with float32, int32 and int64, not " + type);
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void close() throws IOException {
+        weights.close();
+    }
+}

@@ -1,0 +1,106 @@
+package io.djltp.exchange;
+
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Parameter;
+import ai.onnx.proto.OnnxMl.StringStringEntryProto;
+import ai.onnx.proto.OnnxMl.TensorProto;
+
+import com.google.protobuf.ByteString;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.nio.file.StandardOpenOption;
+import java.util.List;
+
+/**
+ * The weights of an ONNX file: in it, or one after another in a second file beside it, each from a
+ * multiple of 4096 bytes on, so that it can be mapped into memory.
+ */
+final class OnnxWeightData implements Closeable {
+
+    private static final long PAGE = 4096;
+
+    private final Path target;
+    private final Path part;
+    private final FileChannel channel; // or null: in the file itself
+
+    OnnxWeightData(Path model, boolean external) throws IOException {
+        target = model.resolveSibling(model.getFileName() + ".data");
+        part = model.resolveSibling(model.getFileName() + ".data.part");
+        channel =
+                external
+                        ? FileChannel.open(
+                                part,
+                                StandardOpenOption.CREATE,
+                                StandardOpenOption.TRUNCATE_EXISTING,
+                                StandardOpenOption.WRITE)
+                        : null;
+    }
+
+    /** Adds a weight, whose bytes are written now where they have a file of their own. */
+    TensorProto add(String name, Parameter parameter) throws IOException {
+        Shape shape = parameter.getArray().getShape();
+        List<OutputTensor.Piece> all =
+                List.of(new OutputTensor.Piece(new ParameterRows(parameter), 0, shape.get(0)));
+        OutputTensor tensor = new OutputTensor(name, DataType.FLOAT32, shape, all, false);
+        TensorProto.Builder proto =
+                TensorProto.newBuilder()
+                        .setName(name)
+                        .setDataType(TensorProto.DataType.FLOAT_VALUE);
+        for (long length : shape.getShape()) {
+            proto.addDims(length);
+        }
+        if (channel == null) {
+            try (ByteString.Output bytes = ByteString.newOutput((int) tensor.bytes())) {
+                new RowStream(chunk -> bytes.write(copy(chunk))).write(tensor);
+                return proto.setRawData(bytes.toByteString()).build();
+            }
+        }
+        channel.position((channel.position() + PAGE - 1) / PAGE * PAGE);
+        proto.setDataLocation(TensorProto.DataLocation.EXTERNAL)
+                .addExternalData(entry("location", target.getFileName().toString()))
+                .addExternalData(entry("offset", Long.toString(channel.position())))
+                .addExternalData(entry("length", Long.toString(tensor.bytes())));
+        new RowStream(this::drain).write(tensor);
+        return proto.build();
+    }
+
+    private void drain(ByteBuffer bytes) throws IOException {
+        while (bytes.hasRemaining()) {
+            channel.write(bytes);
+        }
+    }
+
+    private static byte[] copy(ByteBuffer chunk) {
+        byte[] bytes = new byte[chunk.remaining()];
+        chunk.get(bytes);
+        return bytes;
+    }
+
+    private static StringStringEntryProto entry(String key, String value) {
+        return StringStringEntryProto.newBuilder().setKey(key).setValue(value).build();
+    }
+
+    /** Puts the file in its place, before that of the operators gets its own. */
+    void finish() throws IOException {
+        if (channel != null) {
+            channel.force(true);
+            channel.close();
+            Files.move(part, target, StandardCopyOption.REPLACE_EXISTING);
+        }
+    }
+
+    @Override
+    public void close() throws IOException {
+        if (channel != null) {
+            channel.close();
+            Files.deleteIfExists(part);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+package io.djltp.exchange;
+
+import com.google.gson.GsonBuilder;
+import com.google.gson.JsonObject;
+
+import io.djltp.safetensors.SafetensorsWriter;
+
+import java.io.IOException;
+import java.nio.channels.FileChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.nio.file.StandardOpenOption;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.regex.Pattern;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+
+/**
+ * The files of a model: written in a folder of their own beside those that are there, whose place
+ * they take when all are complete.
+ *
+ * @param folder the folder
+ * @param name how their names begin
+ * @param most the bytes of the tensors of a file, but of a single one
+ */
+record OutputFiles(Path folder, String name, long most) {
+
+    private static final String SUFFIX = ".safetensors";
+
+    /** Writes tensors, and returns the file or the index. */
+    Path write(List<OutputTensor> tensors) throws IOException {
+        Files.createDirectories(folder);
+        Path side = Files.createTempDirectory(folder, ".writing-");
+        try {
+            List<List<OutputTensor>> files = shareOut(tensors);
+            JsonObject map = new JsonObject();
+            for (int i = 0; i < files.size(); i++) {
+                String file = fileName(i, files.size());
+                write(files.get(i), side.resolve(file));
+                files.get(i).forEach(tensor -> map.addProperty(tensor.name(), file));
+            }
+            if (files.size() > 1) {
+                writeIndex(tensors, map, side.resolve(name + WeightFiles.INDEX));
+            }
+            replace(side);
+            return folder.resolve(name + (files.size() > 1 ? WeightFiles.INDEX : SUFFIX));
+        } finally {
+            for (Path file : list(side)) {
+                Files.delete(file);
+            }
+            Files.delete(side);
+        }
+    }
+
+    private List<List<OutputTensor>> shareOut(List<OutputTensor> tensors) {
+        List<List<OutputTensor>> files = new ArrayList<>();
+        long bytes = 0;
+        for (OutputTensor tensor : tensors) {
+            if (files.isEmpty() || bytes + tensor.bytes() > most) {
+                files.add(new ArrayList<>());
+                bytes = 0;
+            }
+            files.get(files.size() - 1).add(tensor);
+            bytes += tensor.bytes();
+        }
+        return files;
+    }
+
+    private String fileName(int number, int count) {
+        return count == 1
+                ? name + SUFFIX
+                : String.format(Locale.ROOT, "%s-%05d-of-%05d%s", name, number + 1, count, SUFFIX);
+    }
+
+    private static void write(List<OutputTensor> tensors, Path file) throws IOException {
+        SafetensorsWriter.Builder builder =
+                SafetensorsWriter.builder().optMetadata("format", "pt"); // as PyTorch names them
+        tensors.forEach(each -> builder.addTensor(each.name(), each.type(), each.shape()));
+        try (FileChannel channel =
+                        FileChannel.open(
+                                file, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE);
+                SafetensorsWriter writer = builder.build(channel)) {
+            RowStream rows = new RowStream(writer::write);
+            for (OutputTensor tensor : tensors) {
+                rows.write(tensor);
+            }
+            writer.finish();
+            channel.force(true);
+        }
+    }
+
+    private static void writeIndex(List<OutputTensor> tensors, JsonObject map, Path file)
+            throws IOException {
+        JsonObject metadata = new JsonObject();
+        metadata.addProperty("total_size", tensors.stream().mapToLong(OutputTensor::bytes).sum());
+        JsonObject index = new JsonObject();
+        index.add("metadata", metadata);
+        index.add("weight_map", map);
+        String text = new GsonBuilder().setPrettyPrinting().create().toJson(index);
+        Files.writeString(file, text + "\n");
+    }
+
+    /** Moves the new files in, the index last, and removes what is of an older set. */
+    private void replace(Path side) throws IOException {
+        List<Path> added = list(side);
+        for (Path file : added) {
+            Files.move(
+                    file,
+                    folder.resolve(file.getFileName()),
+                    StandardCopyOption.ATOMIC_MOVE,
+                    StandardCopyOption.REPLACE_EXISTING);
+        }
+        List<String> names = added.stream().map(file -> file.getFileName().toString()).toList();
+        Pattern own =
+                Pattern.compile(
+                        Pattern.quote(name)
+                                + "(-\\d{5}-of-\\d{5})?\\.safetensors(\\.index\\.json)?");
+        for (Path file : list(folder)) {
+            String old = file.getFileName().toString();
+            if (own.matcher(old).matches() && !names.contains(old)) {
+                Files.delete(file);
+            }
+        }
+    }
+
+    private static List<Path> list(Path folder) throws IOException {
+        try (Stream<Path> files = Files.list(folder)) {
+            return files.sorted().collect(Collectors.toList()); // "...index.json" comes last
+        }
+    }
+}

@@ -1,0 +1,211 @@
+package io.djltp.exchange;
+
+import ai.djl.MalformedModelException;
+import ai.djl.Model;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
+import ai.djl.training.initializer.Initializer;
+import ai.djl.util.Preconditions;
+
+import io.djltp.parameters.ParallelParameters;
+import io.djltp.parameters.ShapesOnly;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.IdentityHashMap;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * Weights in safetensors files, for a block tree: DJL's blocks, ours, or both.
+ *
+ * <pre>{@code
+ * try (PretrainedWeights weights =
+ *         PretrainedWeights.builder()
+ *                 .setPath(folder) // model.safetensors, or parts with their index
+ *                 .setMapping(NameMapping.llama(32, 8))
+ *                 .build()) {
+ *     weights.assign(model, new Shape(1, 128)); // what does not fit is said here
+ *     trainer.initialize(new Shape(1, 128)); // each rank reads its shards
+ * }
+ * }</pre>
+ *
+ * <p>{@link #assign} reads headers only. Whoever initializes the tree then reads the weights: a
+ * {@link io.djltp.training.ParallelTrainer} or, with its first prediction, a {@link
+ * io.djltp.training.ParallelPredictor} for each rank the bytes of its shards, so that a parameter
+ * that is cut is never whole in memory; {@code block.initialize} or {@link #load} the whole.
+ *
+ * <p>Tensors are float32, float16, bfloat16 or float64, and are converted to the data type of the
+ * model: the first three to float32 without loss, float64 rounded.
+ */
+public final class PretrainedWeights implements Closeable {
+
+    private final WeightFiles files;
+    private final NameMapping mapping;
+    private final List<NamePattern> kept;
+    private final List<NamePattern> ignored;
+    private final Map<Parameter, Initializer> before = new IdentityHashMap<>();
+
+    private PretrainedWeights(Builder builder, WeightFiles files) {
+        this.files = files;
+        mapping = builder.mapping;
+        kept = List.copyOf(builder.kept);
+        ignored = List.copyOf(builder.ignored);
+    }
+
+    /**
+     * Makes the files the initializers of a model's parameters. Values that parameters have are
+     * dropped.
+     *
+     * @param model the model, which no trainer is training
+     * @param inputs the shapes of its inputs, by which it finds those of its parameters
+     * @throws MalformedModelException if names or shapes do not fit, with all of them; the model is
+     *     then as it was
+     * @throws IOException if a file cannot be read
+     * @throws IllegalStateException if a {@code ParallelTrainer} is training the model
+     */
+    public void assign(Model model, Shape... inputs) throws MalformedModelException, IOException {
+        Block block = model.getBlock();
+        ParallelParameters.checkFree(block);
+        Map<String, Parameter> tree = ParameterPaths.of(block);
+        Map<Parameter, Shape> shapes = new IdentityHashMap<>();
+        ShapesOnly.read(
+                block,
+                model.getDataType(),
+                () -> tree.values().forEach(each -> shapes.put(each, each.getShape())),
+                inputs);
+        Map<Parameter, TensorSource> sources =
+                new WeightAssignment(files, mapping, tree, shapes).find(kept, ignored);
+        sources.forEach(
+                (parameter, source) -> {
+                    before.putIfAbsent(parameter, parameter.getInitializer());
+                    if (parameter.isInitialized()) {
+                        parameter.close();
+                    }
+                    parameter.setInitializer(source);
+                });
+    }
+
+    /**
+     * Reads the weights into a model, whole.
+     *
+     * @param model the model, which no trainer is training
+     * @param inputs the shapes of its inputs
+     * @throws MalformedModelException if names or shapes do not fit, with all of them
+     * @throws IOException if a file cannot be read
+     * @throws IllegalStateException if a {@code ParallelTrainer} is training the model
+     */
+    public void load(Model model, Shape... inputs) throws MalformedModelException, IOException {
+        assign(model, inputs);
+        model.getBlock().initialize(model.getNDManager(), model.getDataType(), inputs);
+    }
+
+    /**
+     * Returns how many bytes of tensors were read so far, in this process.
+     *
+     * @return the number of bytes
+     */
+    public long getBytesRead() {
+        return files.getBytesRead();
+    }
+
+    /**
+     * Closes the files. A parameter that was not initialized by then cannot be any more.
+     *
+     * @throws IOException if a file cannot be closed
+     */
+    @Override
+    public void close() throws IOException {
+        before.forEach(
+                (parameter, initializer) -> {
+                    if (parameter.isInitialized()) {
+                        parameter.setInitializer(initializer);
+                    }
+                });
+        files.close();
+    }
+
+    /**
+     * Creates a builder to build {@code PretrainedWeights}.
+     *
+     * @return a new builder
+     */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /** The builder to construct {@link PretrainedWeights}. */
+    public static final class Builder {
+
+        private Path path;
+        private NameMapping mapping;
+        private final List<NamePattern> kept = new ArrayList<>();
+        private final List<NamePattern> ignored = new ArrayList<>();
+
+        private Builder() {}
+
+        /**
+         * Sets where the weights are.
+         *
+         * @param path a safetensors file, an index of several, or a folder with {@code
+         *     model.safetensors} or {@code model.safetensors.index.json}
+         * @return this builder
+         */
+        public Builder setPath(Path path) {
+            this.path = path;
+            return this;
+        }
+
+        /**
+         * Sets which tensor is which parameter.
+         *
+         * @param mapping the mapping
+         * @return this builder
+         */
+        public Builder setMapping(NameMapping mapping) {
+            this.mapping = mapping;
+            return this;
+        }
+
+        /**
+         * Names parameters that keep their own values or initializer where the files have no tensor
+         * of them, such as those of a new head.
+         *
+         * @param paths patterns of their paths, such as <code>head.{path}</code>
+         * @return this builder
+         */
+        public Builder optKept(String... paths) {
+            Arrays.stream(paths).map(NamePattern::new).forEach(kept::add);
+            return this;
+        }
+
+        /**
+         * Names tensors for which the model needs to have no parameter, such as those of a head
+         * that is replaced.
+         *
+         * @param names patterns of their names, such as <code>cls.{path}</code>
+         * @return this builder
+         */
+        public Builder optIgnored(String... names) {
+            Arrays.stream(names).map(NamePattern::new).forEach(ignored::add);
+            return this;
+        }
+
+        /**
+         * Opens the files and reads their headers.
+         *
+         * @return the weights
+         * @throws IOException if a file is missing, or is no safetensors file
+         */
+        public PretrainedWeights build() throws IOException {
+            Preconditions.checkArgument(
+                    path != null && mapping != null,
+                    "PretrainedWeights need setPath and setMapping");
+            return new PretrainedWeights(this, WeightFiles.open(path));
+        }
+    }
+}

@@ -1,0 +1,139 @@
+package io.djltp.exchange;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+
+import io.djltp.cut.ShardRange;
+import io.djltp.parameters.SlicedInitializer;
+import io.djltp.safetensors.SliceReader;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.util.ArrayList;
+import java.util.List;
+
+/** Reads a parameter, or a rank's shard of it, out of the tensors whose rows it has. */
+final class TensorSource implements SlicedInitializer {
+
+    private final WeightFiles files;
+    private final List<String> tensors;
+    private final StackedRows rows; // of the tensors, and of what is 0 behind them
+    private final long firstRow; // of the parameter among them
+    private final boolean transposed;
+
+    /**
+     * Creates a source.
+     *
+     * @param files the files
+     * @param tensors the tensors
+     * @param rows the rows of each that count, and the number of rows of zeros
+     * @param firstRow which of all rows is the parameter's first
+     * @param transposed whether a row of the parameter is a column of the tensor
+     */
+    TensorSource(
+            WeightFiles files,
+            List<String> tensors,
+            StackedRows rows,
+            long firstRow,
+            boolean transposed) {
+        this.files = files;
+        this.tensors = List.copyOf(tensors);
+        this.rows = rows;
+        this.firstRow = firstRow;
+        this.transposed = transposed;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public NDArray initialize(
+            NDManager manager, Shape shape, DataType dataType, int axis, List<ShardRange> ranges) {
+        try {
+            return read(manager, shape, dataType, axis, ranges);
+        } catch (IOException e) {
+            throw new UncheckedIOException(
+                    "The tensors " + tensors + " cannot be read from " + files + ": " + e, e);
+        }
+    }
+
+    private NDArray read(
+            NDManager manager, Shape shape, DataType type, int axis, List<ShardRange> ranges)
+            throws IOException {
+        List<ShardRange> wanted = axis == 0 ? ranges : List.of(new ShardRange(0, shape.get(0)));
+        List<StackedRows.Segment> segments = new ArrayList<>();
+        for (ShardRange range : wanted) {
+            long from = firstRow + range.start();
+            segments.addAll(rows.segments(from, from + range.length()));
+        }
+        List<ShardRange> columns = axis == 0 ? null : ranges;
+        if (segments.size() == 1 && segments.get(0).part() < tensors.size() && !transposed) {
+            return read(manager, type, segments.get(0), axis, columns);
+        }
+        long[] dimensions = shape.getShape().clone();
+        dimensions[axis] = ranges.stream().mapToLong(ShardRange::length).sum();
+        NDArray whole = manager.zeros(new Shape(dimensions), type);
+        long at = 0;
+        for (StackedRows.Segment segment : segments) {
+            if (segment.part() < tensors.size()) {
+                try (NDArray piece = read(manager, type, segment, axis, columns)) {
+                    whole.set(new NDIndex().addSliceDim(at, at + segment.length()), piece);
+                }
+            }
+            at += segment.length();
+        }
+        return whole;
+    }
+
+    /** Reads rows of a tensor: all, or ranges of their columns. */
+    private NDArray read(
+            NDManager manager,
+            DataType type,
+            StackedRows.Segment segment,
+            int axis,
+            List<ShardRange> columns)
+            throws IOException {
+        String name = tensors.get(segment.part());
+        SliceReader reader = new SliceReader(files.fileOf(name));
+        List<ShardRange> part = List.of(new ShardRange(segment.from(), segment.length()));
+        boolean all = segment.length() == files.get(name).shape().get(transposed ? 1 : 0);
+        NDArray array;
+        if (columns != null && all) {
+            array = reader.read(name, transposed ? 1 - axis : axis, columns, manager);
+        } else {
+            array = reader.read(name, transposed ? 1 : 0, part, manager);
+        }
+        if (transposed) {
+            array = replace(array, array.transpose());
+        }
+        if (columns != null && !all) { // a part of the rows, and of these a part: no layer has it
+            array = replace(array, columns(array, axis, columns));
+        }
+        // bfloat16 is the upper half of a float32; float64 is rounded
+        return array.getDataType() == type ? array : replace(array, array.toType(type, false));
+    }
+
+    private static NDArray columns(NDArray array, int axis, List<ShardRange> ranges) {
+        long[] shape = array.getShape().getShape().clone();
+        shape[axis] = ranges.stream().mapToLong(ShardRange::length).sum();
+        NDArray part = array.getManager().create(new Shape(shape), array.getDataType());
+        long at = 0;
+        for (ShardRange range : ranges) {
+            try (NDArray piece = array.get(slice(axis, range.start(), range.end()))) {
+                part.set(slice(axis, at, at + range.length()), piece);
+            }
+            at += range.length();
+        }
+        return part;
+    }
+
+    private static NDIndex slice(int axis, long from, long to) {
+        return new NDIndex().addAllDim(axis).addSliceDim(from, to);
+    }
+
+    private static NDArray replace(NDArray old, NDArray array) {
+        old.close();
+        return array;
+    }
+}

@@ -1,0 +1,214 @@
+package io.djltp.exchange;
+
+import ai.djl.MalformedModelException;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Parameter;
+
+import io.djltp.safetensors.StoredTensor;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.IdentityHashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Set;
+import java.util.stream.Stream;
+
+/**
+ * Finds out for each parameter of a tree of which tensors it is, and everything that does not fit,
+ * before anything is read.
+ */
+final class WeightAssignment {
+
+    private static final Set<String> FLOATING = Set.of("F32", "F16", "BF16", "F64");
+
+    private final WeightFiles files;
+    private final NameMapping mapping;
+    private final Map<String, Parameter> tree;
+    private final Map<Parameter, Shape> shapes;
+    private final Map<Parameter, TensorSource> sources = new IdentityHashMap<>();
+    private final Map<Parameter, String> tensorOf = new IdentityHashMap<>(); // of those of one
+    private final Set<String> used = new HashSet<>();
+    private final List<String> problems = new ArrayList<>();
+
+    WeightAssignment(
+            WeightFiles files,
+            NameMapping mapping,
+            Map<String, Parameter> tree,
+            Map<Parameter, Shape> shapes) {
+        this.files = files;
+        this.mapping = mapping;
+        this.tree = tree;
+        this.shapes = shapes;
+    }
+
+    /**
+     * Finds the sources.
+     *
+     * @param kept the parameters, by path, that need no tensor
+     * @param leaving the tensors that need no parameter, beside those that the mapping ignores
+     * @return the source of each parameter that has one
+     * @throws MalformedModelException with all that is missing, superfluous or of another shape
+     * @throws IOException if a file cannot be read
+     */
+    Map<Parameter, TensorSource> find(List<NamePattern> kept, List<NamePattern> leaving)
+            throws MalformedModelException, IOException {
+        Map<String, RuleMatch<Parameter>> unmatched = new LinkedHashMap<>(); // null: without a rule
+        for (Map.Entry<String, Parameter> entry : tree.entrySet()) {
+            String path = entry.getKey();
+            List<RuleMatch<Parameter>> matches = RuleMatch.of(mapping, path, tree);
+            RuleMatch<Parameter> match =
+                    matches.stream().filter(this::isThere).findFirst().orElse(null);
+            if (match != null) {
+                use(match, entry.getValue());
+            } else if (kept.stream().allMatch(pattern -> pattern.match(path) == null)) {
+                unmatched.put(path, matches.isEmpty() ? null : matches.get(0));
+            }
+        }
+        unmatched.forEach(this::reportMissing);
+        for (String name : files.names()) {
+            boolean free = leaving.stream().anyMatch(pattern -> pattern.match(name) != null);
+            if (!used.contains(name) && !free && !mapping.isIgnored(name)) {
+                problems.add(
+                        "tensor " + name + " " + files.get(name).shape() + " is no parameter's");
+            }
+        }
+        if (!problems.isEmpty()) {
+            throw new MalformedModelException(
+                    files
+                            + " does not fit the model, which is left as it was:\n  "
+                            + String.join("\n  ", problems));
+        }
+        return sources;
+    }
+
+    private boolean isThere(RuleMatch<Parameter> match) {
+        return match.tensors().stream().allMatch(name -> files.get(name) != null);
+    }
+
+    private void reportMissing(String path, RuleMatch<Parameter> match) {
+        Parameter parameter = tree.get(path);
+        if (sources.containsKey(parameter)) {
+            return; // shared with a block that has a tensor
+        }
+        String name = "parameter " + path + " " + shapes.get(parameter);
+        if (match == null) {
+            problems.add(name + " has no name in the mapping");
+            return;
+        }
+        List<String> missing =
+                match.tensors().stream().filter(each -> files.get(each) == null).toList();
+        problems.add(name + " needs " + String.join(", ", missing) + ", which is missing");
+    }
+
+    private void use(RuleMatch<Parameter> match, Parameter parameter) throws IOException {
+        used.addAll(match.tensors());
+        if (sources.containsKey(parameter)) { // shared by two blocks, or a rule of several
+            checkTied(match, parameter);
+            return;
+        }
+        String problem = problem(match);
+        if (problem != null) {
+            if (!problems.contains(problem)) {
+                problems.add(problem);
+            }
+            return;
+        }
+        StackedRows own = match.parameterRows(shapes::get);
+        long[] lengths =
+                match.tensors().stream().mapToLong(name -> shapeOf(match, name).get(0)).toArray();
+        if (match.rule().padded()) {
+            long read = Math.min(lengths[0], own.total());
+            lengths = new long[] {read, own.total() - read};
+        }
+        for (int i = 0; i < match.parameters().size(); i++) {
+            Parameter each = match.parameters().get(i);
+            sources.put(
+                    each,
+                    new TensorSource(
+                            files,
+                            match.tensors(),
+                            new StackedRows(lengths),
+                            own.start(i),
+                            match.rule().transposed()));
+            tensorOf.put(each, match.tensors().get(0));
+        }
+    }
+
+    /** Two tensors for one parameter, as of a tied embedding and head, must be the same. */
+    private void checkTied(RuleMatch<Parameter> match, Parameter parameter) throws IOException {
+        String first = tensorOf.get(parameter);
+        for (String name : match.tensors()) {
+            if (match.parameters().size() == 1
+                    && !name.equals(first)
+                    && !new EqualTensors(files).areEqual(first, name)) {
+                problems.add(
+                        String.format(
+                                Locale.ROOT,
+                                "tensors %s and %s differ, but are one parameter of the model, %s",
+                                first,
+                                name,
+                                match.paths().get(0)));
+            }
+        }
+    }
+
+    private String problem(RuleMatch<Parameter> match) {
+        List<StoredTensor> tensors = match.tensors().stream().map(files::get).toList();
+        for (StoredTensor tensor : tensors) {
+            if (!FLOATING.contains(tensor.type())) {
+                return "tensor " + tensor.name() + " has the data type " + tensor.type();
+            }
+            if (match.rule().transposed() && tensor.shape().dimension() != 2) {
+                return "tensor " + tensor.name() + " " + tensor.shape() + " is to be transposed";
+            }
+        }
+        long[] row = row(shapes.get(match.parameters().get(0)));
+        boolean fits =
+                Stream.concat(
+                                match.parameters().stream().map(shapes::get),
+                                match.tensors().stream().map(name -> shapeOf(match, name)))
+                        .allMatch(each -> each.dimension() > 0 && Arrays.equals(row(each), row));
+        long rows = match.parameterRows(shapes::get).total();
+        if (fits && !match.rule().padded()) {
+            long[] shares = match.tensorRows(rows);
+            for (int i = 0; i < tensors.size(); i++) {
+                long length = shapeOf(match, match.tensors().get(i)).get(0);
+                fits &=
+                        tensors.size() == 1
+                                ? length == rows
+                                : shares != null && length == shares[i];
+            }
+        }
+        return fits ? null : describe(match, tensors);
+    }
+
+    private String describe(RuleMatch<Parameter> match, List<StoredTensor> tensors) {
+        return String.format(
+                Locale.ROOT,
+                "parameter %s is not %s%s",
+                String.join(
+                        " + ",
+                        match.paths().stream()
+                                .map(p -> p + " " + shapes.get(tree.get(p)))
+                                .toList()),
+                String.join(" + ", tensors.stream().map(t -> t.name() + " " + t.shape()).toList()),
+                match.rule().transposed() ? " transposed" : "");
+    }
+
+    private Shape shapeOf(RuleMatch<Parameter> match, String tensor) {
+        Shape shape = files.get(tensor).shape();
+        return match.rule().transposed() && shape.dimension() == 2
+                ? new Shape(shape.get(1), shape.get(0))
+                : shape;
+    }
+
+    private static long[] row(Shape shape) {
+        long[] lengths = shape.getShape();
+        return Arrays.copyOfRange(lengths, Math.min(1, lengths.length), lengths.length);
+    }
+}

@@ -1,0 +1,148 @@
+package io.djltp.exchange;
+
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import com.google.gson.JsonParseException;
+import com.google.gson.JsonParser;
+
+import io.djltp.safetensors.SafetensorsFile;
+import io.djltp.safetensors.StoredTensor;
+
+import java.io.Closeable;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.Reader;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * The tensors of a model in one safetensors file, or in several with an index, as Hugging Face
+ * writes them: {@code model.safetensors}, or {@code model-00001-of-00002.safetensors} and so on
+ * with {@code model.safetensors.index.json}.
+ */
+final class WeightFiles implements Closeable {
+
+    /** How the name of an index ends. */
+    static final String INDEX = ".safetensors.index.json";
+
+    private final Path path;
+    private final Map<Path, SafetensorsFile> files = new LinkedHashMap<>();
+    private final Map<String, SafetensorsFile> tensors = new LinkedHashMap<>();
+
+    private WeightFiles(Path path) {
+        this.path = path;
+    }
+
+    /**
+     * Opens the files of a model and reads their headers.
+     *
+     * @param path a safetensors file, an index, or a folder with one of them named {@code model}
+     * @throws IOException if one is missing or is not what it should be
+     */
+    static WeightFiles open(Path path) throws IOException {
+        Path first = Files.isDirectory(path) ? find(path) : path;
+        WeightFiles opened = new WeightFiles(first);
+        try {
+            if (first.getFileName().toString().endsWith(".json")) {
+                opened.readIndex();
+            } else {
+                SafetensorsFile file = opened.open1(first);
+                file.getTensors().keySet().forEach(name -> opened.tensors.put(name, file));
+            }
+            return opened;
+        } catch (IOException | RuntimeException e) {
+            opened.close();
+            throw e;
+        }
+    }
+
+    private static Path find(Path folder) throws IOException {
+        for (String name : List.of("model.safetensors", "model" + INDEX)) {
+            if (Files.exists(folder.resolve(name))) {
+                return folder.resolve(name);
+            }
+        }
+        throw new FileNotFoundException(
+                "There is neither model.safetensors nor model" + INDEX + " in " + folder);
+    }
+
+    private SafetensorsFile open1(Path file) throws IOException {
+        SafetensorsFile opened = SafetensorsFile.open(file);
+        files.put(file, opened);
+        return opened;
+    }
+
+    private void readIndex() throws IOException {
+        Map<String, String> map = new LinkedHashMap<>();
+        try (Reader reader = Files.newBufferedReader(path)) {
+            JsonObject index = JsonParser.parseReader(reader).getAsJsonObject();
+            for (Map.Entry<String, JsonElement> entry :
+                    index.getAsJsonObject("weight_map").entrySet()) {
+                map.put(entry.getKey(), entry.getValue().getAsString());
+            }
+        } catch (JsonParseException | IllegalStateException | NullPointerException e) {
+            throw new IOException(
+                    path + " is no index of safetensors files, with a weight_map in it", e);
+        }
+        List<String> missing = new ArrayList<>();
+        for (Map.Entry<String, String> entry : map.entrySet()) {
+            Path file = path.resolveSibling(entry.getValue());
+            if (!file.normalize().getParent().equals(path.normalize().getParent())) {
+                throw new IOException(path + " names a file that is not beside it: " + file);
+            }
+            if (!files.containsKey(file)) {
+                if (!Files.exists(file)) {
+                    missing.add(entry.getValue());
+                    continue;
+                }
+                open1(file);
+            }
+            if (!files.get(file).getTensors().containsKey(entry.getKey())) {
+                missing.add(entry.getKey() + " of " + entry.getValue());
+            }
+            tensors.put(entry.getKey(), files.get(file));
+        }
+        if (!missing.isEmpty()) {
+            throw new IOException(
+                    path + " names what is not there: " + missing.stream().distinct().toList());
+        }
+    }
+
+    /** Returns the names of all tensors. */
+    Iterable<String> names() {
+        return Collections.unmodifiableSet(tensors.keySet());
+    }
+
+    /** Returns a tensor, or {@code null} if there is none of this name. */
+    StoredTensor get(String name) {
+        SafetensorsFile file = tensors.get(name);
+        return file == null ? null : file.getTensors().get(name);
+    }
+
+    /** Returns the file that has a tensor. */
+    SafetensorsFile fileOf(String name) {
+        return tensors.get(name);
+    }
+
+    /** Returns how many bytes of tensors were read so far. */
+    long getBytesRead() {
+        return files.values().stream().mapToLong(SafetensorsFile::getBytesRead).sum();
+    }
+
+    @Override
+    public void close() throws IOException {
+        for (SafetensorsFile file : files.values()) {
+            file.close();
+        }
+    }
+
+    @Override
+    public String toString() {
+        return path.toString();
+    }
+}

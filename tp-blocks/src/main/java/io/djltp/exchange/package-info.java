@@ -1,0 +1,5 @@
+/**
+ * Weights from and to the files of others: safetensors with the names of Hugging Face and PyTorch,
+ * read by slice and written from the ranks; ONNX.
+ */
+package io.djltp.exchange;

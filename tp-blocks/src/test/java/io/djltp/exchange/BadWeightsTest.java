@@ -1,0 +1,208 @@
+package io.djltp.exchange;
+
+import ai.djl.MalformedModelException;
+import ai.djl.Model;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+
+import io.djltp.safetensors.SafetensorsWriter;
+import io.djltp.testing.ArrayAssert;
+
+import org.testng.Assert;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.Map;
+
+/** What does not fit is listed as a whole, and nothing is changed. */
+public class BadWeightsTest {
+
+    private static final Shape INPUT = new Shape(2, 3);
+
+    private static Block network() {
+        return new SequentialBlock()
+                .add(Linear.builder().setUnits(4).build())
+                .add(Linear.builder().setUnits(2).build());
+    }
+
+    private static Path file(Map<String, Shape> shapes, DataType type) throws IOException {
+        Path path = Files.createTempFile("weights", ".safetensors");
+        SafetensorsWriter.Builder builder = SafetensorsWriter.builder();
+        shapes.forEach((name, shape) -> builder.addTensor(name, type, shape));
+        try (SafetensorsWriter writer =
+                builder.build(FileChannel.open(path, StandardOpenOption.WRITE))) {
+            for (Shape shape : shapes.values()) {
+                writer.write(ByteBuffer.allocate((int) shape.size() * type.getNumOfBytes()));
+            }
+            writer.finish();
+        }
+        return path;
+    }
+
+    @Test
+    public void everythingThatDoesNotFitIsListed() throws Exception {
+        Path path =
+                file(
+                        Map.of(
+                                "Linear0.weight", new Shape(4, 5),
+                                "Linear0.bias", new Shape(4),
+                                "Linear1.weight", new Shape(2, 4),
+                                "other.weight", new Shape(1)),
+                        DataType.FLOAT32);
+        try (Model model = Model.newInstance("m");
+                PretrainedWeights weights =
+                        PretrainedWeights.builder()
+                                .setPath(path)
+                                .setMapping(NameMapping.torch())
+                                .build()) {
+            model.setBlock(network());
+            model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, INPUT);
+            Map<String, float[]> before = WeightExportTest.values(model.getBlock());
+            MalformedModelException e =
+                    Assert.expectThrows(
+                            MalformedModelException.class, () -> weights.load(model, INPUT));
+            Assert.assertEquals(
+                    e.getMessage(),
+                    path
+                            + " does not fit the model, which is left as it was:\n"
+                            + "  parameter Linear0.weight (4, 3) is not Linear0.weight (4, 5)\n"
+                            + "  parameter Linear1.bias (2) needs Linear1.bias, which is missing\n"
+                            + "  tensor other.weight (1) is no parameter's");
+            WeightExportTest.values(model.getBlock())
+                    .forEach(
+                            (name, array) ->
+                                    ArrayAssert.assertBitEqual(array, before.get(name), name));
+        }
+        Files.delete(path);
+    }
+
+    /** A head of one's own on weights of others. */
+    @Test
+    public void partsMayBeLeftOut() throws Exception {
+        Path path =
+                file(
+                        Map.of(
+                                "Linear0.weight", new Shape(4, 3),
+                                "Linear0.bias", new Shape(4),
+                                "cls.weight", new Shape(9)),
+                        DataType.FLOAT32);
+        try (Model model = Model.newInstance("m");
+                PretrainedWeights weights =
+                        PretrainedWeights.builder()
+                                .setPath(path)
+                                .setMapping(NameMapping.torch())
+                                .optKept("Linear1.{path}")
+                                .optIgnored("cls.{path}")
+                                .build()) {
+            model.setBlock(network());
+            weights.load(model, INPUT);
+            Map<String, float[]> values = WeightExportTest.values(model.getBlock());
+            Assert.assertEquals(values.get("Linear0.weight"), new float[12]);
+            Assert.assertNotEquals(values.get("Linear1.weight"), new float[8]);
+        }
+        Files.delete(path);
+    }
+
+    @Test
+    public void integersAreNoWeights() throws Exception {
+        Path path = file(Map.of("w", new Shape(4, 3)), DataType.INT32);
+        expect(path, "w = w", "tensor w has the data type I32");
+        Files.delete(path);
+    }
+
+    @Test
+    public void sharesMustFit() throws Exception {
+        Path path = file(Map.of("a", new Shape(1, 3), "b", new Shape(3, 3)), DataType.FLOAT32);
+        expect(path, "w = a + b", "parameter w (4, 3) is not a (1, 3) + b (3, 3)");
+        expect(path, "w = a * 3 + b", "parameter w (4, 3) is not a (1, 3) + b (3, 3)");
+        Files.delete(path);
+    }
+
+    private static void expect(Path path, String mapping, String problem) throws Exception {
+        try (Model model = Model.newInstance("m");
+                PretrainedWeights weights =
+                        PretrainedWeights.builder()
+                                .setPath(path)
+                                .setMapping(NameMapping.parse(mapping.replace("w =", "weight =")))
+                                .build()) {
+            model.setBlock(Linear.builder().setUnits(4).optBias(false).build());
+            MalformedModelException e =
+                    Assert.expectThrows(
+                            MalformedModelException.class, () -> weights.assign(model, INPUT));
+            String expected = problem.replace("parameter w", "parameter weight");
+            Assert.assertEquals(
+                    e.getMessage(),
+                    path + " does not fit the model, which is left as it was:\n  " + expected);
+            Assert.assertFalse(model.getBlock().isInitialized());
+        }
+    }
+
+    /** A model that is used after its files were closed does not get other weights. */
+    @Test
+    public void weightsThatWereNotReadAreNotDrawn() throws Exception {
+        Path path = file(Map.of("weight", new Shape(4, 3)), DataType.FLOAT64);
+        try (Model model = Model.newInstance("m")) {
+            model.setBlock(Linear.builder().setUnits(4).optBias(false).build());
+            try (PretrainedWeights weights =
+                    PretrainedWeights.builder()
+                            .setPath(path)
+                            .setMapping(NameMapping.own())
+                            .build()) {
+                weights.assign(model, INPUT);
+            }
+            Assert.expectThrows(
+                    java.io.UncheckedIOException.class,
+                    () ->
+                            model.getBlock()
+                                    .initialize(model.getNDManager(), DataType.FLOAT32, INPUT));
+        }
+        Files.delete(path);
+    }
+
+    @Test
+    public void partsOfAnIndexMustBeThere() throws Exception {
+        Path folder = Files.createTempDirectory("weights");
+        Files.writeString(
+                folder.resolve("model.safetensors.index.json"),
+                "{\"weight_map\": {\"a\": \"model-00001-of-00002.safetensors\","
+                        + " \"b\": \"../other.safetensors\"}}");
+        IOException outside =
+                Assert.expectThrows(IOException.class, () -> WeightFiles.open(folder));
+        Assert.assertTrue(outside.getMessage().contains("not beside it"), outside.getMessage());
+        Files.writeString(
+                folder.resolve("model.safetensors.index.json"),
+                "{\"weight_map\": {\"a\": \"model-00001-of-00002.safetensors\"}}");
+        IOException missing =
+                Assert.expectThrows(IOException.class, () -> WeightFiles.open(folder));
+        Assert.assertTrue(
+                missing.getMessage()
+                        .endsWith("names what is not there: [model-00001-of-00002.safetensors]"),
+                missing.getMessage());
+    }
+
+    @Test
+    public void twoTensorsOfOneParameterMustBeEqual() throws Exception {
+        Path path = Files.createTempFile("weights", ".safetensors");
+        try (SafetensorsWriter writer =
+                SafetensorsWriter.builder()
+                        .addTensor("a", DataType.FLOAT32, new Shape(1))
+                        .addTensor("b", DataType.FLOAT32, new Shape(1))
+                        .build(FileChannel.open(path, StandardOpenOption.WRITE))) {
+            writer.write(ByteBuffer.wrap(new byte[] {0, 0, 0, 0, 0, 0, 1, 0}));
+            writer.finish();
+        }
+        try (WeightFiles files = WeightFiles.open(path)) {
+            Assert.assertTrue(new EqualTensors(files).areEqual("a", "a"));
+            Assert.assertFalse(new EqualTensors(files).areEqual("a", "b"));
+        }
+        Files.delete(path);
+    }
+}

@@ -1,0 +1,61 @@
+package io.djltp.exchange;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.Map;
+
+/** The lines of a mapping. */
+public class NameMappingTest {
+
+    @Test
+    public void placesAreFilled() {
+        NamePattern layer = new NamePattern("{path}.layer{n}.mlp.*.weight");
+        Map<String, String> places = layer.match("body.stack.layer12.mlp.down.weight");
+        Assert.assertEquals(places, Map.of("path", "body.stack", "n", "12", "letters", "down"));
+        Assert.assertEquals(layer.blockName(places), "body.stack.layer12.mlp.down.weight");
+        Assert.assertEquals(
+                new NamePattern("h.{n}.*_proj.weight").tensorName(places), "h.12.down_proj.weight");
+        Assert.assertNull(layer.match("body.layer.x.mlp.down.weight"));
+    }
+
+    @Test
+    public void aLayerAloneIsNumberZero() {
+        NamePattern layer = new NamePattern("{path}.layer{n}.weight");
+        Map<String, String> places = layer.match("layer.weight");
+        Assert.assertEquals(layer.blockName(places), "layer.weight");
+        Assert.assertEquals(new NamePattern("l.{n}.w").tensorName(places), "l.0.w");
+        Assert.assertEquals(new NamePattern("{path}.w").tensorName(places), "w");
+    }
+
+    @DataProvider
+    public static Object[][] badLines() {
+        return new Object[][] {
+            {"a b", "it is not of the form parameter = tensor"},
+            {"a = b : turned", "there are the flags transposed and padded, and no [turned]"},
+            {"a = b * 0 + c", "0 is no share: a number above 0"},
+            {"a = b + c : padded", "what is padded or transposed is one parameter and one tensor"},
+            {"layer{n}.a + b = c", "its parameters have different places"},
+            {"a = layer.{n}", "layer.{n} has places that the parameters do not have"},
+        };
+    }
+
+    @Test(dataProvider = "badLines")
+    public void badLinesAreNamed(String line, String reason) {
+        IllegalArgumentException e =
+                Assert.expectThrows(
+                        IllegalArgumentException.class, () -> NameMapping.parse("# x\n" + line));
+        Assert.assertEquals(
+                e.getMessage(), "The mapping of names has the line '" + line + "': " + reason);
+    }
+
+    @Test
+    public void prefixesAreOfTensors() {
+        NameMapping bert = NameMapping.bert().withPrefix("bert.");
+        Assert.assertTrue(bert.isIgnored("bert.embeddings.position_ids"));
+        Assert.assertEquals(
+                bert.rules().get(0).tensors().get(0).name().toString(),
+                "bert.encoder.layer.{n}.attention.self.query.weight");
+    }
+}

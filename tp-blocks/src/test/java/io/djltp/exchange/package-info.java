@@ -1,0 +1,2 @@
+/** Tests of the exchange of weights with others. */
+package io.djltp.exchange;
