@@ -5,6 +5,7 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.exchange.OnnxExport;
 import io.djltp.exchange.OnnxGraph;
+import io.djltp.zoo.lemma.CharNGrams;
 import io.djltp.zoo.lemma.LemmaNetwork;
 
 import java.io.IOException;

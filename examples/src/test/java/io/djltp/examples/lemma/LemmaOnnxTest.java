@@ -23,6 +23,8 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelTrainer;
+import io.djltp.zoo.lemma.CharNGrams;
+import io.djltp.zoo.lemma.LemmaNetwork;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
