@@ -121,6 +121,19 @@ public final class OptimizerState implements AutoCloseable {
         updates.put(name, update);
     }
 
+    /**
+     * Makes the state of a parameter, of zeros, if there is none: as it is before the first update,
+     * which it does not change.
+     *
+     * @param name the name of the parameter
+     * @throws IllegalArgumentException if there is no parameter of the name
+     */
+    public void prepare(String name) {
+        NDArray weight = weights.get(name);
+        checkKnown(name, weight != null);
+        getUpdate(name).prepare(weight);
+    }
+
     static void checkKnown(String name, boolean known) {
         if (!known) {
             throw new IllegalArgumentException(

@@ -52,6 +52,15 @@ public final class DriftCheck {
     }
 
     /**
+     * Takes the replicas as they are for compared.
+     *
+     * @param step the number of steps that they come from
+     */
+    public void restart(long step) {
+        checked = step;
+    }
+
+    /**
      * Compares the replicas on all ranks. All processes call it.
      *
      * @param step the number of steps done, for the error

@@ -191,15 +191,29 @@ public abstract class WeightUpdate implements AutoCloseable {
         if (values.isEmpty()) {
             return; // as before the first update
         }
-        Tensor like = TensorView.of(weight).tensor();
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            long rows = like.dim() == 0 ? 1 : like.size(0);
-            DataType type = RestoredState.typeOf(name, values, weight.getDataType());
-            ScalarType computed = type == DataType.FLOAT64 ? ScalarType.Double : ScalarType.Float;
-            TensorOptions options = like.options().dtype(new ScalarTypeOptional(computed));
-            prepare(rows, like.numel() / rows, options);
+            prepare(weight, RestoredState.typeOf(name, values, weight.getDataType()));
             RestoredState.copy(name, values, state());
         }
+    }
+
+    /**
+     * Makes the state, if there is none.
+     *
+     * @param weight the weight
+     */
+    public final void prepare(NDArray weight) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            prepare(weight, weight.getDataType());
+        }
+    }
+
+    private void prepare(NDArray weight, DataType type) {
+        Tensor like = TensorView.of(weight).tensor();
+        long rows = like.dim() == 0 ? 1 : like.size(0);
+        ScalarType computed = type == DataType.FLOAT64 ? ScalarType.Double : ScalarType.Float;
+        TensorOptions options = like.options().dtype(new ScalarTypeOptional(computed));
+        prepare(rows, rows == 0 ? 0 : like.numel() / rows, options);
     }
 
     /**
