@@ -43,6 +43,7 @@ public class PackagesTest {
     private static final List<String> BLOCKS =
             List.of(
                     "safetensors",
+                    "checkpoint.store",
                     "layout",
                     "rank",
                     "sharding",
