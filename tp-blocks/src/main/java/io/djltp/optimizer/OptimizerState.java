@@ -2,6 +2,7 @@ package io.djltp.optimizer;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 
 import io.djltp.update.WeightUpdate;
 
@@ -126,12 +127,13 @@ public final class OptimizerState implements AutoCloseable {
      * which it does not change.
      *
      * @param name the name of the parameter
+     * @param type the type of the state: float64, or float32 for any other
      * @throws IllegalArgumentException if there is no parameter of the name
      */
-    public void prepare(String name) {
+    public void prepare(String name, DataType type) {
         NDArray weight = weights.get(name);
         checkKnown(name, weight != null);
-        getUpdate(name).prepare(weight);
+        getUpdate(name).prepare(weight, type);
     }
 
     static void checkKnown(String name, boolean known) {

@@ -62,7 +62,8 @@ public class PackagesTest {
                     "gradient",
                     "training",
                     "plan",
-                    "cost");
+                    "cost",
+                    "checkpoint");
 
     private JavaClasses classes;
 

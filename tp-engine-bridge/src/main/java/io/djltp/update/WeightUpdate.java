@@ -201,19 +201,17 @@ public abstract class WeightUpdate implements AutoCloseable {
      * Makes the state, if there is none.
      *
      * @param weight the weight
+     * @param type the type of the state: float64, or float32 for any other
      */
-    public final void prepare(NDArray weight) {
+    public final void prepare(NDArray weight, DataType type) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            prepare(weight, weight.getDataType());
+            Tensor like = TensorView.of(weight).tensor();
+            ScalarType computed = type == DataType.FLOAT64 ? ScalarType.Double : ScalarType.Float;
+            TensorOptions options = like.options().dtype(new ScalarTypeOptional(computed));
+            Shape shape = weight.getShape();
+            boolean scalar = shape.dimension() == 0;
+            prepare(scalar ? 1 : shape.get(0), scalar ? 1 : shape.slice(1).size(), options);
         }
-    }
-
-    private void prepare(NDArray weight, DataType type) {
-        Tensor like = TensorView.of(weight).tensor();
-        long rows = like.dim() == 0 ? 1 : like.size(0);
-        ScalarType computed = type == DataType.FLOAT64 ? ScalarType.Double : ScalarType.Float;
-        TensorOptions options = like.options().dtype(new ScalarTypeOptional(computed));
-        prepare(rows, rows == 0 ? 0 : like.numel() / rows, options);
     }
 
     /**
