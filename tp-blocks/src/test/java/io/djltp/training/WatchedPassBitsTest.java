@@ -34,7 +34,8 @@ public class WatchedPassBitsTest {
                 .add(
                         ColumnParallelLinear.builder()
                                 .setUnits(11)
-                                .optBatchShardedInput(true).optGatherOutput(true)
+                                .optBatchShardedInput(true)
+                                .optGatherOutput(true)
                                 .build());
     }
 
