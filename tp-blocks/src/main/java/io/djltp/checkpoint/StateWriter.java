@@ -89,6 +89,7 @@ final class StateWriter implements AutoCloseable {
     @Override
     public void close() {
         thread.shutdown();
+        awaitStreamed(); // or gives it up
         boolean interrupted = Thread.interrupted();
         try {
             if (last != null && !last.isAbandoned()) {

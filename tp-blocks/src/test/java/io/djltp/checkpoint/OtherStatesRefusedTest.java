@@ -5,7 +5,12 @@ import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
+import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
@@ -17,6 +22,7 @@ import io.djltp.checkpoint.StoppedRun.Task;
 import io.djltp.layout.ParallelMode;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
+import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
@@ -96,6 +102,29 @@ public class OtherStatesRefusedTest {
                 "02ColumnParallelLinear_bias (10) float32 is",
                 "03RowParallelLinear_weight (4, 10) float32 is",
                 "Nothing has been changed");
+    }
+
+    @Test(timeOut = 60_000)
+    public void otherTypes() {
+        try (Model model = Model.newInstance("net")) {
+            model.setDataType(DataType.FLOAT64);
+            model.setBlock(network(9));
+            DefaultTrainingConfig config =
+                    new DefaultTrainingConfig(Loss.l2Loss())
+                            .optOptimizer(adam())
+                            .optDevices(new Device[] {Device.cpu()});
+            try (ParallelTrainer trainer = (ParallelTrainer) KIND.open(model, config);
+                    TrainingState state = new TrainingState(trainer)) {
+                trainer.initialize(new Shape(7, 5));
+                String message =
+                        Assert.expectThrows(
+                                        IllegalArgumentException.class,
+                                        () -> StoppedRun.restore(state, folder, 1))
+                                .getMessage();
+                String weight = "01Linear_weight (6, 5) float";
+                Assert.assertTrue(message.contains(weight + "64 is " + weight + "32 in"), message);
+            }
+        }
     }
 
     @Test(timeOut = 60_000)
