@@ -17,6 +17,7 @@ import io.djltp.layout.InnerPass;
 import io.djltp.layout.Region;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.parameters.RankParameterStore;
+import io.djltp.parameters.StatefulBlock;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.DropoutMask;
 
@@ -45,11 +46,14 @@ import java.util.WeakHashMap;
  * <p>With an ordinary parameter store, that of DJL's own trainer or of a predictor, the block is
  * DJL's {@code Dropout}, and it saves and loads what that does.
  */
-public final class ParallelDropout extends AbstractBlock {
+public final class ParallelDropout extends AbstractBlock implements StatefulBlock {
 
     private static final byte VERSION = 2; // that of Dropout
 
+    private static final String MASKS = "masks";
+
     private final float rate;
+    private final Long seed; // the user's, or null
     private final Map<ParallelContext, Stream> streams =
             Collections.synchronizedMap(new WeakHashMap<>());
     private volatile State start; // null: the trainer gives a seed
@@ -58,7 +62,8 @@ public final class ParallelDropout extends AbstractBlock {
     private ParallelDropout(Builder builder) {
         super(VERSION);
         rate = builder.rate;
-        start = builder.seed == null ? null : new State(builder.seed, 0);
+        seed = builder.seed;
+        start = seed == null ? null : new State(seed, 0);
     }
 
     /**
@@ -169,6 +174,30 @@ public final class ParallelDropout extends AbstractBlock {
         start = state;
         first = null;
         streams.clear();
+    }
+
+    /** {@inheritDoc} What {@link #getState()} returns, int64 [2], once there is a seed. */
+    @Override
+    public Map<String, NDArray> getTrainingState(NDManager manager) {
+        State state = getState();
+        return state == null
+                ? Map.of()
+                : Map.of(MASKS, manager.create(new long[] {state.seed(), state.calls()}));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void setTrainingState(Map<String, NDArray> state) {
+        NDArray masks = state.get(MASKS);
+        boolean fits = masks == null ? state.isEmpty() : state.size() == 1 && masks.size() == 2;
+        Preconditions.checkArgument(
+                fits, "The state of dropout is \"masks\", two numbers, not " + state);
+        if (masks != null) {
+            long[] values = masks.toLongArray();
+            setState(new State(values[0], values[1]));
+        } else {
+            setState(seed == null ? null : new State(seed, 0));
+        }
     }
 
     /** {@inheritDoc} */

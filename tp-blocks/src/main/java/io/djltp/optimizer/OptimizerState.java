@@ -2,6 +2,7 @@ package io.djltp.optimizer;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 
 import io.djltp.update.WeightUpdate;
 
@@ -119,6 +120,20 @@ public final class OptimizerState implements AutoCloseable {
         }
         free(name);
         updates.put(name, update);
+    }
+
+    /**
+     * Makes the state of a parameter, of zeros, if there is none: as it is before the first update,
+     * which it does not change.
+     *
+     * @param name the name of the parameter
+     * @param type the type of the state: float64, or float32 for any other
+     * @throws IllegalArgumentException if there is no parameter of the name
+     */
+    public void prepare(String name, DataType type) {
+        NDArray weight = weights.get(name);
+        checkKnown(name, weight != null);
+        getUpdate(name).prepare(weight, type);
     }
 
     static void checkKnown(String name, boolean known) {

@@ -24,6 +24,33 @@ public final class RandomSeeds {
         checked = check;
     }
 
+    /**
+     * What the next seeds follow from.
+     *
+     * @param seed the seed of the training
+     * @param asked how many seeds were asked for
+     */
+    public record State(long seed, long asked) {}
+
+    /**
+     * Returns what the next seeds follow from.
+     *
+     * @return the state, the same on all ranks between two steps
+     */
+    public State getState() {
+        return new State(seed, asked);
+    }
+
+    /**
+     * Goes on with the seeds of another training.
+     *
+     * @param state what {@link #getState()} returned there
+     */
+    public void setState(State state) {
+        seed = state.seed();
+        asked = state.asked();
+    }
+
     /** Returns whether draws from libtorch's generators throw where all ranks compute the same. */
     boolean isChecked() {
         return checked;

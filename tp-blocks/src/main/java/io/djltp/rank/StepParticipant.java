@@ -44,7 +44,12 @@ public interface StepParticipant extends AutoCloseable {
     void step(ParticipantStep step);
 
     /**
-     * Returns what has to be saved beside the parameters to continue as if nothing had been.
+     * Returns what has to be saved beside the parameters to continue as if nothing had been: all
+     * that a step depends on and that does not follow from anything else, in the last bits too.
+     *
+     * <p>The names, and the shapes but for {@link #getStateCuts}, are the same on all ranks. A
+     * checkpoint is written while training goes on: what changes in a step alone may be a view,
+     * what changes before one (in a forward pass) is a copy.
      *
      * @param manager the manager that the arrays are attached to
      * @return views or copies by name; none by default
@@ -54,7 +59,40 @@ public interface StepParticipant extends AutoCloseable {
     }
 
     /**
-     * Sets the state to what {@link #getState} has returned.
+     * Returns which arrays of the state are cut over the ranks, and how. An array that is not named
+     * is the same on all ranks, and for any number of them.
+     *
+     * @return the cuts by the names of the arrays; none by default
+     */
+    default Map<String, StateCut> getStateCuts() {
+        return Map.of();
+    }
+
+    /**
+     * Says how an array is cut.
+     *
+     * @param parameter the parameter as which it is cut, and where that is not, it is not either;
+     *     {@code null} for what each place of the tensor group has of its own
+     * @param axis the axis of the array along which a rank has the ranges that it has of the
+     *     parameter's axis
+     */
+    record StateCut(Parameter parameter, int axis) {
+
+        /**
+         * Says that each place of the tensor group has an array of its own, [1, x1, ..., xn]. On as
+         * many places {@link #setState} gets it as it was; else it gets those of all places before,
+         * [places, x1, ..., xn], and makes of them what it can.
+         *
+         * @return the cut
+         */
+        public static StateCut ofPlace() {
+            return new StateCut(null, 0);
+        }
+    }
+
+    /**
+     * Sets the state to what {@link #getState} has returned, maybe of a training on another number
+     * of ranks: of what is cut, the arrays have the ranges of this rank.
      *
      * @param state the arrays by name, which are copied
      * @throws IllegalArgumentException if there is no state of one of the names, or its shape is

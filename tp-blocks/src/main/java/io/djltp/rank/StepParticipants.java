@@ -1,5 +1,6 @@
 package io.djltp.rank;
 
+import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 
 import java.util.Collections;
@@ -8,16 +9,46 @@ import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.BiConsumer;
+import java.util.function.Function;
 import java.util.function.Supplier;
 
 /** The participants of a rank's steps, in the order in which blocks have asked for them. */
 public final class StepParticipants implements Iterable<StepParticipant>, AutoCloseable {
 
     private final Map<Key, StepParticipant> participants = new LinkedHashMap<>();
+    private BiConsumer<Key, StepParticipant> onNew = (key, participant) -> {};
 
     StepParticipants() {}
 
-    private record Key(Class<?> type, Object key) {}
+    /**
+     * What a participant is kept by.
+     *
+     * @param type its class
+     * @param key the key of the block that has asked for it
+     */
+    public record Key(Class<?> type, Object key) {
+
+        /**
+         * Returns a name that is the same in another training of the same network.
+         *
+         * @param names returns the name of a parameter or a block in the network
+         * @return the name: of the key, and of the class
+         * @throws IllegalStateException if the key is neither a parameter, a block nor a text
+         */
+        public String name(Function<Object, String> names) {
+            boolean named = key instanceof Parameter || key instanceof Block;
+            if (!named && !(key instanceof String)) {
+                throw new IllegalStateException(
+                        type.getName()
+                                + " has a state, and is kept by "
+                                + key
+                                + ": context.getParticipants().get(key, ...) needs a parameter, a"
+                                + " block or a text as its key, by which another run finds it");
+            }
+            return (named ? names.apply(key) : key) + "/" + type.getSimpleName();
+        }
+    }
 
     /**
      * Returns a participant.
@@ -36,6 +67,7 @@ public final class StepParticipants implements Iterable<StepParticipant>, AutoCl
         if (participant == null) {
             participant = factory.get();
             checkOwner(participant);
+            onNew.accept(place, participant); // if it throws, the next call tries again
             participants.put(place, participant);
         }
         return type.cast(participant);
@@ -78,6 +110,25 @@ public final class StepParticipants implements Iterable<StepParticipant>, AutoCl
      */
     public int size() {
         return participants.size();
+    }
+
+    /**
+     * Returns the participants by what they are kept by.
+     *
+     * @return the participants, in the order in which they were made
+     */
+    public Map<Key, StepParticipant> asMap() {
+        return Collections.unmodifiableMap(participants);
+    }
+
+    /**
+     * Sets what is done with a participant when it is made, before it is used: one that is restored
+     * gets its state.
+     *
+     * @param action what is done, in the thread of the rank
+     */
+    public void setOnNew(BiConsumer<Key, StepParticipant> action) {
+        onNew = action;
     }
 
     /** {@inheritDoc} */

@@ -67,6 +67,7 @@ public class ParallelTrainer extends Trainer {
     private final RandomnessCheck randomness;
     private final DriftCheck driftCheck;
     private final TrainedModel trained;
+    private final TrainerState state;
 
     /**
      * Creates a trainer and starts its ranks.
@@ -100,26 +101,16 @@ public class ParallelTrainer extends Trainer {
                             model.getBlock(), model.getNDManager(), getManager(), ranks);
             steps = new TrainingSteps(ranks, parameters, optimizer, parallelConfig);
             driftCheck = new DriftCheck(ranks, parameters);
+            NDManager manager = getManager();
             trained =
                     new TrainedModel(
-                            model,
-                            getManager(),
-                            parallelConfig,
-                            ranks,
-                            parameters,
-                            driftCheck,
-                            steps::isOpen,
-                            steps::count);
+                            model, manager, parallelConfig, ranks, parameters, driftCheck, steps);
             randomness = new RandomnessCheck(model.getBlock(), parallelConfig);
+            GradientFlow flow = new GradientFlow(parameters, ranks);
+            LossOnRanks loss = new LossOnRanks(trainingConfig.getLossFunction(), flow);
             forwardPass =
-                    new ParallelForward(
-                            model.getBlock(),
-                            parameters,
-                            ranks,
-                            new LossOnRanks(
-                                    trainingConfig.getLossFunction(),
-                                    new GradientFlow(parameters, ranks)),
-                            randomness);
+                    new ParallelForward(model.getBlock(), parameters, ranks, loss, randomness);
+            state = new TrainerState(ranks, parameters, parallelConfig, optimizer, steps, trained);
         } catch (RuntimeException | Error e) {
             ranks.close(); // nobody else has them
             getManager().close();
@@ -285,6 +276,15 @@ public class ParallelTrainer extends Trainer {
      */
     public LearningRates getLearningRates() {
         return steps.getLearningRates();
+    }
+
+    /**
+     * Returns everything that the next step depends on, for checkpoints.
+     *
+     * @return the state
+     */
+    public TrainerState getState() {
+        return state;
     }
 
     /**

@@ -16,8 +16,8 @@ import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.nio.file.Path;
-import java.util.function.BooleanSupplier;
-import java.util.function.LongSupplier;
+import java.util.ArrayList;
+import java.util.List;
 
 /** A model while ranks train it: how it gets its weights back to be saved, and at the end. */
 final class TrainedModel {
@@ -31,8 +31,8 @@ final class TrainedModel {
     private final ParallelParameters parameters;
     private final DriftCheck driftCheck;
     private final RunningBuffers buffers;
-    private final BooleanSupplier inStep;
-    private final LongSupplier steps;
+    private final TrainingSteps steps;
+    private final List<Runnable> beforeChange = new ArrayList<>();
     private final Model savedModel;
     private RemoteShards remoteShards; // where other processes hold parts of the model
     private boolean initialized;
@@ -47,8 +47,7 @@ final class TrainedModel {
      * @param ranks the ranks of this process
      * @param parameters what they hold
      * @param driftCheck compares their replicas
-     * @param inStep whether a forward pass has come whose step has not
-     * @param steps the number of steps done
+     * @param steps their steps
      */
     TrainedModel(
             Model model,
@@ -57,15 +56,13 @@ final class TrainedModel {
             RankPool ranks,
             ParallelParameters parameters,
             DriftCheck driftCheck,
-            BooleanSupplier inStep,
-            LongSupplier steps) {
+            TrainingSteps steps) {
         this.model = model;
         this.manager = manager;
         this.config = config;
         this.ranks = ranks;
         this.parameters = parameters;
         this.driftCheck = driftCheck;
-        this.inStep = inStep;
         this.steps = steps;
         buffers = new RunningBuffers(ranks, parameters);
         savedModel = AtomicSave.savedBy(model, this::save);
@@ -103,8 +100,14 @@ final class TrainedModel {
         }
     }
 
+    /** Adds what is waited for before weights are changed, moved or freed. */
+    void addBeforeChange(Runnable waiting) {
+        beforeChange.add(waiting);
+    }
+
     /** Begins to change the weights. */
     void beginStep() {
+        beforeChange.forEach(Runnable::run);
         if (remoteShards != null) {
             remoteShards.getService().beginStep();
         }
@@ -120,6 +123,33 @@ final class TrainedModel {
             remoteShards.getService().endStep(step);
         }
         buffers.equalizeAfterStep(Long.bitCount(step) == 1);
+    }
+
+    /**
+     * Gives all ranks the buffers of rank 0 that blocks change in forward passes. All processes
+     * call it.
+     */
+    void equalizeBuffers() {
+        buffers.equalize();
+    }
+
+    /**
+     * Replaces the weights by others.
+     *
+     * @param step the number of steps that these come from
+     * @param change what replaces them
+     */
+    void replace(long step, Runnable change) {
+        beginStep();
+        try {
+            change.run();
+            steps.setCount(step);
+            driftCheck.restart(step);
+        } finally {
+            if (remoteShards != null) {
+                remoteShards.getService().endStep(steps.count());
+            }
+        }
     }
 
     /**
@@ -142,13 +172,13 @@ final class TrainedModel {
 
     /** What is saved must be the weights after one step, and the same on all ranks. */
     private void beforeSave() {
-        if (remoteShards != null && inStep.getAsBoolean()) {
+        if (remoteShards != null && steps.isOpen()) {
             throw new IllegalStateException(
                     "While ranks of several processes train the model, it can be saved between two"
                             + " steps only, when all of them have the weights of the same step: save"
                             + " it after step(), and not between forward(...) and step()");
         }
-        long step = steps.getAsLong();
+        long step = steps.count();
         if (!config.isDriftChecked() || !driftCheck.isDue(step) || ranks.isOver()) {
             return;
         }
@@ -162,8 +192,9 @@ final class TrainedModel {
     /** Puts the trained weights into the model, and ends the ranks. */
     void close() {
         closed = true;
+        beforeChange.forEach(Runnable::run);
         boolean handedBack = ranks.isDistributed();
-        long step = steps.getAsLong();
+        long step = steps.count();
         boolean checked = config.isDriftChecked() && driftCheck.isDue(step);
         try {
             long[] checksums = null;

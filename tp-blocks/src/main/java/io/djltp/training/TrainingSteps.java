@@ -129,6 +129,11 @@ final class TrainingSteps implements AutoCloseable {
         return count;
     }
 
+    /** Goes on with the number of steps of another training. */
+    void setCount(long steps) {
+        count = steps;
+    }
+
     /** Returns whether a forward pass has come whose step has not. */
     boolean isOpen() {
         return hasGradients || pending.stream().anyMatch(ParallelOutput::isPending);

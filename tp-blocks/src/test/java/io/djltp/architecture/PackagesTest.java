@@ -64,6 +64,7 @@ public class PackagesTest {
                     "plan",
                     "cost",
                     "report",
+                    "checkpoint",
                     "exchange",
                     "zoo",
                     "zoo.lemma",

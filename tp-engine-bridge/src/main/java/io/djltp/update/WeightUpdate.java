@@ -191,14 +191,26 @@ public abstract class WeightUpdate implements AutoCloseable {
         if (values.isEmpty()) {
             return; // as before the first update
         }
-        Tensor like = TensorView.of(weight).tensor();
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            long rows = like.dim() == 0 ? 1 : like.size(0);
-            DataType type = RestoredState.typeOf(name, values, weight.getDataType());
+            prepare(weight, RestoredState.typeOf(name, values, weight.getDataType()));
+            RestoredState.copy(name, values, state());
+        }
+    }
+
+    /**
+     * Makes the state, if there is none.
+     *
+     * @param weight the weight
+     * @param type the type of the state: float64, or float32 for any other
+     */
+    public final void prepare(NDArray weight, DataType type) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            Tensor like = TensorView.of(weight).tensor();
             ScalarType computed = type == DataType.FLOAT64 ? ScalarType.Double : ScalarType.Float;
             TensorOptions options = like.options().dtype(new ScalarTypeOptional(computed));
-            prepare(rows, like.numel() / rows, options);
-            RestoredState.copy(name, values, state());
+            Shape shape = weight.getShape();
+            boolean scalar = shape.dimension() == 0;
+            prepare(scalar ? 1 : shape.get(0), scalar ? 1 : shape.slice(1).size(), options);
         }
     }
 

@@ -1,0 +1,154 @@
+package io.djltp.training;
+
+import io.djltp.optimizer.LearningRates;
+import io.djltp.optimizer.OptimizerSettings;
+import io.djltp.optimizer.OptimizerState;
+import io.djltp.parameters.ParallelParameters;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.RankPool;
+
+/**
+ * What the next step of an open {@link ParallelTrainer} depends on, for who takes it away and puts
+ * it back: the ranks with what they hold, and the trainer's own numbers. Beside what this names, it
+ * is what the ranks' contexts have: the participants of steps and the seeds of random numbers.
+ *
+ * <p>To be used by the thread of the trainer, between two steps.
+ */
+public final class TrainerState {
+
+    private final RankPool ranks;
+    private final ParallelParameters parameters;
+    private final ParallelConfig config;
+    private final OptimizerSettings optimizer;
+    private final TrainingSteps steps;
+    private final TrainedModel trained;
+
+    TrainerState(
+            RankPool ranks,
+            ParallelParameters parameters,
+            ParallelConfig config,
+            OptimizerSettings optimizer,
+            TrainingSteps steps,
+            TrainedModel trained) {
+        this.ranks = ranks;
+        this.parameters = parameters;
+        this.config = config;
+        this.optimizer = optimizer;
+        this.steps = steps;
+        this.trained = trained;
+    }
+
+    /**
+     * Checks that the trainer is between two steps: that no gradient is lost and no rank computes.
+     *
+     * @param user what is done there, as the first words of the error
+     * @throws IllegalStateException if it is not, or was not initialized, or is closed
+     */
+    public void checkBetweenSteps(String user) {
+        if (!trained.isInitialized()) {
+            throw new IllegalStateException(user + " comes after trainer.initialize(...)");
+        }
+        if (trained.isClosed()) {
+            throw new IllegalStateException(user + " comes before trainer.close()");
+        }
+        if (steps.isOpen()) {
+            throw new IllegalStateException(
+                    user
+                            + " comes between two steps, after step() and before the next"
+                            + " forward(...): a gradient that no step has used is not kept");
+        }
+    }
+
+    /**
+     * Returns the ranks of this process.
+     *
+     * @return the ranks
+     */
+    public RankPool getRanks() {
+        return ranks;
+    }
+
+    /**
+     * Returns how the ranks are arranged.
+     *
+     * @return the configuration
+     */
+    public ParallelConfig getConfig() {
+        return config;
+    }
+
+    /**
+     * Returns what the ranks hold of the model.
+     *
+     * @return the parameters
+     */
+    public ParallelParameters getParameters() {
+        return parameters;
+    }
+
+    /**
+     * Returns the settings of the optimizer.
+     *
+     * @return the settings
+     */
+    public OptimizerSettings getOptimizer() {
+        return optimizer;
+    }
+
+    /**
+     * Returns what the optimizer keeps of a rank's parameters.
+     *
+     * @param localRank the place of the rank among those of this process
+     * @return the state
+     */
+    public OptimizerState getOptimizerState(int localRank) {
+        return steps.getOptimizerState(localRank);
+    }
+
+    /**
+     * Returns the learning rates, with the number of updates of each parameter.
+     *
+     * @return the learning rates
+     */
+    public LearningRates getLearningRates() {
+        return steps.getLearningRates();
+    }
+
+    /**
+     * Returns the number of steps done.
+     *
+     * @return the number, those before a checkpoint that was restored included
+     */
+    public long getStep() {
+        return steps.count();
+    }
+
+    /**
+     * Gives all ranks the buffers of rank 0 that blocks change in forward passes, such as running
+     * means. All processes call it.
+     */
+    public void equalizeBuffers() {
+        trained.equalizeBuffers();
+    }
+
+    /**
+     * Adds what is run each time before weights and the state of the optimizer are changed or
+     * freed: by the next step, by what restores another state, and by the close of the trainer. Who
+     * reads them in the background lets it wait until he is done.
+     *
+     * @param waiting what is run, in the thread of the trainer
+     */
+    public void addBeforeChange(Runnable waiting) {
+        trained.addBeforeChange(waiting);
+    }
+
+    /**
+     * Replaces the state by another. All processes call it.
+     *
+     * @param step the number of steps that it comes from
+     * @param change what replaces it
+     */
+    public void replace(long step, Runnable change) {
+        trained.replace(step, change);
+    }
+}
