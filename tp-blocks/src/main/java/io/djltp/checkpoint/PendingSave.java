@@ -1,9 +1,30 @@
 package io.djltp.checkpoint;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
+
 /** A checkpoint that is being written. Can be asked by any thread. */
 public final class PendingSave {
 
+    private static final Logger logger = LoggerFactory.getLogger(PendingSave.class);
+
+    /** Who needs the memory: the writing thread, until it has read all, or training by force. */
+    private enum Stage {
+        STREAMING,
+        STREAMED,
+        ABANDONED
+    }
+
     private final long step;
+    private final AtomicReference<Stage> stage = new AtomicReference<>(Stage.STREAMING);
+    private final CountDownLatch streaming = new CountDownLatch(1);
+    private final CompletableFuture<Long> completed = new CompletableFuture<>();
 
     PendingSave(long step) {
         this.step = step;
@@ -24,7 +45,7 @@ public final class PendingSave {
      * @return whether nothing is written any more
      */
     public boolean isDone() {
-        throw new UnsupportedOperationException();
+        return completed.isDone();
     }
 
     /**
@@ -33,7 +54,7 @@ public final class PendingSave {
      * @return the failure, or {@code null} if there is none, or none yet
      */
     public Throwable getFailure() {
-        throw new UnsupportedOperationException();
+        return completed.handle((done, failure) -> failure).getNow(null);
     }
 
     /**
@@ -42,6 +63,69 @@ public final class PendingSave {
      * @return whether it is complete
      */
     public boolean await() {
-        throw new UnsupportedOperationException();
+        return completed.handle((done, failure) -> failure == null).join();
+    }
+
+    /**
+     * Returns the save as a future, to do something after it in the writing thread, such as
+     * removing old checkpoints.
+     *
+     * @return a future of the step, which is exceptional if the save has failed
+     */
+    public CompletableFuture<Long> toFuture() {
+        return completed.copy();
+    }
+
+    /**
+     * Waits until the weights may change.
+     *
+     * @param limit how long; after that the save is given up, and the weights may change too
+     */
+    void awaitStreamed(Duration limit) {
+        boolean interrupted = false;
+        long end = System.nanoTime() + limit.toNanos();
+        while (true) {
+            try {
+                if (!streaming.await(end - System.nanoTime(), TimeUnit.NANOSECONDS)
+                        && stage.compareAndSet(Stage.STREAMING, Stage.ABANDONED)) {
+                    logger.warn(
+                            "The checkpoint of step {} is given up: the weights were not written"
+                                    + " within {}. Training goes on",
+                            step,
+                            limit);
+                }
+                break;
+            } catch (InterruptedException e) {
+                interrupted = true;
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    /**
+     * Notes that the arrays are not read any more.
+     *
+     * @return whether all was read before anything was changed
+     */
+    boolean endStreaming() {
+        boolean intact = stage.compareAndSet(Stage.STREAMING, Stage.STREAMED);
+        streaming.countDown();
+        return intact;
+    }
+
+    boolean isAbandoned() {
+        return stage.get() == Stage.ABANDONED;
+    }
+
+    void complete() {
+        completed.complete(step);
+    }
+
+    void fail(Throwable failure) {
+        endStreaming();
+        logger.warn("There is no checkpoint of step {}, and training goes on", step, failure);
+        completed.completeExceptionally(failure);
     }
 }

@@ -9,9 +9,7 @@ import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.nio.file.Path;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
-import java.util.concurrent.TimeUnit;
+import java.util.concurrent.CompletableFuture;
 
 /** The checkpoints of a run: writes them in the background, and removes old ones. */
 final class RunSaves implements AutoCloseable {
@@ -21,15 +19,9 @@ final class RunSaves implements AutoCloseable {
     private final RunFolder folder;
     private final int keep;
     private final TrainingState state;
-    private final ExecutorService watcher =
-            Executors.newSingleThreadExecutor(
-                    task -> {
-                        Thread thread = new Thread(task, "checkpoint-watcher");
-                        thread.setDaemon(true);
-                        return thread;
-                    });
     private PendingSave last;
     private long newest = -1; // the step of the last save that was begun, or resumed from
+    private CompletableFuture<Void> pruned = CompletableFuture.completedFuture(null);
     private volatile Throwable failure;
 
     /** Opens the folder. All processes call it. */
@@ -62,28 +54,21 @@ final class RunSaves implements AutoCloseable {
             return;
         }
         newest = step;
-        PendingSave save = state.save(folder.get(), values);
-        last = save;
-        watcher.execute(() -> watch(save));
+        last = state.save(folder.get(), values);
+        pruned = last.toFuture().handle(this::end); // in the writing thread
     }
 
-    private void watch(PendingSave save) {
-        if (!save.await()) {
-            failure = save.getFailure();
-            logger.warn(
-                    "There is no checkpoint of step {}, and training goes on: {}",
-                    save.getStep(),
-                    failure.getMessage());
-            return;
-        }
-        failure = null;
-        if (folder.isFirst()) {
+    /** What follows a save: where it has failed, that is logged by now. */
+    private Void end(Long step, Throwable why) {
+        failure = why;
+        if (why == null && folder.isFirst()) {
             try {
                 folder.get().prune(keep);
             } catch (IOException e) {
                 logger.warn("Old checkpoints cannot be removed: {}", e.getMessage());
             }
         }
+        return null;
     }
 
     /** Waits for the last save; returns whether it is complete. */
@@ -95,16 +80,11 @@ final class RunSaves implements AutoCloseable {
     @Override
     public void close() {
         state.close();
-        watcher.shutdown();
+        pruned.join();
         try {
-            if (!watcher.awaitTermination(1, TimeUnit.MINUTES)) {
-                logger.warn("Old checkpoints are still being removed");
-            }
             folder.close();
         } catch (IOException e) {
             logger.warn("The folder of the checkpoints is not given back: {}", e.getMessage());
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
         }
     }
 }

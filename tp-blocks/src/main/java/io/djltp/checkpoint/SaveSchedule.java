@@ -49,7 +49,7 @@ final class SaveSchedule implements AutoCloseable {
             return new Decision(save, null);
         }
         boolean zero = trainer.getRanks().getContext(0).getRank() == 0;
-        double[] agreed = Agreement.largest(trainer, stopNumber(), late && zero ? 1 : 0);
+        double[] agreed = LargestValue.of(trainer, stopNumber(), late && zero ? 1 : 0);
         StopSignal stop = stopOf(agreed[0]);
         return new Decision(save || agreed[1] > 0 || stop != null, stop);
     }
@@ -59,7 +59,7 @@ final class SaveSchedule implements AutoCloseable {
         if (signalNames.isEmpty()) {
             return null;
         }
-        return stopOf(Agreement.largest(trainer, stopNumber())[0]);
+        return stopOf(LargestValue.of(trainer, stopNumber())[0]);
     }
 
     /** Returns whether a signal can end the training. */

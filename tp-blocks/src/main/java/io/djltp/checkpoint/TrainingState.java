@@ -1,37 +1,71 @@
 package io.djltp.checkpoint;
 
+import ai.djl.ndarray.NDArray;
+import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
+
 import com.google.gson.JsonObject;
 
 import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.checkpoint.store.CheckpointFolder;
+import io.djltp.parameters.ParallelParameters;
+import io.djltp.parameters.RankParameterStore;
 import io.djltp.training.ParallelTrainer;
+import io.djltp.training.TrainerState;
 
 import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
 
 /**
  * The state of a {@link ParallelTrainer}: everything that its next step depends on, written to
  * checkpoints while training goes on, and put back on any number of ranks and any mesh.
  *
  * <p>Used by the thread of the trainer, between two steps, in all processes alike. One for a
- * trainer.
+ * trainer, which is closed before it.
  */
 public final class TrainingState implements AutoCloseable {
 
     /** The name of the values that belong to the trainer, among those of a checkpoint. */
     public static final String VALUES = "trainer";
 
+    private static final String PARTICIPANTS = "participants";
+    private static final String BLOCKS = "blocks";
+
+    private final TrainerState state;
+    private final Block network;
+    private final StateLayout layout;
+    private final OptimizerArrays optimizer;
+    private final ParticipantStates participants;
+    private final StateComparison comparison;
+    private final Agreement agreement;
+    private final StateWriter writer;
+
     /**
      * Creates the state of a trainer.
      *
      * @param trainer the trainer
      */
-    public TrainingState(ParallelTrainer trainer) {}
+    public TrainingState(ParallelTrainer trainer) {
+        state = trainer.getState();
+        network = trainer.getModel().getBlock();
+        layout = new StateLayout(state);
+        optimizer = new OptimizerArrays(state, layout);
+        NetworkNames names = new NetworkNames(network, state.getParameters());
+        participants = new ParticipantStates(state, layout, names);
+        comparison = new StateComparison(state, layout, optimizer.kinds());
+        agreement = new Agreement(state);
+        // other processes wait for this one's step in a collective operation
+        writer = new StateWriter(state.getConfig().getTimeout().dividedBy(2));
+        state.addBeforeChange(writer::awaitStreamed);
+    }
 
     /**
      * Takes the state and begins to write it. Nothing of the size of a weight is copied: the next
      * step waits, before it changes anything, until all weights have gone to the files; the files
      * are synced and the checkpoint completed while training goes on. A failure ends the save and
-     * not the training.
+     * not the training, and so do weights that take more than half of {@link
+     * io.djltp.rank.ParallelConfig#getTimeout()} to write.
      *
      * @param folder where it goes
      * @param values what else the checkpoint holds, under any name but {@link #VALUES}; only those
@@ -40,7 +74,42 @@ public final class TrainingState implements AutoCloseable {
      * @throws IllegalStateException if the trainer is not initialized, or not between two steps
      */
     public PendingSave save(CheckpointFolder folder, JsonObject values) {
-        throw new UnsupportedOperationException();
+        state.checkBetweenSteps("A checkpoint");
+        state.equalizeBuffers();
+        JsonObject own = new JsonObject();
+        String mesh = state.getConfig().getMesh().toString();
+        TakenState taken = new TakenState(layout, state.getStep(), mesh);
+        try {
+            take(taken, own);
+        } catch (RuntimeException | Error e) {
+            taken.close();
+            throw e;
+        }
+        JsonObject all = values.deepCopy();
+        all.add(VALUES, own);
+        return writer.write(taken, folder, all);
+    }
+
+    private void take(TakenState taken, JsonObject values) {
+        ParallelParameters parameters = state.getParameters();
+        for (Parameter parameter : parameters.getAll()) {
+            List<NDArray> held = new ArrayList<>();
+            for (RankParameterStore store : parameters.getStores()) {
+                held.add(store.getHeld(parameter));
+            }
+            taken.add(parameter, held);
+        }
+        taken.add(optimizer.tensors(taken.getManager()));
+        JsonObject ofParticipants = new JsonObject();
+        taken.add(participants.tensors(taken.getManager(), ofParticipants));
+        JsonObject ofBlocks = new JsonObject();
+        BlockStates blocks = new BlockStates(network);
+        taken.add(blocks.tensors(taken.getManager(), layout.ranks(), ofBlocks));
+        comparison.take(values);
+        TrainerValues.take(state, values);
+        values.add(PARTICIPANTS, ofParticipants);
+        values.add(BLOCKS, ofBlocks);
+        Generators.take(state, values);
     }
 
     /**
@@ -53,13 +122,41 @@ public final class TrainingState implements AutoCloseable {
      *     and the training can go on only from another checkpoint
      * @throws IllegalArgumentException if it is of another network or optimizer; nothing has been
      *     changed then
-     * @throws IllegalStateException if the trainer is not initialized, or not between two steps
+     * @throws IllegalStateException if the trainer is not initialized, or not between two steps, or
+     *     another process cannot put it back
      */
     public void restore(Checkpoint checkpoint) throws IOException {
-        throw new UnsupportedOperationException();
+        state.checkBetweenSteps("The restoring of a checkpoint");
+        JsonObject values = checkpoint.getValues().getAsJsonObject(VALUES);
+        agreement.run(
+                "compare",
+                () -> {
+                    if (values == null) {
+                        throw new IllegalArgumentException(
+                                "The checkpoint "
+                                        + checkpoint.getPath()
+                                        + " holds weights and no state of a trainer");
+                    }
+                    comparison.check(checkpoint, values);
+                });
+        state.replace(
+                checkpoint.getStep(), () -> agreement.run("read", () -> put(checkpoint, values)));
+    }
+
+    private void put(Checkpoint checkpoint, JsonObject values) throws IOException {
+        StateReader reader = new StateReader(state, layout, checkpoint, optimizer.kinds());
+        agreement.runOnRanks(reader::read);
+        for (int rank = 0; rank < layout.ranks(); rank++) {
+            participants.restore(rank, checkpoint, values.getAsJsonObject(PARTICIPANTS));
+        }
+        new BlockStates(network).restore(checkpoint, values.getAsJsonObject(BLOCKS));
+        TrainerValues.put(state, values);
+        Generators.put(state, values);
     }
 
     /** Waits until the last save is complete or has failed, and ends the writing thread. */
     @Override
-    public void close() {}
+    public void close() {
+        writer.close();
+    }
 }

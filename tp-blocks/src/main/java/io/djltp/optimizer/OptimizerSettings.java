@@ -23,6 +23,7 @@ public final class OptimizerSettings {
     private final boolean rowSparse;
     private final ParameterTracker learningRates;
     private final int firstUpdate;
+    private final String name;
 
     private OptimizerSettings(Optimizer optimizer) {
         WeightUpdate.Settings settings =
@@ -32,6 +33,7 @@ public final class OptimizerSettings {
                         number(optimizer, Optimizer.class, "clipGrad"));
         firstUpdate = 1 + (Integer) value(optimizer, Optimizer.class, "beginNumUpdate");
         Class<?> type = optimizer.getClass();
+        name = type.getSimpleName();
         boolean still; // where the gradient is zero, if there is no weight decay
         if (type == Sgd.class) {
             float momentum = number(optimizer, type, "momentum");
@@ -92,6 +94,15 @@ public final class OptimizerSettings {
      */
     public boolean isRowSparse() {
         return rowSparse;
+    }
+
+    /**
+     * Returns which optimizer it is.
+     *
+     * @return the name of its class, such as {@code Adam}
+     */
+    public String getName() {
+        return name;
     }
 
     /** Returns where the learning rates come from. */

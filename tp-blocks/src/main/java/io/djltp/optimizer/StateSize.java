@@ -1,10 +1,8 @@
 package io.djltp.optimizer;
 
-import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.update.WeightUpdate;
+import java.util.List;
 
 /**
  * What an optimizer keeps of a weight, in numbers of 32 bits.
@@ -15,25 +13,15 @@ import io.djltp.update.WeightUpdate;
 public record StateSize(long ofElement, long ofRow) {
 
     /**
-     * Asks an optimizer's rule itself what it keeps: of two rows of three elements.
+     * Asks an optimizer's rule itself what it keeps.
      *
      * @param optimizer the optimizer
      * @return what it keeps
      */
     public static StateSize of(OptimizerSettings optimizer) {
-        long ofElement = 0;
-        long ofRow = 0;
-        try (NDManager manager = NDManager.newBaseManager();
-                WeightUpdate update = optimizer.newUpdate()) {
-            NDArray weight = manager.zeros(new Shape(2, 3));
-            update.begin(0, 1);
-            update.run(weight, weight.onesLike());
-            for (NDArray kept : update.getState(manager).values()) {
-                ofElement += kept.size() == weight.size() ? 1 : 0;
-                ofRow += kept.size() == 2 ? 1 : 0;
-            }
-        }
-        return new StateSize(ofElement, ofRow);
+        List<StateKind> kinds = StateKind.of(optimizer);
+        long ofRow = kinds.stream().filter(StateKind::ofRows).count();
+        return new StateSize(kinds.size() - ofRow, ofRow);
     }
 
     /**

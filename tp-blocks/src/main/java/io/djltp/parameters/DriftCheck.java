@@ -210,8 +210,17 @@ public final class DriftCheck {
                         + " alike?");
     }
 
-    /** Returns the numbers of all ranks, in their order. */
-    static long[] gather(ParallelContext context, NDManager manager, long[] own, String issuer) {
+    /**
+     * Returns the numbers of all ranks. All of them call it: one all-gather.
+     *
+     * @param context the rank
+     * @param manager the manager of what is made on the way
+     * @param own its numbers, as many on each rank
+     * @param issuer what they are, for errors
+     * @return the numbers, in the order of the ranks
+     */
+    public static long[] gather(
+            ParallelContext context, NDManager manager, long[] own, String issuer) {
         Communicator world = context.getWorld();
         world.setIssuer(issuer);
         long[] shares = new long[world.getSize()];

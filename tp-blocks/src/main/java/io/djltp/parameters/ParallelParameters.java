@@ -19,6 +19,7 @@ import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.Predicate;
 
 /**
  * The parameters of a model while ranks train them: which are cut and how, the store of each rank,
@@ -267,26 +268,35 @@ public final class ParallelParameters {
     }
 
     /**
+     * Returns all parameters, in the order of the block tree.
+     *
+     * @return the parameters, each once
+     */
+    public List<Parameter> getAll() {
+        return select(parameter -> true);
+    }
+
+    /**
      * Returns the parameters that are trained, in the order of the block tree.
      *
      * @return the parameters that are trained, in the order of the block tree
      */
     public List<Parameter> getTrained() {
-        return select(true);
+        return select(Parameter::requiresGradient);
     }
 
     /** Returns the parameters that have no gradient, in the order of the block tree. */
     List<Parameter> getUntrained() {
-        List<Parameter> untrained = select(false);
+        List<Parameter> untrained = select(parameter -> !parameter.requiresGradient());
         untrained.removeAll(shards.parameters());
         return untrained;
     }
 
-    private List<Parameter> select(boolean requiresGradient) {
+    private List<Parameter> select(Predicate<Parameter> wanted) {
         List<Parameter> selected = new ArrayList<>();
         Set<Parameter> seen = Collections.newSetFromMap(new IdentityHashMap<>());
         for (Parameter parameter : block.getParameters().values()) {
-            if (parameter.requiresGradient() == requiresGradient && seen.add(parameter)) {
+            if (wanted.test(parameter) && seen.add(parameter)) {
                 selected.add(parameter);
             }
         }

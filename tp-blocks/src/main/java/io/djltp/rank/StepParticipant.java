@@ -69,13 +69,26 @@ public interface StepParticipant extends AutoCloseable {
     }
 
     /**
-     * Says that an array is cut as a parameter is.
+     * Says how an array is cut.
      *
-     * @param parameter the parameter; where it is not cut, the array is not either
+     * @param parameter the parameter as which it is cut, and where that is not, it is not either;
+     *     {@code null} for what each place of the tensor group has of its own
      * @param axis the axis of the array along which a rank has the ranges that it has of the
      *     parameter's axis
      */
-    record StateCut(Parameter parameter, int axis) {}
+    record StateCut(Parameter parameter, int axis) {
+
+        /**
+         * Says that each place of the tensor group has an array of its own, [1, x1, ..., xn]. On as
+         * many places {@link #setState} gets it as it was; else it gets those of all places before,
+         * [places, x1, ..., xn], and makes of them what it can.
+         *
+         * @return the cut
+         */
+        public static StateCut ofPlace() {
+            return new StateCut(null, 0);
+        }
+    }
 
     /**
      * Sets the state to what {@link #getState} has returned, maybe of a training on another number

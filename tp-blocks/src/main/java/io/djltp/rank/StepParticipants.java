@@ -67,8 +67,8 @@ public final class StepParticipants implements Iterable<StepParticipant>, AutoCl
         if (participant == null) {
             participant = factory.get();
             checkOwner(participant);
+            onNew.accept(place, participant); // if it throws, the next call tries again
             participants.put(place, participant);
-            onNew.accept(place, participant);
         }
         return type.cast(participant);
     }

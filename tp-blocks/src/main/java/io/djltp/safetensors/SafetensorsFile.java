@@ -103,6 +103,15 @@ public final class SafetensorsFile implements Closeable {
     }
 
     /**
+     * Returns where the bytes of tensors begin.
+     *
+     * @return the bytes of the header, the length before it included
+     */
+    public long getDataStart() {
+        return dataStart;
+    }
+
+    /**
      * Reads bytes of a tensor, as many as the buffer has place for.
      *
      * @param tensor the tensor, of this file

@@ -1,5 +1,6 @@
 package io.djltp.torch;
 
+import org.bytedeco.javacpp.BytePointer;
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
@@ -26,6 +27,43 @@ public final class RandomState implements AutoCloseable {
             state.retainReference(); // beyond the scope
             return new RandomState(state);
         }
+    }
+
+    /**
+     * Returns a state that was kept as bytes.
+     *
+     * @param bytes what {@link #toBytes()} has returned
+     * @return the state, to be closed by the caller
+     */
+    public static RandomState of(byte... bytes) {
+        LibTorch.load(); // may be the first call of all
+        try (PointerScope scope = new PointerScope()) {
+            Tensor state = torch.getDefaultCPUGenerator().get_state(); // of the type and length
+            if (state.numel() != bytes.length) {
+                throw new IllegalArgumentException(
+                        "The state of a generator has "
+                                + state.numel()
+                                + " bytes, not "
+                                + bytes.length
+                                + ": it is of another version of libtorch");
+            }
+            new BytePointer(state.data_ptr()).put(bytes);
+            state.retainReference(); // beyond the scope
+            return new RandomState(state);
+        }
+    }
+
+    /**
+     * Returns the state as bytes.
+     *
+     * @return the bytes, for the same version of libtorch
+     */
+    public byte[] toBytes() {
+        byte[] bytes = new byte[(int) state.numel()];
+        try (PointerScope scope = new PointerScope()) {
+            new BytePointer(state.data_ptr()).get(bytes);
+        }
+        return bytes;
     }
 
     /**

@@ -1,17 +1,23 @@
 package io.djltp.checkpoint.store;
 
+import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
 
 import com.google.gson.JsonObject;
 
 import io.djltp.cut.ShardRange;
+import io.djltp.torch.TensorBuffers;
 
 import java.io.Closeable;
 import java.io.IOException;
 import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.OptionalLong;
 
 /**
  * A complete checkpoint, of which any ranges are read, whatever parts they lie in. What is read is
@@ -19,7 +25,15 @@ import java.util.Map;
  */
 public final class Checkpoint implements Closeable {
 
-    private Checkpoint() {}
+    private final Path path;
+    private final CheckpointIndex index;
+    private final PartFiles files;
+
+    private Checkpoint(Path path, CheckpointIndex index, PartFiles files) {
+        this.path = path;
+        this.index = index;
+        this.files = files;
+    }
 
     /**
      * Opens a checkpoint.
@@ -30,7 +44,13 @@ public final class Checkpoint implements Closeable {
      * @throws IOException if it cannot be read
      */
     public static Checkpoint open(Path path) throws IOException {
-        throw new UnsupportedOperationException();
+        CheckpointIndex index = IndexFiles.read(path);
+        OptionalLong named = StepNames.step(path.toAbsolutePath().getFileName().toString());
+        if (named.isPresent() && named.getAsLong() != index.step()) {
+            throw new CheckpointException(
+                    path + " has the index of step " + index.step() + ": rename it to that step");
+        }
+        return new Checkpoint(path, index, PartFiles.open(path, index));
     }
 
     /**
@@ -39,7 +59,7 @@ public final class Checkpoint implements Closeable {
      * @return the path
      */
     public Path getPath() {
-        throw new UnsupportedOperationException();
+        return path;
     }
 
     /**
@@ -48,7 +68,7 @@ public final class Checkpoint implements Closeable {
      * @return the step
      */
     public long getStep() {
-        throw new UnsupportedOperationException();
+        return index.step();
     }
 
     /**
@@ -57,7 +77,7 @@ public final class Checkpoint implements Closeable {
      * @return the mesh, for people to read
      */
     public String getMesh() {
-        throw new UnsupportedOperationException();
+        return index.mesh();
     }
 
     /**
@@ -66,7 +86,7 @@ public final class Checkpoint implements Closeable {
      * @return the places of the tensor group of the run that wrote it
      */
     public int getParts() {
-        throw new UnsupportedOperationException();
+        return index.files().size();
     }
 
     /**
@@ -75,7 +95,7 @@ public final class Checkpoint implements Closeable {
      * @return a copy of the values
      */
     public JsonObject getValues() {
-        throw new UnsupportedOperationException();
+        return index.values().deepCopy();
     }
 
     /**
@@ -84,7 +104,23 @@ public final class Checkpoint implements Closeable {
      * @return the tensors by name, in the order in which they were declared
      */
     public Map<String, CutTensor> getTensors() {
-        throw new UnsupportedOperationException();
+        return Collections.unmodifiableMap(index.tensors());
+    }
+
+    /**
+     * Returns a tensor.
+     *
+     * @param name its name
+     * @return the tensor
+     * @throws CheckpointException if there is none of this name
+     */
+    public CutTensor getTensor(String name) throws CheckpointException {
+        CutTensor tensor = index.tensors().get(name);
+        if (tensor == null) {
+            throw new CheckpointException(
+                    path + " has no tensor " + name + ", but " + index.tensors().keySet());
+        }
+        return tensor;
     }
 
     /**
@@ -97,7 +133,8 @@ public final class Checkpoint implements Closeable {
      * @throws IOException if it cannot be read
      */
     public NDArray read(String name, NDManager manager) throws IOException {
-        throw new UnsupportedOperationException();
+        CutTensor tensor = getTensor(name);
+        return read(tensor, whole(tensor), manager);
     }
 
     /**
@@ -114,7 +151,50 @@ public final class Checkpoint implements Closeable {
      */
     public NDArray read(String name, int axis, List<ShardRange> ranges, NDManager manager)
             throws IOException {
-        throw new UnsupportedOperationException();
+        CutTensor tensor = getTensor(name);
+        if (axis < 0 || axis >= tensor.shape().dimension()) {
+            throw new IllegalArgumentException(
+                    "Tensor " + name + " " + tensor.shape() + " has no axis " + axis);
+        }
+        for (ShardRange range : ranges) {
+            if (range.end() > tensor.shape().get(axis)) {
+                throw new IllegalArgumentException(
+                        String.format(
+                                "Axis %d of tensor %s %s has no range %d to %d",
+                                axis, name, tensor.shape(), range.start(), range.end()));
+            }
+        }
+        List<List<ShardRange>> box = whole(tensor);
+        box.set(axis, ranges);
+        return read(tensor, box, manager);
+    }
+
+    private NDArray read(CutTensor tensor, List<List<ShardRange>> box, NDManager manager)
+            throws IOException {
+        Device device = manager.getDevice();
+        try (NDManager host = manager.newSubManager(Device.cpu())) {
+            NDArray array = host.create(new Shape(TensorReader.lengths(box)), tensor.type());
+            newReader().read(tensor, box, TensorBuffers.of(array));
+            if (device.isGpu()) {
+                array = array.toDevice(device, true);
+            }
+            array.attach(manager);
+            return array;
+        }
+    }
+
+    /** Returns the ranges of each axis that are the whole tensor, in a list that can be changed. */
+    static List<List<ShardRange>> whole(CutTensor tensor) {
+        List<List<ShardRange>> box = new ArrayList<>();
+        for (long length : tensor.shape().getShape()) {
+            box.add(List.of(new ShardRange(0, length)));
+        }
+        return box;
+    }
+
+    /** Returns what puts tensors together, for one thread. */
+    TensorReader newReader() {
+        return new TensorReader(files);
     }
 
     /**
@@ -123,7 +203,7 @@ public final class Checkpoint implements Closeable {
      * @return the number of bytes
      */
     public long getBytesRead() {
-        throw new UnsupportedOperationException();
+        return files.bytesRead();
     }
 
     /**
@@ -133,12 +213,17 @@ public final class Checkpoint implements Closeable {
      * @throws IOException if a file cannot be read
      */
     public List<Damage> verify() throws IOException {
-        throw new UnsupportedOperationException();
+        IndexFiles.read(path);
+        List<Damage> damages = new ArrayList<>();
+        for (CheckedFile file : files.files()) {
+            damages.addAll(file.check());
+        }
+        return damages;
     }
 
     /** Closes the files. */
     @Override
     public void close() throws IOException {
-        throw new UnsupportedOperationException();
+        files.close();
     }
 }

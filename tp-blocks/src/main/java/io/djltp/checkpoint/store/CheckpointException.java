@@ -1,6 +1,8 @@
 package io.djltp.checkpoint.store;
 
 import java.io.IOException;
+import java.nio.file.AccessDeniedException;
+import java.nio.file.FileSystemException;
 
 /**
  * Why a checkpoint or its folder cannot be used: damaged, incomplete, of another version, in use.
@@ -27,5 +29,30 @@ public final class CheckpointException extends IOException {
      */
     public CheckpointException(String message, Throwable cause) {
         super(message, cause);
+    }
+
+    /**
+     * Says what could not be done, and why.
+     *
+     * @param what what could not be done
+     * @param cause the reason
+     * @return the cause itself if it says so already
+     */
+    static CheckpointException of(String what, IOException cause) {
+        return cause instanceof CheckpointException
+                ? (CheckpointException) cause
+                : new CheckpointException(what + ": " + reason(cause), cause);
+    }
+
+    /** Returns why something could not be read or written, without the name of the file. */
+    static String reason(IOException cause) {
+        if (cause instanceof AccessDeniedException) {
+            return "permission denied";
+        }
+        String reason =
+                cause instanceof FileSystemException
+                        ? ((FileSystemException) cause).getReason()
+                        : cause.getMessage();
+        return reason == null ? cause.toString() : reason;
     }
 }

@@ -1,17 +1,51 @@
 package io.djltp.checkpoint.store;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.io.Closeable;
 import java.io.IOException;
+import java.nio.channels.WritableByteChannel;
+import java.nio.file.DirectoryStream;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Collection;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
+import java.util.TreeSet;
+import java.util.function.UnaryOperator;
 
-/** A folder of checkpoints, one a step. */
+/**
+ * A folder of checkpoints, one a step.
+ *
+ * <pre>
+ *   step-00000120/index.json, index.json.sha256, part-0-of-3.safetensors, ..
+ *   .writing-step-00000130-..    being written: synced, then renamed to step-00000130
+ *   .removing-step-00000100-..   being removed
+ *   .lock                        locked while a run uses the folder: its host, process and time
+ * </pre>
+ */
 public final class CheckpointFolder implements Closeable {
 
-    private CheckpointFolder() {}
+    private static final Logger logger = LoggerFactory.getLogger(CheckpointFolder.class);
+    private static final Duration TIMEOUT = Duration.ofMinutes(10);
+
+    private final Path path;
+    private final FolderLock lock; // in the process of rank 0
+    private final String run; // null to read only
+    private final Map<Long, Integer> attempts = new HashMap<>(); // at a step
+    private Duration timeout = TIMEOUT;
+    private UnaryOperator<WritableByteChannel> output = UnaryOperator.identity();
+
+    private CheckpointFolder(Path path, FolderLock lock, String run) {
+        this.path = path;
+        this.lock = lock;
+        this.run = run;
+    }
 
     /**
      * Opens a folder for a run, and makes it if there is none: in the process of rank 0, before the
@@ -24,7 +58,32 @@ public final class CheckpointFolder implements Closeable {
      * @throws IOException if it cannot be read
      */
     public static CheckpointFolder open(Path path) throws IOException {
-        throw new UnsupportedOperationException();
+        Path folder = path.toAbsolutePath().normalize();
+        try {
+            Files.createDirectories(folder);
+            FolderLock lock = FolderLock.take(folder);
+            try {
+                removeLeftOver(folder);
+                return new CheckpointFolder(folder, lock, lock.run());
+            } catch (IOException | RuntimeException e) {
+                lock.close();
+                throw e;
+            }
+        } catch (IOException e) {
+            throw CheckpointException.of(
+                    "Checkpoints cannot be written to " + path + ", choose another folder", e);
+        }
+    }
+
+    private static void removeLeftOver(Path folder) throws IOException {
+        try (DirectoryStream<Path> entries = Files.newDirectoryStream(folder)) {
+            for (Path entry : entries) {
+                if (StepNames.isLeftOver(entry.getFileName().toString())) {
+                    logger.info("{} was left by a run that ended early: it is removed", entry);
+                    DurableFiles.removeFolder(entry);
+                }
+            }
+        }
     }
 
     /**
@@ -32,11 +91,19 @@ public final class CheckpointFolder implements Closeable {
      *
      * @param path the folder
      * @return the folder
-     * @throws CheckpointException if no run has opened it, or nothing can be written to it
+     * @throws CheckpointException if no run has opened it
      * @throws IOException if it cannot be read
      */
     public static CheckpointFolder join(Path path) throws IOException {
-        throw new UnsupportedOperationException();
+        CheckpointFolder folder = read(path);
+        Optional<String> run = FolderLock.runOf(folder.path);
+        if (run.isEmpty()) {
+            throw new CheckpointException(
+                    path
+                            + " is not open in the process of rank 0: the processes of a run need"
+                            + " a shared folder");
+        }
+        return new CheckpointFolder(folder.path, null, run.get());
     }
 
     /**
@@ -47,7 +114,10 @@ public final class CheckpointFolder implements Closeable {
      * @throws CheckpointException if there is no such folder
      */
     public static CheckpointFolder read(Path path) throws IOException {
-        throw new UnsupportedOperationException();
+        if (!Files.isDirectory(path)) {
+            throw new CheckpointException(path + " is not a folder of checkpoints");
+        }
+        return new CheckpointFolder(path.toAbsolutePath().normalize(), null, null);
     }
 
     /**
@@ -56,7 +126,7 @@ public final class CheckpointFolder implements Closeable {
      * @return the path
      */
     public Path getPath() {
-        throw new UnsupportedOperationException();
+        return path;
     }
 
     /**
@@ -66,7 +136,13 @@ public final class CheckpointFolder implements Closeable {
      * @throws IOException if the folder cannot be read
      */
     public List<Long> getSteps() throws IOException {
-        throw new UnsupportedOperationException();
+        TreeSet<Long> steps = new TreeSet<>();
+        try (DirectoryStream<Path> entries = Files.newDirectoryStream(path)) {
+            for (Path entry : entries) {
+                StepNames.step(entry.getFileName().toString()).ifPresent(steps::add);
+            }
+        }
+        return List.copyOf(steps);
     }
 
     /**
@@ -78,7 +154,10 @@ public final class CheckpointFolder implements Closeable {
      * @throws IOException if it cannot be read
      */
     public Optional<Checkpoint> openNewest() throws IOException {
-        throw new UnsupportedOperationException();
+        List<Long> steps = getSteps();
+        return steps.isEmpty()
+                ? Optional.empty()
+                : Optional.of(openStep(steps.get(steps.size() - 1)));
     }
 
     /**
@@ -90,7 +169,12 @@ public final class CheckpointFolder implements Closeable {
      * @throws IOException if it cannot be read
      */
     public Checkpoint openStep(long step) throws IOException {
-        throw new UnsupportedOperationException();
+        Path folder = path.resolve(StepNames.complete(step));
+        if (!Files.isDirectory(folder)) {
+            throw new CheckpointException(
+                    path + " has no checkpoint of step " + step + ", but of " + getSteps());
+        }
+        return Checkpoint.open(folder);
     }
 
     /**
@@ -107,7 +191,21 @@ public final class CheckpointFolder implements Closeable {
      */
     public CheckpointWriter begin(long step, String mesh, int parts, Collection<Integer> own)
             throws IOException {
-        throw new UnsupportedOperationException();
+        if (run == null) {
+            throw new CheckpointException(path + " was opened to read only");
+        }
+        if (getSteps().contains(step)) {
+            throw new CheckpointException(
+                    path + " has a checkpoint of step " + step + ": nothing is written over it");
+        }
+        int attempt = attempts.merge(step, 1, Integer::sum);
+        Path folder = path.resolve(StepNames.writing(step, run, attempt));
+        return new CheckpointWriter(this, folder, step, mesh, parts, own);
+    }
+
+    /** Returns whether this is the process of rank 0. */
+    boolean isFirst() {
+        return lock != null;
     }
 
     /**
@@ -117,7 +215,20 @@ public final class CheckpointFolder implements Closeable {
      * @param timeout the time, 10 minutes unless set
      */
     public void setTimeout(Duration timeout) {
-        throw new UnsupportedOperationException();
+        this.timeout = timeout;
+    }
+
+    Duration timeout() {
+        return timeout;
+    }
+
+    /** Sets what the bytes of parts go through on their way to the disk. For tests. */
+    void setOutput(UnaryOperator<WritableByteChannel> output) {
+        this.output = output;
+    }
+
+    UnaryOperator<WritableByteChannel> output() {
+        return output;
     }
 
     /**
@@ -126,14 +237,31 @@ public final class CheckpointFolder implements Closeable {
      * @param keep how many of the newest stay, 1 or more
      * @return the steps of those that were removed
      * @throws IOException if one cannot be removed
+     * @throws IllegalArgumentException if none should stay
      */
     public List<Long> prune(int keep) throws IOException {
-        throw new UnsupportedOperationException();
+        if (keep < 1) {
+            throw new IllegalArgumentException("One checkpoint has to stay, not " + keep);
+        }
+        if (!isFirst()) {
+            throw new CheckpointException(path + " belongs to the process of rank 0");
+        }
+        List<Long> removed = new ArrayList<>();
+        List<Long> steps = getSteps();
+        for (long step : steps.subList(0, Math.max(0, steps.size() - keep))) {
+            Path aside = path.resolve(StepNames.removing(step, run));
+            DurableFiles.rename(path.resolve(StepNames.complete(step)), aside);
+            DurableFiles.removeFolder(aside);
+            removed.add(step);
+        }
+        return removed;
     }
 
     /** Lets other runs use the folder. */
     @Override
     public void close() throws IOException {
-        throw new UnsupportedOperationException();
+        if (lock != null) {
+            lock.close();
+        }
     }
 }

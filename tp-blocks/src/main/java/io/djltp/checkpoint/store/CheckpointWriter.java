@@ -1,11 +1,24 @@
 package io.djltp.checkpoint.store;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.Shape;
 
 import com.google.gson.JsonObject;
 
 import java.io.Closeable;
 import java.io.IOException;
+import java.nio.channels.WritableByteChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.function.UnaryOperator;
+import java.util.stream.IntStream;
 
 /**
  * Writes what one process has of a checkpoint, in this order, on any one thread at a time:
@@ -20,7 +33,50 @@ import java.io.IOException;
  */
 public final class CheckpointWriter implements Closeable {
 
-    CheckpointWriter() {}
+    private final Path complete;
+    private final Path folder; // until it is complete
+    private final long step;
+    private final String mesh;
+    private final int parts;
+    private final boolean first; // the process of rank 0
+    private final Duration timeout;
+    private final UnaryOperator<WritableByteChannel> output;
+    private final PartReports reports;
+    private final Map<String, CutTensor> tensors = new LinkedHashMap<>();
+    private final Map<Integer, PartWriter> own = new TreeMap<>();
+    private volatile long bytesWritten;
+    private boolean streamed;
+    private boolean ended;
+
+    CheckpointWriter(
+            CheckpointFolder of,
+            Path folder,
+            long step,
+            String mesh,
+            int parts,
+            Collection<Integer> own)
+            throws IOException {
+        complete = of.getPath().resolve(StepNames.complete(step));
+        this.folder = folder;
+        this.step = step;
+        this.mesh = mesh;
+        this.parts = parts;
+        first = of.isFirst();
+        timeout = of.timeout();
+        output = of.output();
+        reports = new PartReports(folder, parts);
+        for (int part : own) {
+            if (part < 0 || part >= parts) {
+                throw new IllegalArgumentException("There is no part " + part + " of " + parts);
+            }
+            this.own.put(part, new PartWriter(folder, step, part, parts));
+        }
+        try {
+            Files.createDirectories(folder);
+        } catch (IOException e) {
+            throw cannotBeWritten(e);
+        }
+    }
 
     /**
      * Declares a tensor.
@@ -30,7 +86,15 @@ public final class CheckpointWriter implements Closeable {
      *     number of parts
      */
     public void declare(CutTensor tensor) {
-        throw new UnsupportedOperationException();
+        if (!tensor.isWhole() && tensor.cut().getRanks() != parts) {
+            throw new IllegalArgumentException(
+                    String.format(
+                            "Tensor %s is cut into %d parts, and the checkpoint has %d",
+                            tensor.name(), tensor.cut().getRanks(), parts));
+        }
+        if (tensors.putIfAbsent(tensor.name(), tensor) != null) {
+            throw new IllegalArgumentException("A tensor " + tensor.name() + " was declared");
+        }
     }
 
     /**
@@ -45,7 +109,36 @@ public final class CheckpointWriter implements Closeable {
      *     process's, or the array has another shape or data type
      */
     public void put(String name, int part, NDArray array) {
-        throw new UnsupportedOperationException();
+        CutTensor tensor = tensors.get(name);
+        if (tensor != null) {
+            Shape shape = tensor.getShardShape(part);
+            if (!array.getShape().equals(shape) || array.getDataType() != tensor.type()) {
+                throw new IllegalArgumentException(
+                        String.format(
+                                "Part %d of tensor %s is %s %s, not %s %s",
+                                part,
+                                name,
+                                tensor.type(),
+                                shape,
+                                array.getDataType(),
+                                array.getShape()));
+            }
+        }
+        put(name, part, out -> ArrayStream.write(array, out));
+    }
+
+    /** Says where the bytes of a part of this process come from. */
+    void put(String name, int part, ArraySource source) {
+        if (!tensors.containsKey(name) || !own.containsKey(part)) {
+            throw new IllegalArgumentException(
+                    String.format(
+                            "Part %d of tensor %s is not this process's to write: it has the parts"
+                                    + " %s of %d tensors",
+                            part, name, own.keySet(), tensors.size()));
+        }
+        if (tensors.get(name).isIn(part)) {
+            own.get(part).put(name, source);
+        }
     }
 
     /**
@@ -56,7 +149,19 @@ public final class CheckpointWriter implements Closeable {
      * @throws IllegalStateException if an array is missing
      */
     public void stream() throws IOException {
-        throw new UnsupportedOperationException();
+        if (streamed || ended) {
+            throw new IllegalStateException("A checkpoint is written once");
+        }
+        streamed = true;
+        try {
+            for (PartWriter part : own.values()) {
+                bytesWritten += part.stream(tensors.values(), output);
+            }
+        } catch (IOException e) {
+            throw giveUp(cannotBeWritten(e));
+        } catch (RuntimeException e) {
+            throw giveUp(e);
+        }
     }
 
     /**
@@ -70,7 +175,76 @@ public final class CheckpointWriter implements Closeable {
      * @throws IOException if the files cannot be written; what was written is removed
      */
     public void finish(JsonObject values) throws IOException {
-        throw new UnsupportedOperationException();
+        if (!streamed || ended) {
+            throw new IllegalStateException("A checkpoint is finished once, after stream()");
+        }
+        try {
+            Map<Integer, IndexedPart> files = new TreeMap<>();
+            for (Map.Entry<Integer, PartWriter> each : own.entrySet()) {
+                files.put(each.getKey(), each.getValue().sync());
+            }
+            if (first) {
+                List<Integer> others =
+                        IntStream.range(0, parts)
+                                .filter(part -> !own.containsKey(part))
+                                .boxed()
+                                .toList();
+                files.putAll(reports.await(others, timeout));
+                complete(new ArrayList<>(files.values()), values);
+            } else {
+                DurableFiles.syncFolder(folder);
+                for (Map.Entry<Integer, IndexedPart> each : files.entrySet()) {
+                    reports.written(each.getKey(), each.getValue());
+                }
+            }
+            ended = true;
+        } catch (IOException e) {
+            throw giveUp(cannotBeWritten(e));
+        } catch (RuntimeException e) {
+            throw giveUp(e);
+        }
+    }
+
+    private void complete(List<IndexedPart> files, JsonObject values) throws IOException {
+        CheckpointIndex index = new CheckpointIndex(step, mesh, files, tensors, values);
+        PartFiles.open(folder, index).close(); // the parts fit each other
+        IndexFiles.write(folder, index);
+        DurableFiles.syncFolder(folder);
+        DurableFiles.rename(folder, complete);
+    }
+
+    private CheckpointException cannotBeWritten(IOException e) {
+        String what = "The checkpoint " + complete + " cannot be written: ";
+        String why = CheckpointException.reason(e);
+        return new CheckpointException(why.startsWith(what) ? why : what + why, e);
+    }
+
+    /** Removes what was written, and tells the process of rank 0. */
+    private <E extends Exception> E giveUp(E e) {
+        ended = true;
+        try {
+            removeOwn();
+            if (!first) {
+                for (int part : own.keySet()) {
+                    reports.failed(part, String.valueOf(e.getMessage()));
+                }
+            }
+        } catch (IOException | RuntimeException alsoFailed) {
+            e.addSuppressed(alsoFailed);
+        }
+        return e;
+    }
+
+    private void removeOwn() throws IOException {
+        for (Map.Entry<Integer, PartWriter> each : own.entrySet()) {
+            each.getValue().remove();
+            if (!first) {
+                reports.withdraw(each.getKey());
+            }
+        }
+        if (first) {
+            DurableFiles.removeFolder(folder);
+        }
     }
 
     /**
@@ -79,12 +253,14 @@ public final class CheckpointWriter implements Closeable {
      * @return the number of bytes
      */
     public long getBytesWritten() {
-        throw new UnsupportedOperationException();
+        return bytesWritten;
     }
 
     /** Removes what was written, unless the checkpoint was finished. */
     @Override
     public void close() {
-        throw new UnsupportedOperationException();
+        if (!ended) {
+            giveUp(new CheckpointException("it was given up"));
+        }
     }
 }

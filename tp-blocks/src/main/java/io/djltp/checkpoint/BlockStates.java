@@ -1,0 +1,78 @@
+package io.djltp.checkpoint;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.nn.Block;
+
+import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+
+import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.checkpoint.store.CutTensor;
+import io.djltp.parameters.StatefulBlock;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+
+/** What blocks keep that is the same on all ranks, such as the number of dropout's masks. */
+final class BlockStates {
+
+    private final Map<String, StatefulBlock> blocks;
+
+    BlockStates(Block network) {
+        blocks = StatefulBlock.of(network);
+    }
+
+    /**
+     * Returns the tensors.
+     *
+     * @param manager the manager of the copies
+     * @param ranks the number of ranks of this process
+     * @param values gets the names of the arrays of each block
+     */
+    List<StateTensor> tensors(NDManager manager, int ranks, JsonObject values) {
+        List<StateTensor> tensors = new ArrayList<>();
+        blocks.forEach(
+                (path, block) -> {
+                    JsonArray names = new JsonArray();
+                    new TreeMap<>(block.getTrainingState(manager))
+                            .forEach(
+                                    (name, array) -> {
+                                        names.add(name);
+                                        tensors.add(tensor(path + "/" + name, array, ranks));
+                                    });
+                    values.add(path, names);
+                });
+        return tensors;
+    }
+
+    private static StateTensor tensor(String name, NDArray array, int ranks) {
+        CutTensor tensor = CutTensor.whole(name, array.getDataType(), array.getShape());
+        return new StateTensor(tensor, Collections.nCopies(ranks, array));
+    }
+
+    /**
+     * Puts the states of a checkpoint into the blocks.
+     *
+     * @param checkpoint the checkpoint
+     * @param values what {@link #tensors} has noted
+     */
+    void restore(Checkpoint checkpoint, JsonObject values) throws IOException {
+        try (NDManager scope = NDManager.newBaseManager()) {
+            for (Map.Entry<String, StatefulBlock> block : blocks.entrySet()) {
+                Map<String, NDArray> state = new TreeMap<>();
+                JsonArray names = values.getAsJsonArray(block.getKey());
+                for (JsonElement name : names == null ? new JsonArray() : names) {
+                    String tensor = block.getKey() + "/" + name.getAsString();
+                    state.put(name.getAsString(), checkpoint.read(tensor, scope));
+                }
+                block.getValue().setTrainingState(state);
+            }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+package io.djltp.checkpoint;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+
+import com.google.gson.JsonObject;
+
+import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.checkpoint.store.CutTensor;
+import io.djltp.parameters.ParallelParameters;
+import io.djltp.rank.ParallelContext;
+import io.djltp.rank.StepParticipant;
+import io.djltp.rank.StepParticipant.StateCut;
+import io.djltp.rank.StepParticipants;
+import io.djltp.torch.Autograd;
+import io.djltp.training.TrainerState;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.function.Function;
+
+/**
+ * What the participants of steps keep on the ranks, whatever their classes are.
+ *
+ * <p>A participant is made in the first forward pass of its block. What is restored for one that is
+ * not there yet waits for it, and is saved again if it does not come.
+ */
+final class ParticipantStates {
+
+    private final TrainerState state;
+    private final StateLayout layout;
+    private final Function<Object, String> names;
+    private final List<Map<String, Kept>> waiting = new ArrayList<>(); // by rank of this process
+
+    /**
+     * What a participant keeps on a rank.
+     *
+     * @param arrays its arrays by name
+     * @param cuts how those are cut that are
+     */
+    private record Kept(Map<String, NDArray> arrays, Map<String, StateCut> cuts) {
+
+        /** Returns views that stay when the arrays are closed. */
+        Kept seenBy(NDManager manager) {
+            Map<String, NDArray> views = new TreeMap<>();
+            arrays.forEach((name, array) -> views.put(name, Autograd.detach(array, manager)));
+            return new Kept(views, cuts);
+        }
+    }
+
+    /**
+     * Creates the states.
+     *
+     * @param state the trainer
+     * @param layout how its parameters lie
+     * @param names returns the name of a parameter or a block
+     */
+    ParticipantStates(TrainerState state, StateLayout layout, Function<Object, String> names) {
+        this.state = state;
+        this.layout = layout;
+        this.names = names;
+        for (int i = 0; i < state.getRanks().size(); i++) {
+            int rank = i;
+            waiting.add(new TreeMap<>());
+            context(rank).getParticipants().setOnNew((key, made) -> begin(rank, key, made));
+        }
+    }
+
+    private ParallelContext context(int rank) {
+        return state.getRanks().getContext(rank);
+    }
+
+    private void begin(int rank, StepParticipants.Key key, StepParticipant made) {
+        if (waiting.get(rank).isEmpty()) {
+            return;
+        }
+        Kept kept = waiting.get(rank).get(key.name(names));
+        if (kept != null) {
+            made.setState(kept.arrays());
+            waiting.get(rank).remove(key.name(names));
+            kept.arrays().values().forEach(NDArray::close);
+        }
+    }
+
+    /** Returns what the participants of a rank keep, by their names. */
+    private Map<String, Kept> keptOf(int rank, NDManager manager) {
+        Map<String, Kept> kept = new TreeMap<>();
+        waiting.get(rank).forEach((name, each) -> kept.put(name, each.seenBy(manager)));
+        context(rank)
+                .getParticipants()
+                .asMap()
+                .forEach(
+                        (key, participant) -> {
+                            Map<String, NDArray> arrays = participant.getState(manager);
+                            if (!arrays.isEmpty()) {
+                                kept.put(
+                                        key.name(names),
+                                        new Kept(
+                                                new TreeMap<>(arrays), participant.getStateCuts()));
+                            }
+                        });
+        return kept;
+    }
+
+    /**
+     * Returns the tensors.
+     *
+     * @param manager the manager of the views and copies
+     * @param values gets what {@link #restore} needs to know of them
+     */
+    List<StateTensor> tensors(NDManager manager, JsonObject values) {
+        List<Map<String, Kept>> ranks = new ArrayList<>();
+        for (int rank = 0; rank < state.getRanks().size(); rank++) {
+            ranks.add(keptOf(rank, manager));
+        }
+        List<StateTensor> tensors = new ArrayList<>();
+        ranks.get(0)
+                .forEach(
+                        (name, kept) -> {
+                            JsonObject described = new JsonObject();
+                            kept.arrays()
+                                    .forEach(
+                                            (kind, array) -> {
+                                                StateCut cut = kept.cuts().get(kind);
+                                                described.add(kind, describe(cut));
+                                                tensors.add(tensor(ranks, name, kind, cut));
+                                            });
+                            values.add(name, described);
+                        });
+        return tensors;
+    }
+
+    private StateTensor tensor(
+            List<Map<String, Kept>> ranks, String name, String kind, StateCut cut) {
+        List<NDArray> arrays = new ArrayList<>();
+        ranks.forEach(rank -> arrays.add(rank.get(name).arrays().get(kind)));
+        NDArray first = arrays.get(0);
+        CutTensor tensor =
+                layout.ofParticipant(name + "/" + kind, first.getDataType(), first.getShape(), cut);
+        return new StateTensor(tensor, arrays);
+    }
+
+    private JsonObject describe(StateCut cut) {
+        JsonObject described = new JsonObject();
+        if (cut != null) {
+            described.addProperty("axis", cut.axis());
+            if (cut.parameter() != null) {
+                described.addProperty("parameter", names.apply(cut.parameter()));
+            }
+        }
+        return described;
+    }
+
+    private StateCut cutOf(JsonObject described) {
+        if (!described.has("axis")) {
+            return null;
+        }
+        ParallelParameters parameters = state.getParameters();
+        return new StateCut(
+                described.has("parameter")
+                        ? parameters.byName(described.get("parameter").getAsString())
+                        : null,
+                described.get("axis").getAsInt());
+    }
+
+    /**
+     * Gives the participants of a rank what a checkpoint has of them: those that there are, and
+     * those to come when they do.
+     *
+     * @param rank the place of the rank among those of this process
+     * @param checkpoint the checkpoint
+     * @param values what {@link #tensors} has noted
+     */
+    void restore(int rank, Checkpoint checkpoint, JsonObject values) throws IOException {
+        Map<String, Kept> kept = waiting.get(rank);
+        kept.values().forEach(each -> each.arrays().values().forEach(NDArray::close));
+        kept.clear();
+        NDManager manager = state.getParameters().getStores().get(rank).getManager();
+        for (String name : values.keySet()) {
+            Kept one = new Kept(new TreeMap<>(), new TreeMap<>());
+            JsonObject described = values.getAsJsonObject(name);
+            for (String kind : described.keySet()) {
+                StateCut cut = cutOf(described.getAsJsonObject(kind));
+                one.arrays().put(kind, read(rank, checkpoint, name + "/" + kind, cut, manager));
+                if (cut != null) {
+                    one.cuts().put(kind, cut);
+                }
+            }
+            kept.put(name, one);
+        }
+        context(rank).getParticipants().asMap().forEach((key, made) -> begin(rank, key, made));
+    }
+
+    private NDArray read(
+            int rank, Checkpoint checkpoint, String name, StateCut cut, NDManager manager)
+            throws IOException {
+        CutTensor stored = checkpoint.getTensors().get(name);
+        CutTensor own = layout.ofParticipant(name, stored.type(), stored.shape(), cut);
+        boolean otherPlaces =
+                cut != null && cut.parameter() == null && !own.shape().equals(stored.shape());
+        return own.isWhole() || otherPlaces
+                ? checkpoint.read(name, manager)
+                : checkpoint.read(name, own.axis(), layout.rangesOf(own, rank), manager);
+    }
+}

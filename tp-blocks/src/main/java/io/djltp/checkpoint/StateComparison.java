@@ -1,0 +1,112 @@
+package io.djltp.checkpoint;
+
+import ai.djl.nn.Parameter;
+
+import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+
+import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.checkpoint.store.CutTensor;
+import io.djltp.optimizer.StateKind;
+import io.djltp.training.TrainerState;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/** Whether a checkpoint is one of the same network and optimizer as a trainer's. */
+final class StateComparison {
+
+    private static final int LISTED = 20;
+    private static final String PARAMETERS = "parameters";
+    private static final String OPTIMIZER = "optimizer";
+
+    private final TrainerState state;
+    private final StateLayout layout;
+    private final List<StateKind> kinds;
+
+    /**
+     * Creates a comparison.
+     *
+     * @param state the trainer
+     * @param layout how its parameters lie
+     * @param kinds what its optimizer keeps
+     */
+    StateComparison(TrainerState state, StateLayout layout, List<StateKind> kinds) {
+        this.state = state;
+        this.layout = layout;
+        this.kinds = kinds;
+    }
+
+    /** Notes what is compared later. */
+    void take(JsonObject values) {
+        JsonArray names = new JsonArray();
+        for (Parameter parameter : state.getParameters().getAll()) {
+            names.add(state.getParameters().nameOf(parameter));
+        }
+        values.add(PARAMETERS, names);
+        values.addProperty(OPTIMIZER, optimizer());
+    }
+
+    /** Momentum or none: that too is another optimizer. */
+    private String optimizer() {
+        List<String> names = kinds.stream().map(StateKind::name).toList();
+        return state.getOptimizer().getName() + (names.isEmpty() ? "" : " with " + names);
+    }
+
+    /**
+     * Checks a checkpoint.
+     *
+     * @param checkpoint the checkpoint
+     * @param values the trainer's values in it
+     * @throws IllegalArgumentException if it is of another network or optimizer, with a list of
+     *     what differs
+     */
+    void check(Checkpoint checkpoint, JsonObject values) {
+        Map<String, CutTensor> stored = new LinkedHashMap<>();
+        for (JsonElement name : values.getAsJsonArray(PARAMETERS)) {
+            CutTensor tensor = checkpoint.getTensors().get(name.getAsString());
+            stored.put(name.getAsString(), tensor);
+        }
+        List<String> differences = new ArrayList<>();
+        for (Parameter parameter : state.getParameters().getAll()) {
+            CutTensor own = layout.ofWeight(parameter);
+            CutTensor other = stored.remove(own.name());
+            if (other == null) {
+                differences.add(describe(own) + " is in the network only");
+            } else if (!other.shape().equals(own.shape()) || other.type() != own.type()) {
+                differences.add(describe(own) + " is " + describe(other) + " in the checkpoint");
+            }
+        }
+        stored.values()
+                .forEach(other -> differences.add(describe(other) + " is not in the network"));
+        String of = "The checkpoint " + checkpoint.getPath() + " is of another ";
+        if (!differences.isEmpty()) {
+            throw new IllegalArgumentException(of + "network: " + list(differences));
+        }
+        String optimizer = values.get(OPTIMIZER).getAsString();
+        if (!optimizer.equals(optimizer())) {
+            throw new IllegalArgumentException(
+                    of
+                            + "optimizer, "
+                            + optimizer
+                            + ", and the trainer has "
+                            + optimizer()
+                            + ": give it the same one. To go on from the weights alone, load them"
+                            + " from a saved model");
+        }
+    }
+
+    private static String describe(CutTensor tensor) {
+        return tensor.name() + " " + tensor.shape() + " " + tensor.type();
+    }
+
+    private static String list(List<String> differences) {
+        int more = differences.size() - LISTED;
+        return String.join("; ", differences.subList(0, Math.min(LISTED, differences.size())))
+                + (more > 0 ? "; and " + more + " more" : "")
+                + ". Nothing has been changed";
+    }
+}

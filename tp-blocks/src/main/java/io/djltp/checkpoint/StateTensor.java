@@ -1,0 +1,15 @@
+package io.djltp.checkpoint;
+
+import ai.djl.ndarray.NDArray;
+
+import io.djltp.checkpoint.store.CutTensor;
+
+import java.util.List;
+
+/**
+ * A tensor of the state.
+ *
+ * @param tensor what the whole is, and which ranges each part has
+ * @param arrays what each rank of this process has of it
+ */
+record StateTensor(CutTensor tensor, List<NDArray> arrays) {}

@@ -1,0 +1,108 @@
+package io.djltp.checkpoint;
+
+import com.google.gson.JsonObject;
+
+import io.djltp.checkpoint.store.CheckpointException;
+import io.djltp.checkpoint.store.CheckpointFolder;
+import io.djltp.checkpoint.store.CheckpointWriter;
+
+import java.io.IOException;
+import java.time.Duration;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+
+/** Writes states in a thread of its own, one after the other. */
+final class StateWriter implements AutoCloseable {
+
+    private final Duration limit;
+    private final ExecutorService thread =
+            Executors.newSingleThreadExecutor(
+                    task -> {
+                        Thread writing = new Thread(task, "checkpoint");
+                        writing.setDaemon(true); // a disk that hangs does not keep the process
+                        return writing;
+                    });
+    private PendingSave last;
+
+    /**
+     * Creates a writer.
+     *
+     * @param limit how long a step waits for the weights to be written
+     */
+    StateWriter(Duration limit) {
+        this.limit = limit;
+    }
+
+    /**
+     * Begins to write a state, which this closes.
+     *
+     * @param state the state
+     * @param folder where it goes
+     * @param values the values of the checkpoint
+     */
+    PendingSave write(TakenState state, CheckpointFolder folder, JsonObject values) {
+        PendingSave save = new PendingSave(state.getStep());
+        if (last != null && last.isAbandoned() && !last.isDone()) {
+            state.close();
+            save.fail(
+                    new CheckpointException(
+                            "the checkpoint of step "
+                                    + last.getStep()
+                                    + " was given up, and is still being written: is the disk of "
+                                    + folder.getPath()
+                                    + " there?"));
+            return save;
+        }
+        awaitStreamed(); // of a save without a step between
+        last = save;
+        thread.execute(() -> write(save, state, folder, values));
+        return save;
+    }
+
+    private static void write(
+            PendingSave save, TakenState state, CheckpointFolder folder, JsonObject values) {
+        try (TakenState taken = state;
+                CheckpointWriter writer = taken.begin(folder)) {
+            writer.stream();
+            if (!save.endStreaming()) {
+                throw new CheckpointException(
+                        "the weights were not written before the next step had to change them");
+            }
+            taken.close(); // the trainer may free its weights while files are synced
+            writer.finish(values);
+        } catch (IOException | RuntimeException | Error e) {
+            save.fail(e);
+            return;
+        }
+        save.complete();
+    }
+
+    /** Waits until what the last save reads may change. */
+    void awaitStreamed() {
+        if (last != null) {
+            last.awaitStreamed(limit);
+        }
+    }
+
+    /** Ends the thread after the last save. */
+    @Override
+    public void close() {
+        thread.shutdown();
+        boolean interrupted = Thread.interrupted();
+        try {
+            if (last != null && !last.isAbandoned()) {
+                last.await();
+            }
+            if (!thread.awaitTermination(1, TimeUnit.SECONDS)) {
+                thread.shutdownNow(); // closes a channel that hangs
+            }
+        } catch (InterruptedException e) {
+            interrupted = true;
+            thread.shutdownNow();
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+}

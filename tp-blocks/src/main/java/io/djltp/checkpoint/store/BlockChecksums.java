@@ -1,0 +1,121 @@
+package io.djltp.checkpoint.store;
+
+import java.nio.ByteBuffer;
+import java.util.Arrays;
+import java.util.HexFormat;
+import java.util.zip.CRC32C;
+
+/**
+ * The checksums of a file: the CRC-32C (Castagnoli, as of iSCSI, RFC 3720) of each block of it. The
+ * last block may be shorter.
+ */
+final class BlockChecksums {
+
+    /** The bytes of a block: what is read to check one byte. */
+    static final int BLOCK = 1 << 18;
+
+    private static final HexFormat HEX = HexFormat.of();
+    private static final int DIGITS = 8;
+
+    private final long size;
+    private final int[] sums;
+
+    private BlockChecksums(long size, int[] sums) {
+        this.size = size;
+        this.sums = sums;
+    }
+
+    /** Returns the bytes of the file. */
+    long size() {
+        return size;
+    }
+
+    /** Returns the number of blocks. */
+    int blocks() {
+        return sums.length;
+    }
+
+    /** Returns the first byte of a block. */
+    long begin(long block) {
+        return block * BLOCK;
+    }
+
+    /** Returns the byte after the last of a block. */
+    long end(long block) {
+        return Math.min(size, (block + 1) * BLOCK);
+    }
+
+    /** Returns whether bytes, read to their end, are a block as it was written. */
+    boolean matches(long block, ByteBuffer bytes) {
+        CRC32C sum = new CRC32C();
+        sum.update(bytes);
+        return (int) sum.getValue() == sums[(int) block];
+    }
+
+    /** Returns the checksums as hexadecimal digits, eight a block. */
+    String encode() {
+        StringBuilder text = new StringBuilder(sums.length * DIGITS);
+        for (int sum : sums) {
+            text.append(HEX.toHexDigits(sum));
+        }
+        return text.toString();
+    }
+
+    /**
+     * Reads checksums.
+     *
+     * @param size the bytes of the file
+     * @param text what {@link #encode} returned
+     * @throws IllegalArgumentException if they are not those of so large a file
+     */
+    static BlockChecksums decode(long size, String text) {
+        int[] sums = new int[text.length() / DIGITS];
+        if (size < 0 || text.length() % DIGITS != 0 || sums.length != (size + BLOCK - 1) / BLOCK) {
+            throw new IllegalArgumentException(
+                    text.length() + " digits are not the checksums of " + size + " bytes");
+        }
+        for (int i = 0; i < sums.length; i++) {
+            sums[i] = HexFormat.fromHexDigits(text, i * DIGITS, (i + 1) * DIGITS);
+        }
+        return new BlockChecksums(size, sums);
+    }
+
+    /** Adds up the checksums of a file while it is written. */
+    static final class Builder {
+
+        private final CRC32C current = new CRC32C();
+        private int[] sums = new int[16];
+        private int blocks;
+        private long size;
+
+        /** Adds the bytes that follow, and reads them to their end. */
+        void add(ByteBuffer bytes) {
+            int limit = bytes.limit();
+            while (bytes.hasRemaining()) {
+                int count = (int) Math.min(bytes.remaining(), BLOCK - size % BLOCK);
+                current.update(bytes.limit(bytes.position() + count));
+                bytes.limit(limit);
+                size += count;
+                if (size % BLOCK == 0) {
+                    endBlock();
+                }
+            }
+        }
+
+        private void endBlock() {
+            if (blocks == sums.length) {
+                sums = Arrays.copyOf(sums, 2 * blocks);
+            }
+            sums[blocks++] = (int) current.getValue();
+            current.reset();
+        }
+
+        /** Returns the checksums of all bytes that were added. */
+        BlockChecksums build() {
+            if (size % BLOCK != 0) {
+                endBlock();
+            }
+            return new BlockChecksums(size, Arrays.copyOf(sums, blocks));
+        }
+    }
+}

@@ -1,0 +1,102 @@
+package io.djltp.checkpoint.store;
+
+import io.djltp.safetensors.SafetensorsWriter;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.nio.channels.FileChannel;
+import java.nio.channels.WritableByteChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.Collection;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.function.UnaryOperator;
+
+/** Writes the file of one part: first all its bytes, then they are synced. */
+final class PartWriter implements Closeable {
+
+    private final Path folder;
+    private final long step;
+    private final int part;
+    private final int parts;
+    private final Map<String, ArraySource> sources = new LinkedHashMap<>();
+    private FileChannel file;
+    private BlockChecksums checksums;
+
+    PartWriter(Path folder, long step, int part, int parts) {
+        this.folder = folder;
+        this.step = step;
+        this.part = part;
+        this.parts = parts;
+    }
+
+    void put(String name, ArraySource source) {
+        sources.put(name, source);
+    }
+
+    /**
+     * Writes the file.
+     *
+     * @param tensors all tensors of the checkpoint
+     * @param output what the bytes go through on their way
+     * @return the bytes of the file
+     * @throws IllegalStateException if the part has a tensor that was not put
+     */
+    long stream(Collection<CutTensor> tensors, UnaryOperator<WritableByteChannel> output)
+            throws IOException {
+        SafetensorsWriter.Builder builder =
+                SafetensorsWriter.builder()
+                        .optMetadata("format", "pt")
+                        .optMetadata("step", Long.toString(step))
+                        .optMetadata("part", part + " of " + parts);
+        for (CutTensor tensor : tensors) {
+            if (tensor.isIn(part)) {
+                if (!sources.containsKey(tensor.name())) {
+                    throw new IllegalStateException(
+                            "Part " + part + " of tensor " + tensor.name() + " was not put");
+                }
+                builder.addTensor(tensor.name(), tensor.type(), tensor.getShardShape(part));
+            }
+        }
+        file = FileChannel.open(path(), StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE);
+        ChecksummedChannel out = new ChecksummedChannel(output.apply(file));
+        SafetensorsWriter writer = builder.build(out);
+        for (CutTensor tensor : tensors) {
+            if (tensor.isIn(part)) {
+                sources.get(tensor.name()).stream(writer);
+            }
+        }
+        writer.finish();
+        sources.clear(); // the arrays are the trainer's again
+        checksums = out.checksums();
+        return checksums.size();
+    }
+
+    /** Brings the file to the disk and closes it. */
+    IndexedPart sync() throws IOException {
+        file.force(true);
+        file.close();
+        return new IndexedPart(path().getFileName().toString(), checksums);
+    }
+
+    private Path path() {
+        return folder.resolve(StepNames.part(part, parts));
+    }
+
+    /** Removes the file. */
+    void remove() throws IOException {
+        close();
+        Files.deleteIfExists(path());
+    }
+
+    /** Closes the file. */
+    @Override
+    public void close() throws IOException {
+        sources.clear();
+        if (file != null) {
+            file.close();
+        }
+    }
+}
