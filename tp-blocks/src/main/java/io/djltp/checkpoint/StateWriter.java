@@ -69,7 +69,7 @@ final class StateWriter implements AutoCloseable {
                 throw new CheckpointException(
                         "the weights were not written before the next step had to change them");
             }
-            taken.close(); // the trainer may free its weights while files are synced
+            taken.release(); // the trainer may free its weights while files are synced
             writer.finish(values);
         } catch (IOException | RuntimeException | Error e) {
             save.fail(e);

@@ -106,8 +106,13 @@ final class TakenState implements AutoCloseable {
     }
 
     /** Lets go of the arrays. */
+    void release() {
+        manager.close();
+    }
+
+    /** {@inheritDoc} */
     @Override
     public void close() {
-        manager.close();
+        release();
     }
 }

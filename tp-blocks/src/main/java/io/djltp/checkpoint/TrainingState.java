@@ -14,6 +14,7 @@ import io.djltp.training.ParallelTrainer;
 import io.djltp.training.TrainerState;
 
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -127,6 +128,14 @@ public final class TrainingState implements AutoCloseable {
      */
     public void restore(Checkpoint checkpoint) throws IOException {
         state.checkBetweenSteps("The restoring of a checkpoint");
+        try {
+            restoreInAll(checkpoint);
+        } catch (UncheckedIOException e) {
+            throw e.getCause();
+        }
+    }
+
+    private void restoreInAll(Checkpoint checkpoint) {
         JsonObject values = checkpoint.getValues().getAsJsonObject(VALUES);
         agreement.run(
                 "compare",

@@ -1,0 +1,128 @@
+package io.djltp.checkpoint;
+
+import ai.djl.nn.Activation;
+import ai.djl.nn.Block;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+
+import io.djltp.layout.ParallelMode;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.RowParallelLinear;
+import io.djltp.optimizer.RowwiseAdagrad;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.function.Supplier;
+
+/** A training that is stopped and goes on from its checkpoint, with each optimizer. */
+public class ResumedOptimizersTest {
+
+    private static final int STEPS = 5;
+
+    private static final Tracker RATE = Tracker.fixed(0.05f);
+
+    private static final Map<String, Supplier<Optimizer>> OPTIMIZERS = new LinkedHashMap<>();
+
+    static {
+        OPTIMIZERS.put("sgd", () -> Optimizer.sgd().setLearningRateTracker(RATE).build());
+        OPTIMIZERS.put(
+                "momentum",
+                () -> Optimizer.sgd().setLearningRateTracker(RATE).optMomentum(0.9f).build());
+        OPTIMIZERS.put("adam", () -> Optimizer.adam().optLearningRateTracker(RATE).build());
+        OPTIMIZERS.put(
+                "adamw",
+                () ->
+                        Optimizer.adamW()
+                                .optLearningRateTracker(RATE)
+                                .optWeightDecays(0.01f)
+                                .build());
+        OPTIMIZERS.put("adagrad", () -> Optimizer.adagrad().optLearningRateTracker(RATE).build());
+        OPTIMIZERS.put(
+                "row-wise", () -> RowwiseAdagrad.builder().optLearningRateTracker(RATE).build());
+    }
+
+    /** A body, a layer that is cut by its outputs and one that is cut by its inputs. */
+    static Block network() {
+        return new SequentialBlock()
+                .add(Linear.builder().setUnits(6).build())
+                .add(Activation.tanhBlock())
+                .add(ColumnParallelLinear.builder().setUnits(9).optBatchShardedInput(true).build())
+                .add(Activation.tanhBlock())
+                .add(RowParallelLinear.builder().setUnits(4).build());
+    }
+
+    static StoppedRun.Task task(Supplier<Optimizer> optimizer) {
+        return new StoppedRun.Task(
+                ResumedOptimizersTest::network,
+                Loss::l2Loss,
+                optimizer,
+                (manager, step) -> TrainingRun.random(manager, step, 7, 5),
+                (manager, step) -> TrainingRun.random(manager, 50 + step, 7, 4));
+    }
+
+    @DataProvider
+    public Object[][] kinds() {
+        return new Object[][] {
+            {new TrainerKind(ParallelMode.TENSOR, 1)},
+            {new TrainerKind(ParallelMode.TENSOR, 3)},
+            {new TrainerKind(ParallelMode.DATA, 2)},
+            {new TrainerKind(ParallelMode.MIXED, 4)},
+            {TrainerKind.mesh(2, 2)},
+            {TrainerKind.mesh(2, 3)}
+        };
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 120_000)
+    public void theBitsAreThoseOfARunThatWasNotStopped(TrainerKind kind) {
+        OPTIMIZERS.forEach(
+                (name, optimizer) -> {
+                    StoppedRun.Task task = task(optimizer);
+                    StoppedRun whole = StoppedRun.whole(kind, task, STEPS);
+                    for (int stop : new int[] {1, 3}) {
+                        StoppedRun.inFolder(
+                                folder -> {
+                                    StoppedRun.saved(kind, task, stop, folder);
+                                    StoppedRun.resumed(kind, task, stop, STEPS, folder)
+                                            .assertEndOf(whole, name + " after " + stop);
+                                });
+                    }
+                });
+    }
+
+    @DataProvider
+    public Object[][] moves() {
+        return new Object[][] {
+            {new TrainerKind(ParallelMode.TENSOR, 2), new TrainerKind(ParallelMode.TENSOR, 4)},
+            {new TrainerKind(ParallelMode.TENSOR, 4), new TrainerKind(ParallelMode.TENSOR, 3)},
+            {new TrainerKind(ParallelMode.TENSOR, 1), new TrainerKind(ParallelMode.TENSOR, 4)},
+            {TrainerKind.mesh(2, 2), new TrainerKind(ParallelMode.TENSOR, 3)},
+            {new TrainerKind(ParallelMode.TENSOR, 3), new TrainerKind(ParallelMode.DATA, 2)},
+            {new TrainerKind(ParallelMode.DATA, 3), new TrainerKind(ParallelMode.MIXED, 2)},
+            {new TrainerKind(ParallelMode.MIXED, 4), TrainerKind.mesh(2, 2)}
+        };
+    }
+
+    @Test(dataProvider = "moves", timeOut = 120_000)
+    public void atAnotherSizeItIsTheSameTraining(TrainerKind from, TrainerKind to) {
+        OPTIMIZERS.forEach(
+                (name, optimizer) -> {
+                    StoppedRun.Task task = task(optimizer);
+                    StoppedRun whole = StoppedRun.whole(from, task, STEPS);
+                    StoppedRun.inFolder(
+                            folder -> {
+                                StoppedRun.saved(from, task, 2, folder);
+                                double tolerance = name.startsWith("adam") ? 1e-4 : 1e-5;
+                                StoppedRun.resumed(to, task, 2, STEPS, folder)
+                                        .assertCloseToEndOf(whole, tolerance, name);
+                            });
+                });
+    }
+}

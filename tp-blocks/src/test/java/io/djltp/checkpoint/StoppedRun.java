@@ -1,0 +1,198 @@
+package io.djltp.checkpoint;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.util.Utils;
+
+import com.google.gson.JsonObject;
+
+import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.checkpoint.store.CheckpointFolder;
+import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+import io.djltp.training.ParallelTrainer;
+
+import org.testng.Assert;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.function.Supplier;
+
+/** A training from its first step or from a checkpoint: what it computes, and what it leaves. */
+final class StoppedRun {
+
+    final List<Float> losses = new ArrayList<>();
+    final List<float[]> weights = new ArrayList<>();
+
+    private StoppedRun() {}
+
+    /** Makes an array of a step, the same at every call. */
+    @FunctionalInterface
+    interface Source {
+        NDArray make(NDManager manager, int step);
+    }
+
+    /** What is done with a trainer before a step. */
+    @FunctionalInterface
+    interface Use {
+        void with(ParallelTrainer trainer, TrainingState state, int step) throws IOException;
+    }
+
+    /**
+     * What is trained.
+     *
+     * @param network makes the network
+     * @param loss makes the loss
+     * @param optimizer makes the optimizer
+     * @param data makes the data of a step
+     * @param labels makes the labels of a step
+     */
+    record Task(
+            Supplier<Block> network,
+            Supplier<Loss> loss,
+            Supplier<Optimizer> optimizer,
+            Source data,
+            Source labels) {
+
+        Task with(Supplier<Optimizer> other) {
+            return new Task(network, loss, other, data, labels);
+        }
+    }
+
+    /** Trains from the first step, without a checkpoint. */
+    static StoppedRun whole(TrainerKind kind, Task task, int steps) {
+        return run(kind, task, 42, 0, steps, (trainer, state, step) -> {});
+    }
+
+    /** Trains to a step, and saves after it. */
+    static StoppedRun saved(TrainerKind kind, Task task, int steps, Path folder) {
+        return run(
+                kind,
+                task,
+                42,
+                0,
+                steps + 1,
+                (trainer, state, step) -> {
+                    if (step == steps) {
+                        save(state, folder);
+                    }
+                });
+    }
+
+    static void save(TrainingState state, Path path) throws IOException {
+        try (CheckpointFolder folder = CheckpointFolder.open(path)) {
+            PendingSave save = state.save(folder, new JsonObject());
+            Assert.assertTrue(save.await(), "" + save.getFailure());
+        }
+    }
+
+    /** Trains from a checkpoint on; the trainer begins with other weights. */
+    static StoppedRun resumed(TrainerKind kind, Task task, int from, int to, Path folder) {
+        return run(
+                kind,
+                task,
+                7,
+                from,
+                to,
+                (trainer, state, step) -> {
+                    if (step == from) {
+                        restore(state, folder, from);
+                    }
+                });
+    }
+
+    static void restore(TrainingState state, Path path, long step) throws IOException {
+        try (CheckpointFolder folder = CheckpointFolder.read(path);
+                Checkpoint checkpoint = folder.openStep(step)) {
+            state.restore(checkpoint);
+        }
+    }
+
+    static StoppedRun run(TrainerKind kind, Task task, int seed, int from, int to, Use use) {
+        StoppedRun run = new StoppedRun();
+        Engine.getInstance().setRandomSeed(seed);
+        try (Model model = Model.newInstance("net");
+                NDManager manager = NDManager.newBaseManager()) {
+            Block block = task.network().get();
+            model.setBlock(block);
+            DefaultTrainingConfig config =
+                    new DefaultTrainingConfig(task.loss().get())
+                            .optOptimizer(task.optimizer().get())
+                            .optDevices(new Device[] {Device.cpu()});
+            try (ParallelTrainer trainer = (ParallelTrainer) kind.open(model, config);
+                    TrainingState state = new TrainingState(trainer)) {
+                Shape input = task.data().make(manager, 0).getShape();
+                trainer.initialize(input);
+                for (int step = from; step < to; step++) {
+                    try (NDManager scope = manager.newSubManager()) {
+                        use.with(trainer, state, step);
+                        NDArray data = task.data().make(scope, step);
+                        NDArray labels = task.labels().make(scope, step);
+                        run.losses.add(TrainingRun.backward(trainer, data, labels));
+                        trainer.step();
+                    }
+                }
+            }
+            run.weights.addAll(TrainingRun.weights(block));
+        } catch (IOException e) {
+            throw new AssertionError(e);
+        }
+        return run;
+    }
+
+    /** Does something with a folder that is removed afterwards. */
+    static void inFolder(InFolder use) {
+        try {
+            Path folder = Files.createTempDirectory("checkpoints");
+            try {
+                use.with(folder);
+            } finally {
+                Utils.deleteQuietly(folder);
+            }
+        } catch (IOException e) {
+            throw new AssertionError(e);
+        }
+    }
+
+    /** What is done with a folder. */
+    @FunctionalInterface
+    interface InFolder {
+        void with(Path folder) throws IOException;
+    }
+
+    /** Asserts that this is the end of another run, bit for bit. */
+    void assertEndOf(StoppedRun whole, String what) {
+        int from = whole.losses.size() - losses.size();
+        Assert.assertEquals(losses, whole.losses.subList(from, whole.losses.size()), what);
+        for (int i = 0; i < weights.size(); i++) {
+            Assert.assertTrue(
+                    Arrays.equals(weights.get(i), whole.weights.get(i)), what + ": parameter " + i);
+        }
+    }
+
+    /** Asserts that this is nearly the end of another run. */
+    void assertCloseToEndOf(StoppedRun whole, double tolerance, String what) {
+        int from = whole.losses.size() - losses.size();
+        for (int i = 0; i < losses.size(); i++) {
+            float expected = whole.losses.get(from + i);
+            Assert.assertEquals(losses.get(i), expected, tolerance * Math.abs(expected), what);
+        }
+        for (int i = 0; i < weights.size(); i++) {
+            ArrayAssert.assertClose(
+                    weights.get(i), whole.weights.get(i), tolerance, what + ": parameter " + i);
+        }
+    }
+}

@@ -1,0 +1,2 @@
+/** Contains the tests of checkpoints. */
+package io.djltp.checkpoint;
