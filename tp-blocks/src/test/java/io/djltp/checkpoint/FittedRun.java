@@ -36,7 +36,10 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** One run of {@code EasyTrain.fit}, from its beginning or from a checkpoint, and what is left of it. */
+/**
+ * One run of {@code EasyTrain.fit}, from its beginning or from a checkpoint, and what is left of
+ * it.
+ */
 final class FittedRun {
 
     static final int EPOCHS = 3;
