@@ -2,6 +2,7 @@ package io.djltp.examples;
 
 import io.djltp.examples.bench.BenchCommand;
 import io.djltp.examples.bench.WorkerFailedException;
+import io.djltp.examples.checkpoint.CheckpointCommand;
 import io.djltp.examples.doctor.DoctorCommand;
 import io.djltp.examples.embed.EmbedCommand;
 import io.djltp.examples.lemma.LemmaCommand;
@@ -31,7 +32,8 @@ import picocli.CommandLine.Spec;
             VerifyCommand.class,
             DoctorCommand.class,
             BenchCommand.class,
-            PlanCommand.class
+            PlanCommand.class,
+            CheckpointCommand.class
         },
         mixinStandardHelpOptions = true,
         version = "DJL Tensor Parallel 0.1.0-SNAPSHOT")

@@ -33,8 +33,6 @@ import java.util.Map;
 @SuppressWarnings("try") // a scope is used by being open
 public final class FusedHead implements StepParticipant, DeferredHead {
 
-    private static final String STEPS = "steps";
-
     private final Parameter weight;
     private final Parameter bias;
     private final FusedCrossEntropy function;
@@ -281,35 +279,22 @@ public final class FusedHead implements StepParticipant, DeferredHead {
         return biasGradient;
     }
 
-    /**
-     * {@inheritDoc}
-     *
-     * <p>Where classes are drawn, {@code steps} is the number of steps that have drawn, int64 [1],
-     * by which the next ones are drawn.
-     */
+    /** {@inheritDoc} As {@link FusedHeadState} says. */
     @Override
     public Map<String, NDArray> getState(NDManager manager) {
-        return function.isSampled()
-                ? Map.of(STEPS, manager.create(new long[] {function.getSteps()}))
-                : Map.of();
+        return FusedHeadState.get(function, manager);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Map<String, StateCut> getStateCuts() {
+        return FusedHeadState.CUTS;
     }
 
     /** {@inheritDoc} */
     @Override
     public void setState(Map<String, NDArray> state) {
-        NDArray steps = state.get(STEPS);
-        boolean fits = function.isSampled() ? steps != null && state.size() == 1 : state.isEmpty();
-        if (!fits || steps != null && steps.size() != 1) {
-            throw new IllegalArgumentException(
-                    "The state of a head with the weight "
-                            + weight.getShape()
-                            + (function.isSampled() ? " is \"steps\", one number" : " is empty")
-                            + ", not "
-                            + state);
-        }
-        if (steps != null) {
-            function.setSteps(steps.toLongArray()[0]);
-        }
+        FusedHeadState.set(function, weight.getShape(), state);
     }
 
     /** {@inheritDoc} */

@@ -9,6 +9,7 @@ import ai.djl.util.Pair;
 
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.RankPool;
+import io.djltp.torch.AlignedMemory;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.TensorView;
 
@@ -40,6 +41,9 @@ final class ParameterReplicas {
             RankParameterStore store = stores.get(i);
             boolean here = array.getDevice().equals(ranks.getContext(0).getDevice());
             boolean own = i == 0 && here && dense;
+            if (own && !AlignedMemory.holds(array)) {
+                Placeholder.replace(parameter, array.duplicate()); // as those of the other ranks
+            }
             NDArray value = own ? array : copy(array, store.getManager());
             if (own) {
                 Autograd.zeroGradient(array); // of a trainer before, which a copy does not have

@@ -10,6 +10,7 @@ import io.djltp.cut.ShardRange;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
+import io.djltp.torch.AlignedMemory;
 import io.djltp.torch.Autograd;
 
 /**
@@ -82,7 +83,8 @@ final class BatchPart {
     }
 
     /**
-     * Returns a rank's part of some arrays, without a copy where the rank is on the same device.
+     * Returns a rank's part of some arrays, without a copy where the rank is on the same device and
+     * the part is aligned.
      *
      * @param arrays the arrays of the whole batch
      * @param context the rank
@@ -109,6 +111,7 @@ final class BatchPart {
                 own = own.toDevice(context.getDevice(), false);
                 own.attach(manager);
             }
+            own = AlignedMemory.of(own); // a pass that is watched copies, and has the same bits
             own.setName(array.getName());
             part.add(own);
         }

@@ -28,6 +28,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import java.util.function.Supplier;
 
@@ -77,16 +78,16 @@ final class StoppedRun {
         return run(kind, task, 42, 0, steps, (trainer, state, step) -> {});
     }
 
-    /** Trains to a step, and saves after it. */
-    static StoppedRun saved(TrainerKind kind, Task task, int steps, Path folder) {
+    /** Trains to the step after the last of some after which it saves. */
+    static StoppedRun saved(TrainerKind kind, Task task, List<Integer> steps, Path folder) {
         return run(
                 kind,
                 task,
                 42,
                 0,
-                steps + 1,
+                Collections.max(steps) + 1,
                 (trainer, state, step) -> {
-                    if (step == steps) {
+                    if (steps.contains(step)) {
                         save(state, folder);
                     }
                 });
@@ -181,6 +182,11 @@ final class StoppedRun {
             Assert.assertTrue(
                     Arrays.equals(weights.get(i), whole.weights.get(i)), what + ": parameter " + i);
         }
+    }
+
+    /** Asserts that this is the beginning of another run, bit for bit. */
+    void assertBeginningOf(StoppedRun whole) {
+        Assert.assertEquals(losses, whole.losses.subList(0, losses.size()));
     }
 
     /** Asserts that this is nearly the end of another run. */

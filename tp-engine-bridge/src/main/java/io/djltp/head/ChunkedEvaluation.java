@@ -37,6 +37,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
     private final long chunk;
     private final Margin margin; // or null
     private ChunkBuffers buffers;
+    private long restoredRows;
 
     /**
      * Creates the evaluation of one rank.
@@ -264,10 +265,27 @@ public final class ChunkedEvaluation implements AutoCloseable {
             return;
         }
         long copied = copiesWeights ? features : 0;
-        long wanted = chunk > 0 ? chunk : ChunkSize.evaluation(rows, copied, budget, x.is_cuda());
-        ChunkPlan plan = ChunkPlan.of(rows, features, classes, wanted, budget, 1, x.is_cuda())[0];
+        boolean before = buffers == null && rows <= restoredRows && restoredRows < 4 * rows;
+        long planned = before ? restoredRows : rows;
+        long wanted =
+                chunk > 0 ? chunk : ChunkSize.evaluation(planned, copied, budget, x.is_cuda());
+        ChunkPlan plan =
+                ChunkPlan.of(planned, features, classes, wanted, budget, 1, x.is_cuda())[0];
         close();
         buffers = new ChunkBuffers(plan, features, x);
+    }
+
+    /**
+     * Returns the rows that chunks were planned for, or 0: how sums are rounded follows from it.
+     */
+    long plannedRows() {
+        return buffers == null ? restoredRows : buffers.plan().rows();
+    }
+
+    /** Sets the rows that chunks were planned for in a run that is continued. */
+    void setPlannedRows(long rows) {
+        close();
+        restoredRows = rows;
     }
 
     /** Frees the memory. */

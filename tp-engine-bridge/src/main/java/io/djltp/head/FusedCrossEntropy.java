@@ -246,31 +246,31 @@ public final class FusedCrossEntropy implements AutoCloseable {
         pass = null;
     }
 
-    /**
-     * Returns whether steps draw classes.
-     *
-     * @return whether a step is over a part of the classes
-     */
+    /** {@return whether steps draw classes, and are over a part of them} */
     public boolean isSampled() {
         return sampler != null;
     }
 
     /**
-     * Returns the number of steps, by which classes are drawn.
+     * Returns what the next pass depends on beside its inputs.
      *
-     * @return the number of updates
+     * @return the state
      */
-    public long getSteps() {
-        return steps;
+    public HeadState getState() {
+        return new HeadState(steps, guarded, memory.plannedRows(), evaluation.plannedRows());
     }
 
     /**
-     * Sets the number of steps, to draw the classes of a run that is continued.
+     * Goes on with the state of another run. To be called between two steps.
      *
-     * @param number the number of updates
+     * @param state what {@link #getState()} has returned there
      */
-    public void setSteps(long number) {
-        steps = number;
+    public void setState(HeadState state) {
+        pass = null;
+        steps = state.steps();
+        guarded = state.guarded();
+        memory.setLeastRows(state.rows());
+        evaluation.setPlannedRows(state.evaluationRows());
     }
 
     /**

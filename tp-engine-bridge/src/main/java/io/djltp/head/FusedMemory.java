@@ -19,6 +19,7 @@ final class FusedMemory implements AutoCloseable {
     private final long chunk;
     private WorkerThreads threads;
     private ChunkBuffers shared;
+    private long leastRows; // that are planned for
     private final List<ChunkBuffers> ofWorkers = new ArrayList<>();
 
     /**
@@ -46,9 +47,10 @@ final class FusedMemory implements AutoCloseable {
         }
         long features = x.size(1);
         if (shared == null || !shared.fits(rows, features)) {
-            long most = classes.applyAsLong(rows);
+            long planned = Math.max(rows, leastRows);
+            long most = classes.applyAsLong(planned);
             ChunkPlan[] plans =
-                    ChunkPlan.of(rows, features, most, chunk, budget, threads.count(), gpu);
+                    ChunkPlan.of(planned, features, most, chunk, budget, threads.count(), gpu);
             freeBuffers();
             shared = new ChunkBuffers(plans[0], features, x);
             for (ChunkPlan plan : plans) {
@@ -56,6 +58,20 @@ final class FusedMemory implements AutoCloseable {
             }
         }
         setRows(rows);
+    }
+
+    /**
+     * Returns the rows that were planned for: of the largest batch so far. How long chunks are, and
+     * with it how sums are rounded, follows from them.
+     */
+    long plannedRows() {
+        return shared == null ? leastRows : shared.plan().rows();
+    }
+
+    /** Sets the rows that are planned for at least. */
+    void setLeastRows(long rows) {
+        leastRows = rows;
+        freeBuffers();
     }
 
     ChunkBuffers shared() {

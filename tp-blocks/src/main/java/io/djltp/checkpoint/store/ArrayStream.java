@@ -3,6 +3,7 @@ package io.djltp.checkpoint.store;
 import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.Shape;
 
 import io.djltp.safetensors.SafetensorsWriter;
 import io.djltp.torch.TensorBuffers;
@@ -28,18 +29,15 @@ final class ArrayStream {
             writeMemory(array, out);
             return;
         }
+        long bytes = array.size() * array.getDataType().getNumOfBytes();
         long rows = array.getShape().dimension() == 0 ? 1 : array.getShape().get(0);
-        if (array.getShape().dimension() == 0) {
-            writeCopy(array, out);
-            return;
-        }
-        long size = array.size() * array.getDataType().getNumOfBytes();
-        long step = rowsOfChunk(rows, size);
-        for (long row = 0; row < rows && size > 0; row += step) {
-            long end = Math.min(rows, row + step);
-            try (NDArray chunk = array.get(new NDIndex("{}:{}", row, end))) {
-                writeCopy(chunk, out);
-            }
+        long step = rowsOfChunk(rows, bytes);
+        for (long row = 0; row < rows && bytes > 0; row += step) {
+            NDIndex index =
+                    array.getShape().dimension() == 0
+                            ? new NDIndex("...")
+                            : new NDIndex("{}:{}", row, Math.min(rows, row + step));
+            writeCopy(array.get(index), out);
         }
     }
 
@@ -50,15 +48,10 @@ final class ArrayStream {
 
     private static void writeCopy(NDArray chunk, SafetensorsWriter out) throws IOException {
         boolean gpu = chunk.getDevice().isGpu();
-        // toDevice would return an alias on the same device; duplicate() is contiguous
-        try (NDArray host = gpu ? chunk.toDevice(Device.cpu(), true) : chunk.duplicate()) {
-            if (TensorView.of(host).isContiguous()) {
-                writeMemory(host, out);
-            } else {
-                try (NDArray straight = host.duplicate()) {
-                    writeMemory(straight, out);
-                }
-            }
+        // on its own device, toDevice would return an alias
+        try (NDArray host = gpu ? chunk.toDevice(Device.cpu(), true) : chunk;
+                NDArray rows = host.reshape(new Shape(host.size()))) { // copies what is strided
+            writeMemory(rows, out);
         }
     }
 

@@ -12,8 +12,7 @@ final class BlockCursor {
     /** The blocks of a chunk. */
     static final int BLOCKS = 16;
 
-    private final ByteBuffer chunk =
-            ByteBuffer.allocateDirect(BLOCKS * BlockChecksums.BLOCK).limit(0);
+    private ByteBuffer chunk = ByteBuffer.allocate(0); // grows to what is wanted at a time
     private CheckedFile file;
     private long begin; // of the chunk in the file
 
@@ -32,8 +31,10 @@ final class BlockCursor {
             long last = (position + wanted - 1) / BlockChecksums.BLOCK;
             int blocks = (int) Math.min(BLOCKS, last - first + 1);
             file = null;
-            chunk.clear().limit(blocks * BlockChecksums.BLOCK);
-            from.read(first, chunk);
+            if (chunk.capacity() < blocks * BlockChecksums.BLOCK) {
+                chunk = ByteBuffer.allocateDirect(blocks * BlockChecksums.BLOCK);
+            }
+            from.read(first, chunk.clear().limit(blocks * BlockChecksums.BLOCK));
             begin = first * BlockChecksums.BLOCK;
             file = from;
         }

@@ -74,8 +74,9 @@ final class CheckedFile implements Closeable {
     /** Checks all blocks. */
     List<Damage> check() throws IOException {
         List<Damage> damages = new ArrayList<>();
-        ByteBuffer chunk = ByteBuffer.allocateDirect(BlockCursor.BLOCKS * BlockChecksums.BLOCK);
-        for (long block = 0; block < sums.blocks(); block += BlockCursor.BLOCKS) {
+        int blocks = Math.min(BlockCursor.BLOCKS, sums.blocks());
+        ByteBuffer chunk = ByteBuffer.allocateDirect(blocks * BlockChecksums.BLOCK);
+        for (long block = 0; block < sums.blocks(); block += blocks) {
             damages.addAll(check(block, chunk.clear()));
         }
         return damages;

@@ -17,7 +17,10 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.OptionalLong;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
 
 /**
  * A complete checkpoint, of which any ranges are read, whatever parts they lie in. What is read is
@@ -28,6 +31,7 @@ public final class Checkpoint implements Closeable {
     private final Path path;
     private final CheckpointIndex index;
     private final PartFiles files;
+    private final Queue<TensorReader> idle = new ConcurrentLinkedQueue<>(); // with their chunks
 
     private Checkpoint(Path path, CheckpointIndex index, PartFiles files) {
         this.path = path;
@@ -87,6 +91,15 @@ public final class Checkpoint implements Closeable {
      */
     public int getParts() {
         return index.files().size();
+    }
+
+    /**
+     * Returns the files of tensors.
+     *
+     * @return their names, one a part
+     */
+    public List<String> getFiles() {
+        return index.files().stream().map(IndexedPart::file).toList();
     }
 
     /**
@@ -174,7 +187,9 @@ public final class Checkpoint implements Closeable {
         Device device = manager.getDevice();
         try (NDManager host = manager.newSubManager(Device.cpu())) {
             NDArray array = host.create(new Shape(TensorReader.lengths(box)), tensor.type());
-            newReader().read(tensor, box, TensorBuffers.of(array));
+            TensorReader reader = Objects.requireNonNullElseGet(idle.poll(), this::newReader);
+            reader.read(tensor, box, TensorBuffers.of(array));
+            idle.add(reader);
             if (device.isGpu()) {
                 array = array.toDevice(device, true);
             }

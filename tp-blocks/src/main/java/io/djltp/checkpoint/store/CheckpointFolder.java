@@ -16,7 +16,9 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Queue;
 import java.util.TreeSet;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.function.UnaryOperator;
 
 /**
@@ -38,6 +40,7 @@ public final class CheckpointFolder implements Closeable {
     private final FolderLock lock; // in the process of rank 0
     private final String run; // null to read only
     private final Map<Long, Integer> attempts = new HashMap<>(); // at a step
+    private final Queue<Path> givenUp = new ConcurrentLinkedQueue<>(); // half written folders
     private Duration timeout = TIMEOUT;
     private UnaryOperator<WritableByteChannel> output = UnaryOperator.identity();
 
@@ -198,9 +201,25 @@ public final class CheckpointFolder implements Closeable {
             throw new CheckpointException(
                     path + " has a checkpoint of step " + step + ": nothing is written over it");
         }
+        removeGivenUp();
         int attempt = attempts.merge(step, 1, Integer::sum);
         Path folder = path.resolve(StepNames.writing(step, run, attempt));
         return new CheckpointWriter(this, folder, step, mesh, parts, own);
+    }
+
+    /** Remembers a folder that was given up: a process that is late may write to it again. */
+    void giveUp(Path folder) {
+        givenUp.add(folder);
+    }
+
+    private void removeGivenUp() {
+        for (Path folder = givenUp.poll(); folder != null; folder = givenUp.poll()) {
+            try {
+                DurableFiles.removeFolder(folder);
+            } catch (IOException e) {
+                logger.debug("{} is removed when the folder is opened again", folder, e);
+            }
+        }
     }
 
     /** Returns whether this is the process of rank 0. */
@@ -260,6 +279,7 @@ public final class CheckpointFolder implements Closeable {
     /** Lets other runs use the folder. */
     @Override
     public void close() throws IOException {
+        removeGivenUp();
         if (lock != null) {
             lock.close();
         }

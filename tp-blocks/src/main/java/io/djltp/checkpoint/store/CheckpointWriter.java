@@ -33,6 +33,7 @@ import java.util.stream.IntStream;
  */
 public final class CheckpointWriter implements Closeable {
 
+    private final CheckpointFolder of;
     private final Path complete;
     private final Path folder; // until it is complete
     private final long step;
@@ -56,6 +57,7 @@ public final class CheckpointWriter implements Closeable {
             int parts,
             Collection<Integer> own)
             throws IOException {
+        this.of = of;
         complete = of.getPath().resolve(StepNames.complete(step));
         this.folder = folder;
         this.step = step;
@@ -243,6 +245,7 @@ public final class CheckpointWriter implements Closeable {
             }
         }
         if (first) {
+            of.giveUp(folder);
             DurableFiles.removeFolder(folder);
         }
     }

@@ -5,6 +5,9 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.Cut;
 
+import java.util.EnumSet;
+import java.util.Set;
+
 /**
  * A tensor of a checkpoint: what the whole is, and which ranges of which axis each part has.
  *
@@ -16,19 +19,34 @@ import io.djltp.cut.Cut;
  */
 public record CutTensor(String name, DataType type, Shape shape, int axis, Cut cut) {
 
+    /** The data types of which DJL's PyTorch engine makes arrays: of others it ends the process. */
+    private static final Set<DataType> TYPES =
+            EnumSet.of(
+                    DataType.FLOAT32,
+                    DataType.FLOAT64,
+                    DataType.FLOAT16,
+                    DataType.INT64,
+                    DataType.INT32,
+                    DataType.INT8,
+                    DataType.UINT8,
+                    DataType.BOOLEAN);
+
     /**
      * Checks that the cut is one of the axis.
      *
      * @param name the name
-     * @param type the data type, one that the safetensors format has
+     * @param type the data type, one that DJL has arrays of on PyTorch
      * @param shape the shape of the whole
      * @param axis the axis that is cut, or -1
      * @param cut the cut, or {@code null}
      * @throws IllegalArgumentException if the shape has no such axis, or one of another length, or
-     *     the format no such data type
+     *     DJL no arrays of the data type
      */
     public CutTensor {
-        type.asSafetensors(); // throws
+        if (!TYPES.contains(type)) {
+            throw new IllegalArgumentException(
+                    "Tensor " + name + " is " + type + ", and a checkpoint has " + TYPES);
+        }
         if (cut == null ? axis != -1 : axis < 0 || axis >= shape.dimension()) {
             throw new IllegalArgumentException(
                     "Tensor " + name + " " + shape + " cannot be cut along axis " + axis);

@@ -1,0 +1,168 @@
+package io.djltp.examples.checkpoint;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+
+import com.google.gson.JsonObject;
+
+import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.checkpoint.store.CheckpointFolder;
+import io.djltp.checkpoint.store.CheckpointWriter;
+import io.djltp.checkpoint.store.CutTensor;
+import io.djltp.cut.Cut;
+import io.djltp.examples.TpRun;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Comparator;
+import java.util.List;
+import java.util.stream.Stream;
+
+/** The commands on a small checkpoint, and the errors on what is none. */
+public class CheckpointCommandTest {
+
+    private static final String WEIGHT = "head/weight";
+
+    private Path root;
+    private Path folder;
+
+    @BeforeClass
+    public void write() throws IOException {
+        root = Files.createTempDirectory("checkpoint-command");
+        folder = root.resolve("run");
+        CutTensor weight =
+                new CutTensor(WEIGHT, DataType.FLOAT32, new Shape(5, 3), 0, Cut.ofLengths(2, 3));
+        CutTensor bias = CutTensor.whole("bias", DataType.INT64, new Shape(4));
+        JsonObject values = new JsonObject();
+        values.addProperty("loss", 0.25);
+        try (NDManager manager = NDManager.newBaseManager();
+                CheckpointFolder checkpoints = CheckpointFolder.open(folder)) {
+            NDArray rows = manager.arange(15f).reshape(5, 3);
+            for (long step : new long[] {10, 20}) {
+                try (CheckpointWriter writer =
+                        checkpoints.begin(step, "tensor 2", 2, List.of(0, 1))) {
+                    writer.declare(weight);
+                    writer.declare(bias);
+                    writer.put(WEIGHT, 0, rows.get("0:2"));
+                    writer.put(WEIGHT, 1, rows.get("2:5"));
+                    writer.put("bias", 0, manager.create(new long[] {1, 2, 3, step}));
+                    writer.stream();
+                    writer.finish(values);
+                }
+            }
+        }
+    }
+
+    @AfterClass(alwaysRun = true)
+    public void remove() throws IOException {
+        try (Stream<Path> files = Files.walk(root)) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
+                Files.delete(file);
+            }
+        }
+    }
+
+    private static void assertPrints(TpRun run, int status, String... words) {
+        Assert.assertEquals(run.status(), status, run.output());
+        for (String word : words) {
+            Assert.assertTrue(run.output().contains(word), word + " in: " + run.output());
+        }
+    }
+
+    @Test
+    public void testInspect() {
+        assertPrints(
+                TpRun.of("checkpoint", "inspect", folder.toString()),
+                0,
+                "step 20, mesh tensor 2",
+                "part-1-of-2.safetensors",
+                "axis 0: 2 + 3",
+                "bias",
+                "whole",
+                "0.25");
+        assertPrints(
+                TpRun.of("checkpoint", "inspect", folder.toString(), "--step", "10"), 0, "step 10");
+        assertPrints(
+                TpRun.of("checkpoint", "inspect", folder.resolve("step-00000010").toString()),
+                0,
+                "step 10");
+    }
+
+    @Test
+    public void testVerifyNamesTheDamagedBytes() throws IOException {
+        assertPrints(TpRun.of("checkpoint", "verify", folder.toString()), 0, "is whole");
+        Path file = folder.resolve("step-00000020/part-1-of-2.safetensors");
+        byte[] right = Files.readAllBytes(file);
+        byte[] wrong = right.clone();
+        wrong[right.length - 1] ^= 1;
+        Files.write(file, wrong);
+        try {
+            // so small a file is one block, which holds the header too
+            assertPrints(
+                    TpRun.of("checkpoint", "verify", folder.toString()),
+                    2,
+                    "part-1-of-2.safetensors, bytes 0 to " + right.length + ": not as they were");
+        } finally {
+            Files.write(file, right);
+        }
+    }
+
+    @Test
+    public void testReshard() throws IOException {
+        Path out = root.resolve("three");
+        assertPrints(
+                TpRun.of(
+                        "checkpoint",
+                        "reshard",
+                        folder.toString(),
+                        "--ranks",
+                        "3",
+                        "--out",
+                        out.toString()),
+                0,
+                "written in 2 parts, is in 3 parts");
+        try (Checkpoint again = Checkpoint.open(out.resolve("step-00000020"));
+                NDManager manager = NDManager.newBaseManager()) {
+            Assert.assertEquals(again.verify(), List.of());
+            Assert.assertEquals(again.read(WEIGHT, manager), manager.arange(15f).reshape(5, 3));
+            Assert.assertEquals(
+                    again.read("bias", manager).toLongArray(), new long[] {1, 2, 3, 20});
+        }
+    }
+
+    @DataProvider
+    public Object[][] badInput() {
+        String run = folder.toString();
+        String one = folder.resolve("step-00000010").toString();
+        return new Object[][] {
+            {List.of("inspect", root.resolve("no").toString()), "is not a folder of checkpoints"},
+            {List.of("inspect", root.toString()), "has no complete checkpoint"},
+            {List.of("inspect", run, "--step", "15"), "no checkpoint of step 15, but of [10, 20]"},
+            {List.of("inspect", one, "--step", "15"), "is one checkpoint"},
+            {List.of("verify", folder.resolve("step-7").toString()), "index.json is missing"},
+            {List.of("reshard", run, "--ranks", "0", "--out", run + "0"), "--ranks 0: 1 to 1024"},
+            {List.of("reshard", run, "--ranks", "3", "--out", run), "nothing is written over it"},
+            {List.of("reshard", run, "--ranks", "3"), "--out"},
+            {List.of(), "Choose what to do: inspect, verify, reshard"},
+        };
+    }
+
+    @Test(dataProvider = "badInput")
+    public void testOneClearErrorEach(List<String> arguments, String error) {
+        TpRun run =
+                TpRun.of(
+                        Stream.concat(Stream.of("checkpoint"), arguments.stream())
+                                .toArray(String[]::new));
+        assertPrints(run, 2, error);
+        Assert.assertFalse(run.output().contains("\tat "), run.output());
+    }
+}

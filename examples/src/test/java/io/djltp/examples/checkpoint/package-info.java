@@ -1,0 +1,2 @@
+/** Contains the tests of {@code tp checkpoint}. */
+package io.djltp.examples.checkpoint;

@@ -1,0 +1,71 @@
+package io.djltp.loss;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+
+import io.djltp.head.FusedCrossEntropy;
+import io.djltp.head.HeadState;
+import io.djltp.rank.StepParticipant.StateCut;
+
+import java.util.Map;
+
+/**
+ * The state of a fused head as arrays, int64.
+ *
+ * <ul>
+ *   <li>{@code steps} [1]: the number of steps that have drawn classes, by which the next ones are
+ *       drawn; of a head that draws
+ *   <li>{@code plan} [1, 3]: what the roundings of passes follow from, of each place of the tensor
+ *       group: {@link HeadState#guarded()}, {@link HeadState#rows()} and {@link
+ *       HeadState#evaluationRows()}
+ * </ul>
+ */
+final class FusedHeadState {
+
+    static final Map<String, StateCut> CUTS = Map.of("plan", StateCut.ofPlace());
+
+    private static final String STEPS = "steps";
+    private static final String PLAN = "plan";
+    private static final int NUMBERS = 3; // of a plan
+
+    private FusedHeadState() {}
+
+    static Map<String, NDArray> get(FusedCrossEntropy function, NDManager manager) {
+        HeadState state = function.getState();
+        long[] numbers = {state.guarded() ? 1 : 0, state.rows(), state.evaluationRows()};
+        NDArray plan = manager.create(numbers, new Shape(1, NUMBERS));
+        return function.isSampled()
+                ? Map.of(PLAN, plan, STEPS, manager.create(new long[] {state.steps()}))
+                : Map.of(PLAN, plan);
+    }
+
+    /** Without a plan, or with those of ranks of another number, a new one is made. */
+    static void set(FusedCrossEntropy function, Shape weight, Map<String, NDArray> state) {
+        NDArray steps = state.get(STEPS);
+        NDArray plan = state.get(PLAN);
+        int known = (steps == null ? 0 : 1) + (plan == null ? 0 : 1);
+        boolean fits = state.size() == known && function.isSampled() == (steps != null);
+        if (!fits || steps != null && steps.size() != 1) {
+            throw new IllegalArgumentException(
+                    "The state of a head with the weight "
+                            + weight
+                            + " is \"plan\""
+                            + (function.isSampled() ? " and \"steps\", one number" : "")
+                            + ", not "
+                            + state);
+        }
+        long[] numbers = plan == null ? new long[NUMBERS] : plan.toLongArray();
+        boolean large = false;
+        for (int i = 0; i < numbers.length; i += NUMBERS) {
+            large |= numbers[i] != 0;
+        }
+        boolean same = numbers.length == NUMBERS;
+        function.setState(
+                new HeadState(
+                        steps == null ? 0 : steps.toLongArray()[0],
+                        large,
+                        same ? numbers[1] : 0,
+                        same ? numbers[2] : 0));
+    }
+}

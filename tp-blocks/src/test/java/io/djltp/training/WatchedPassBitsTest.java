@@ -1,0 +1,87 @@
+package io.djltp.training;
+
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Activation;
+import ai.djl.nn.Block;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.GradientCollector;
+import ai.djl.training.Trainer;
+import ai.djl.training.loss.Loss;
+
+import io.djltp.layout.ParallelMode;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+/**
+ * The first pass of a trainer is watched, and computes what the later ones do, bit for bit: a
+ * training that goes on from a checkpoint has its first pass elsewhere.
+ */
+public class WatchedPassBitsTest {
+
+    private static final int[] ROWS = {7, 9, 13};
+    private static final int FEATURES = 37; // rows begin anywhere in a cache line
+
+    private static Block network() {
+        return new SequentialBlock()
+                .add(Linear.builder().setUnits(19).build())
+                .add(Activation.tanhBlock())
+                .add(
+                        ColumnParallelLinear.builder()
+                                .setUnits(11)
+                                .optBatchShardedInput(true)
+                                .optGatherOutput(true)
+                                .build());
+    }
+
+    @DataProvider
+    public Object[][] kinds() {
+        return new Object[][] {
+            {new TrainerKind(ParallelMode.TENSOR, 2)},
+            {new TrainerKind(ParallelMode.DATA, 2)},
+            {new TrainerKind(ParallelMode.DATA, 3)},
+            {new TrainerKind(ParallelMode.MIXED, 3)},
+            {TrainerKind.mesh(2, 2)}
+        };
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void theFirstPassHasTheBitsOfTheOthers(TrainerKind kind) {
+        for (int rows : ROWS) {
+            TrainingRun first = run(kind, rows, false);
+            TrainingRun later = run(kind, rows, true);
+            later.assertSame(first, 0);
+        }
+    }
+
+    /** One step, of the first pass or of one after another whose gradients are forgotten. */
+    private static TrainingRun run(TrainerKind kind, int rows, boolean later) {
+        return TrainingRun.of(
+                kind,
+                network(),
+                Loss.l2Loss(),
+                new Shape(rows, FEATURES),
+                (trainer, manager, numbers) -> {
+                    if (later) {
+                        backward(trainer, manager, rows, 1);
+                        try (GradientCollector collector = trainer.newGradientCollector()) {
+                            collector.zeroGradients();
+                        }
+                    }
+                    numbers.add(backward(trainer, manager, rows, 0));
+                    trainer.step();
+                });
+    }
+
+    private static float backward(Trainer trainer, NDManager manager, int rows, int seed) {
+        return TrainingRun.backward(
+                trainer,
+                TrainingRun.random(manager, seed, rows, FEATURES),
+                TrainingRun.random(manager, 9 + seed, rows, 11));
+    }
+}
