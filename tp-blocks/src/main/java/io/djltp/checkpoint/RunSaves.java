@@ -20,6 +20,7 @@ final class RunSaves implements AutoCloseable {
     private final int keep;
     private final TrainingState state;
     private PendingSave last;
+    private boolean failed; // a rank or another process
     private long newest = -1; // the step of the last save that was begun, or resumed from
     private CompletableFuture<Void> pruned = CompletableFuture.completedFuture(null);
     private volatile Throwable failure;
@@ -29,6 +30,7 @@ final class RunSaves implements AutoCloseable {
         this.keep = keep;
         folder = new RunFolder(path, trainer);
         state = new TrainingState(trainer);
+        trainer.getState().addBeforeChange(() -> failed = trainer.getRanks().isOver());
     }
 
     RunFolder folder() {
@@ -79,6 +81,10 @@ final class RunSaves implements AutoCloseable {
     /** {@inheritDoc} */
     @Override
     public void close() {
+        if (failed) {
+            return; // the parts of a process that is lost do not come; the process ends, and its
+            // lock
+        }
         state.close();
         pruned.join();
         try {

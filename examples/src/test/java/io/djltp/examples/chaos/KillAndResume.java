@@ -20,14 +20,22 @@ import java.util.concurrent.Future;
  */
 public final class KillAndResume {
 
+    private static final int EPOCHS = 40; // of 7 steps
+    private static final int MOST_STEPS = 16;
+    private static final int MOST_OF_ONE = 20; // kills
+
     private final PrintStream out;
     private final int epochs;
-    private final int mostMillis;
+    private final int mostSteps;
+    private Path folder;
+    private SplittableRandom random;
+    private int left; // of the kills
+    private int trainings;
 
-    KillAndResume(PrintStream out, int epochs, int mostMillis) {
+    KillAndResume(PrintStream out, int epochs, int mostSteps) {
         this.out = out;
         this.epochs = epochs;
-        this.mostMillis = mostMillis;
+        this.mostSteps = mostSteps;
     }
 
     /**
@@ -42,45 +50,68 @@ public final class KillAndResume {
         int atOnce = args.length > 1 ? Integer.parseInt(args[1]) : 2;
         long seed = args.length > 2 ? Long.parseLong(args[2]) : System.currentTimeMillis();
         System.out.printf("%d kills, seed %d%n", kills, seed);
-        boolean good = new KillAndResume(System.out, 100, 400).run(kills, atOnce, seed);
+        boolean good = new KillAndResume(System.out, EPOCHS, MOST_STEPS).run(kills, atOnce, seed);
         System.exit(good ? 0 : 1);
     }
 
     /**
-     * Kills trainings: of every five, one of two processes, and four of a process with 1 to 3
+     * Kills trainings: of every three, one of two processes, and two of a process with 1 to 3
      * ranks.
      *
      * @return whether all had the weights that they should have
      */
     boolean run(int kills, int atOnce, long seed) throws Exception {
-        Path folder = Files.createTempDirectory("kill-and-resume");
+        folder = Files.createTempDirectory("kill-and-resume");
+        left = kills;
+        random = new SplittableRandom(seed);
         ExecutorService workers = Executors.newFixedThreadPool(atOnce);
         try {
-            SplittableRandom random = new SplittableRandom(seed);
-            List<Future<KilledTraining.Outcome>> futures = new ArrayList<>();
-            int each = Math.max(1, kills / 10);
-            for (int number = 0; number * each < kills; number++) {
-                int most = Math.min(each, kills - number * each);
-                int processes = number % 3 == 1 ? 2 : 1;
-                SplittableRandom own = random.split();
-                Path path = Files.createDirectory(folder.resolve("" + number));
-                int training = number;
-                futures.add(workers.submit(() -> run(training, processes, most, path, own)));
+            List<Future<List<KilledTraining.Outcome>>> futures = new ArrayList<>();
+            for (int i = 0; i < atOnce; i++) {
+                futures.add(workers.submit(this::work));
             }
-            return sum(futures);
+            List<KilledTraining.Outcome> outcomes = new ArrayList<>();
+            for (Future<List<KilledTraining.Outcome>> future : futures) {
+                outcomes.addAll(future.get());
+            }
+            return sum(outcomes);
         } finally {
             workers.shutdownNow();
             delete(folder);
         }
     }
 
-    private KilledTraining.Outcome run(
-            int number, int processes, int most, Path path, SplittableRandom random)
-            throws Exception {
+    /** Kills one training after another, until there were enough kills. */
+    private List<KilledTraining.Outcome> work() throws Exception {
+        List<KilledTraining.Outcome> outcomes = new ArrayList<>();
+        for (int most = take(0); most > 0; ) {
+            KilledTraining.Outcome outcome = train(most);
+            outcomes.add(outcome);
+            most = take(most - outcome.kills()); // it may have been over before
+        }
+        return outcomes;
+    }
+
+    private synchronized int take(int givenBack) {
+        left += givenBack;
+        int taken = Math.min(MOST_OF_ONE, left);
+        left -= taken;
+        return taken;
+    }
+
+    private KilledTraining.Outcome train(int most) throws Exception {
+        int number;
+        SplittableRandom own;
+        synchronized (this) {
+            number = trainings++;
+            own = random.split();
+        }
         ParallelMode mode = ParallelMode.values()[number % ParallelMode.values().length];
+        int processes = number % 3 == 1 ? 2 : 1;
         int ranks = processes > 1 ? 1 : 1 + number % 3;
+        Path path = Files.createDirectory(folder.resolve("" + number));
         KilledTraining training =
-                new KilledTraining(mode, processes, ranks, epochs, mostMillis, path, random);
+                new KilledTraining(mode, processes, ranks, epochs, mostSteps, path, own);
         KilledTraining.Outcome outcome = training.run(most);
         out.printf(
                 "training %d, %s on %d process(es) of %d rank(s): %s%n",
@@ -88,18 +119,11 @@ public final class KillAndResume {
         return outcome;
     }
 
-    private boolean sum(List<Future<KilledTraining.Outcome>> futures) throws Exception {
-        int kills = 0;
-        int resumes = 0;
-        int torn = 0;
-        boolean equal = true;
-        for (Future<KilledTraining.Outcome> future : futures) {
-            KilledTraining.Outcome outcome = future.get();
-            kills += outcome.kills();
-            resumes += outcome.resumes();
-            torn += outcome.tornWrites();
-            equal &= outcome.equal();
-        }
+    private boolean sum(List<KilledTraining.Outcome> outcomes) {
+        int kills = outcomes.stream().mapToInt(KilledTraining.Outcome::kills).sum();
+        int resumes = outcomes.stream().mapToInt(KilledTraining.Outcome::resumes).sum();
+        int torn = outcomes.stream().mapToInt(KilledTraining.Outcome::tornWrites).sum();
+        boolean equal = outcomes.stream().allMatch(KilledTraining.Outcome::equal);
         out.printf(
                 "%d kills, %d of them while a checkpoint was written; %d runs went on from a"
                         + " checkpoint, all others began before there was one; weights in the end:"

@@ -29,7 +29,7 @@ final class KilledTraining {
     private final int processes;
     private final int ranks; // of each
     private final int epochs;
-    private final int mostMillis; // of training before a kill
+    private final int mostSteps; // of a run before a kill
     private final Path folder;
     private final SplittableRandom random;
     private final List<Process> running = new ArrayList<>();
@@ -44,14 +44,14 @@ final class KilledTraining {
             int processes,
             int ranks,
             int epochs,
-            int mostMillis,
+            int mostSteps,
             Path folder,
             SplittableRandom random) {
         this.mode = mode;
         this.processes = processes;
         this.ranks = ranks;
         this.epochs = epochs;
-        this.mostMillis = mostMillis;
+        this.mostSteps = mostSteps;
         this.folder = folder;
         this.random = random;
     }
@@ -95,7 +95,7 @@ final class KilledTraining {
         }
         if (kill) {
             if (!early) {
-                awaitEnd(running.get(0), random.nextInt(mostMillis));
+                awaitSteps(random.nextInt(mostSteps));
             }
             if (log(0).contains(SavedToyJob.RESULT)) {
                 return end(); // it was over before it could be killed
@@ -167,8 +167,15 @@ final class KilledTraining {
         resumes += step > 0 ? 1 : 0;
     }
 
-    private static void awaitEnd(Process process, int millis) throws InterruptedException {
-        process.waitFor(millis, TimeUnit.MILLISECONDS);
+    /** Waits for some steps, or the end, and then for a moment of about one more. */
+    private void awaitSteps(int steps) throws Exception {
+        long begin = System.nanoTime();
+        while (running.get(0).isAlive()
+                && log(0).lines().filter(SavedToyJob.STEP::equals).count() < steps) {
+            Thread.sleep(1);
+        }
+        long most = Math.max(4_000_000, (System.nanoTime() - begin) / Math.max(1, steps));
+        running.get(0).waitFor(random.nextLong(most), TimeUnit.NANOSECONDS);
     }
 
     /** Kills all processes, or one, after which the others have to end. */

@@ -13,7 +13,9 @@ import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
+import ai.djl.training.Trainer;
 import ai.djl.training.dataset.ArrayDataset;
+import ai.djl.training.listener.TrainingListenerAdapter;
 import ai.djl.training.optimizer.Optimizer;
 
 import io.djltp.checkpoint.CheckpointListener;
@@ -42,6 +44,9 @@ public final class SavedToyJob {
 
     /** What starts the line that says that training begins. */
     static final String BEGIN = "begin after step ";
+
+    /** The line that says that a batch is done but for its step. */
+    static final String STEP = "step";
 
     /** What starts the line that tells the checksum of the weights at the end. */
     static final String RESULT = "result ";
@@ -111,7 +116,7 @@ public final class SavedToyJob {
                     new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                             .optOptimizer(Optimizer.adam().build())
                             .optDevices(new Device[] {Device.cpu()})
-                            .addTrainingListeners(checkpoints);
+                            .addTrainingListeners(new Steps(), checkpoints);
             try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks(args, job))) {
                 trainer.initialize(new Shape(BATCH, FEATURES));
                 boolean resumed = checkpoints.resume(trainer);
@@ -154,5 +159,14 @@ public final class SavedToyJob {
                                 .setUnits(CLASSES)
                                 .optBatchShardedInput(true)
                                 .build());
+    }
+
+    /** Says that a step is near. */
+    private final class Steps extends TrainingListenerAdapter {
+
+        @Override
+        public void onTrainingBatch(Trainer trainer, BatchData batchData) {
+            out.println(STEP);
+        }
     }
 }
