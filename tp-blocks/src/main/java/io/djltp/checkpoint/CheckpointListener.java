@@ -2,13 +2,11 @@ package io.djltp.checkpoint;
 
 import ai.djl.training.Trainer;
 import ai.djl.training.dataset.Dataset;
-import ai.djl.training.listener.TrainingListener;
 import ai.djl.training.listener.TrainingListenerAdapter;
 import ai.djl.util.Preconditions;
 
 import com.google.gson.JsonObject;
 
-import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.training.ParallelTrainer;
 
 import org.slf4j.Logger;
@@ -17,7 +15,6 @@ import org.slf4j.LoggerFactory;
 import java.io.IOException;
 import java.nio.file.Path;
 import java.util.LinkedHashMap;
-import java.util.List;
 
 /**
  * Saves a training every now and then, and lets another process go on where it ended, as if nothing
@@ -53,9 +50,6 @@ import java.util.List;
 public final class CheckpointListener extends TrainingListenerAdapter implements AutoCloseable {
 
     private static final Logger logger = LoggerFactory.getLogger(CheckpointListener.class);
-
-    private static final String VALUES = "training";
-    private static final String OPTIONS = "options";
 
     private final Path path;
     private final boolean everyEpoch;
@@ -106,24 +100,13 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
                             + " config.addTrainingListeners(checkpoints)");
         }
         open();
-        long step = saves.folder().newest();
-        if (step < 0) {
+        JsonObject saved = saves.restoreNewest();
+        if (saved == null) {
             return false;
         }
-        try (Checkpoint checkpoint = saves.folder().get().openStep(step)) {
-            JsonObject values = checkpoint.getValues();
-            if (!values.has(VALUES)) {
-                throw new IllegalArgumentException(
-                        checkpoint.getPath() + " was not written by a CheckpointListener");
-            }
-            JsonObject saved = values.getAsJsonObject(VALUES);
-            options.check(saved.getAsJsonObject(OPTIONS), step);
-            saves.state().restore(checkpoint);
-            progress.restore(saved, trainer);
-        }
-        saves.setNewest(step);
-        seenStep = step;
-        logger.info("Resumed after step {} from {}", step, path);
+        progress.restore(saved, trainer);
+        seenStep = getStep();
+        logger.info("Resumed after step {} from {}", seenStep, path);
         return true;
     }
 
@@ -228,10 +211,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     }
 
     private void save(JsonObject values) {
-        values.add(OPTIONS, options.save());
-        JsonObject all = new JsonObject();
-        all.add(VALUES, values);
-        saves.save(getStep(), all);
+        saves.save(getStep(), values);
         schedule.restart();
     }
 
@@ -324,14 +304,8 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         if (saves != null) {
             throw new IllegalStateException("resume(trainer) comes before the first step");
         }
-        List<TrainingListener> all = EpochRecords.listeners(trainer);
-        if (all.get(all.size() - 1) != this) {
-            throw new IllegalArgumentException(
-                    "The CheckpointListener has to be the last listener, because it saves what the"
-                            + " others know: add it after "
-                            + all.get(all.size() - 1).getClass().getName());
-        }
-        saves = new RunSaves(path, keep, trainer);
+        EpochRecords.checkLast(this, trainer);
+        saves = new RunSaves(path, keep, options, trainer);
         schedule.start();
     }
 

@@ -32,11 +32,6 @@ final class EpochRecords {
 
     private final List<Map<String, Float>> epochs = new ArrayList<>();
 
-    /** Returns the number of epochs that are over. */
-    int count() {
-        return epochs.size();
-    }
-
     /** Notes the figures of an epoch that is over, after DJL's listeners have them. */
     void add(Trainer trainer) {
         Map<String, Float> figures = new TreeMap<>();
@@ -92,6 +87,22 @@ final class EpochRecords {
         List<TrainingListener> listeners = new ArrayList<>();
         trainer.notifyListeners(listeners::add);
         return listeners;
+    }
+
+    /**
+     * Checks that a listener is the last one: that the others have counted when it saves.
+     *
+     * @throws IllegalArgumentException if it is not
+     */
+    static void checkLast(TrainingListener listener, Trainer trainer) {
+        List<TrainingListener> all = listeners(trainer);
+        TrainingListener last = all.get(all.size() - 1);
+        if (last != listener) {
+            throw new IllegalArgumentException(
+                    "The CheckpointListener has to be the last listener, because it saves what the"
+                            + " others know: add it after "
+                            + last.getClass().getName());
+        }
     }
 
     JsonArray save() {

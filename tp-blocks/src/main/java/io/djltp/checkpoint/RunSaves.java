@@ -2,6 +2,8 @@ package io.djltp.checkpoint;
 
 import com.google.gson.JsonObject;
 
+import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.rank.RankPool;
 import io.djltp.training.ParallelTrainer;
 
 import org.slf4j.Logger;
@@ -16,34 +18,55 @@ final class RunSaves implements AutoCloseable {
 
     private static final Logger logger = LoggerFactory.getLogger(RunSaves.class);
 
+    private static final String VALUES = "training"; // among those of a checkpoint
+    private static final String OPTIONS = "options";
+
     private final RunFolder folder;
+    private final RunOptions options;
     private final int keep;
     private final TrainingState state;
     private PendingSave last;
-    private boolean failed; // a rank or another process
+    private boolean lost; // another process
     private long newest = -1; // the step of the last save that was begun, or resumed from
     private CompletableFuture<Void> pruned = CompletableFuture.completedFuture(null);
     private volatile Throwable failure;
 
     /** Opens the folder. All processes call it. */
-    RunSaves(Path path, int keep, ParallelTrainer trainer) throws IOException {
+    RunSaves(Path path, int keep, RunOptions options, ParallelTrainer trainer)
+            throws IOException {
+        this.options = options;
         this.keep = keep;
         folder = new RunFolder(path, trainer);
         state = new TrainingState(trainer);
-        trainer.getState().addBeforeChange(() -> failed = trainer.getRanks().isOver());
+        RankPool ranks = trainer.getRanks();
+        trainer.getState().addBeforeChange(() -> lost = ranks.isOver() && ranks.isDistributed());
     }
 
     RunFolder folder() {
         return folder;
     }
 
-    TrainingState state() {
-        return state;
-    }
-
-    /** Notes that there is a checkpoint of a step. */
-    void setNewest(long step) {
-        newest = step;
+    /**
+     * Puts back the state of the newest checkpoint. All processes call it.
+     *
+     * @return what else belongs to the training, or {@code null} if there is no checkpoint
+     */
+    JsonObject restoreNewest() throws IOException {
+        long step = folder.newest();
+        if (step < 0) {
+            return null;
+        }
+        try (Checkpoint checkpoint = folder.get().openStep(step)) {
+            JsonObject saved = checkpoint.getValues().getAsJsonObject(VALUES);
+            if (saved == null) {
+                throw new IllegalArgumentException(
+                        checkpoint.getPath() + " was not written by a CheckpointListener");
+            }
+            options.check(saved.getAsJsonObject(OPTIONS), step);
+            state.restore(checkpoint);
+            newest = step;
+            return saved;
+        }
     }
 
     Throwable failure() {
@@ -56,7 +79,10 @@ final class RunSaves implements AutoCloseable {
             return;
         }
         newest = step;
-        last = state.save(folder.get(), values);
+        values.add(OPTIONS, options.save());
+        JsonObject all = new JsonObject();
+        all.add(VALUES, values);
+        last = state.save(folder.get(), all);
         pruned = last.toFuture().handle(this::end); // in the writing thread
     }
 
@@ -81,12 +107,10 @@ final class RunSaves implements AutoCloseable {
     /** {@inheritDoc} */
     @Override
     public void close() {
-        if (failed) {
-            return; // the parts of a process that is lost do not come; the process ends, and its
-            // lock
-        }
-        state.close();
-        pruned.join();
+        if (!lost) {
+            state.close();
+            pruned.join();
+        } // else the parts of the lost process do not come, and the writing thread gives up later
         try {
             folder.close();
         } catch (IOException e) {
