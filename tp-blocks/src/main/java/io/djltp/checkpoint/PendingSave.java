@@ -3,6 +3,7 @@ package io.djltp.checkpoint;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.io.IOException;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
@@ -125,7 +126,13 @@ public final class PendingSave {
 
     void fail(Throwable failure) {
         endStreaming();
-        logger.warn("There is no checkpoint of step {}, and training goes on", step, failure);
+        boolean expected = failure instanceof IOException; // says all: a full disk, for instance
+        logger.warn(
+                "There is no checkpoint of step {}, and training goes on: {}",
+                step,
+                failure.getMessage(),
+                expected ? null : failure);
+        logger.debug("The checkpoint of step {}", step, failure);
         completed.completeExceptionally(failure);
     }
 }

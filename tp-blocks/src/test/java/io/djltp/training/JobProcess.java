@@ -9,12 +9,12 @@ import java.util.List;
 import java.util.Map;
 
 /** Processes that find each other by the variables of a launcher, and run one job or several. */
-final class JobProcess {
+public final class JobProcess {
 
     private JobProcess() {}
 
     /** Returns ports that are free: one for each job. */
-    static List<String> ports(int count) throws IOException {
+    public static List<String> ports(int count) throws IOException {
         List<ServerSocket> sockets = new ArrayList<>();
         List<String> ports = new ArrayList<>();
         for (int i = 0; i < count; i++) {
@@ -28,7 +28,7 @@ final class JobProcess {
     }
 
     /** Starts a process of the jobs, with the class path of this one. */
-    static Process start(
+    public static Process start(
             Class<?> main, int process, int processes, Path output, List<String> arguments)
             throws IOException {
         List<String> command = new ArrayList<>();

@@ -70,17 +70,29 @@ final class TensorReader {
             throws IOException {
         long done = 0;
         while (done < bytes) {
-            ByteBuffer source = cursor.read(file, position + done, bytes - done);
+            long from = position + done;
             long at = start + done;
             ByteBuffer target = memory[(int) (at >> PIECE_BITS)];
             int index = (int) (at & (1 << PIECE_BITS) - 1);
-            int count =
-                    (int)
-                            Math.min(
-                                    bytes - done,
-                                    Math.min(source.remaining(), target.limit() - index));
+            int most = (int) Math.min(bytes - done, target.limit() - index);
+            if (from % BlockChecksums.BLOCK == 0 && most >= BlockChecksums.BLOCK) {
+                done += readBlocks(file, from, target, index, most);
+                continue;
+            }
+            ByteBuffer source = cursor.read(file, from, most);
+            int count = Math.min(most, source.remaining());
             target.put(index, source, source.position(), count);
             done += count;
         }
+    }
+
+    /** Reads whole blocks straight into the memory of the array. */
+    private static int readBlocks(
+            CheckedFile file, long position, ByteBuffer target, int index, int most)
+            throws IOException {
+        int blocks = Math.min(BlockCursor.BLOCKS, most / BlockChecksums.BLOCK);
+        int count = blocks * BlockChecksums.BLOCK;
+        file.read(position / BlockChecksums.BLOCK, target.slice(index, count));
+        return count;
     }
 }

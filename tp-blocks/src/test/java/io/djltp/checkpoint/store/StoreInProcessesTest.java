@@ -51,7 +51,7 @@ public class StoreInProcessesTest {
             awaitStep(process, before + 1);
             Thread.sleep(random.nextInt(100));
             process.destroyForcibly();
-            Assert.assertTrue(process.waitFor(SECONDS, TimeUnit.SECONDS));
+            Assert.assertTrue(process.waitFor(SECONDS, TimeUnit.SECONDS), "it has not ended");
             halfWritten += leftOver() > 0 ? 1 : 0;
             try (Checkpoint newest = newest()) {
                 Assert.assertTrue(newest.getStep() > before, "kill " + kill);
@@ -59,12 +59,14 @@ public class StoreInProcessesTest {
                 Assert.assertTrue(StoreProcess.isRight(newest), "kill " + kill);
                 before = newest.getStep();
             }
-            Assert.assertTrue(CheckpointFolder.read(root).getSteps().size() <= KEEP + 1);
         }
         Assert.assertTrue(halfWritten > KILLS / 4, halfWritten + " kills during a write");
-        CheckpointFolder.open(root).close(); // the next run tidies up
-        Assert.assertEquals(leftOver(), 0);
-        Assert.assertEquals(CheckpointFolder.read(root).getSteps().contains(before), true);
+        try (CheckpointFolder next = CheckpointFolder.open(root)) { // which tidies up
+            Assert.assertEquals(leftOver(), 0);
+            next.prune(KEEP); // a writer may have been killed before it did
+            Assert.assertEquals(next.getSteps().size(), KEEP);
+            Assert.assertEquals(next.getSteps().get(KEEP - 1), (Long) before);
+        }
     }
 
     private void awaitStep(Process process, long step) throws Exception {

@@ -1,0 +1,200 @@
+package io.djltp.checkpoint;
+
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.tanh;
+
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.nn.Block;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+
+import io.djltp.checkpoint.StoppedRun.Source;
+import io.djltp.checkpoint.StoppedRun.Task;
+import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.checkpoint.store.CheckpointFolder;
+import io.djltp.layout.ParallelMode;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.RowParallelLinear;
+import io.djltp.nn.VocabParallelEmbedding;
+import io.djltp.nn.attention.ParallelMultiHeadAttention;
+import io.djltp.nn.mlp.ParallelMlp;
+import io.djltp.nn.moe.MixtureOfExperts;
+import io.djltp.optimizer.RowwiseAdagrad;
+import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.function.Supplier;
+
+/**
+ * Conformance case 25, its checkpoints: what ranks of one number save, ranks of another number,
+ * mesh or mode restore and save again: no bit differs, of weights and of the optimizer's state.
+ */
+public class CheckpointsAtOtherSizesTest {
+
+    private static final int WIDTH = 16;
+    private static final Map<String, Task> TASKS = new LinkedHashMap<>();
+
+    static {
+        TASKS.put("gate and up", of(() -> gated(), adam()));
+        TASKS.put("gate and up by rows", of(() -> gated(), rowwise()));
+        TASKS.put("stacked q, k, v", of(() -> attention(8), adam()));
+        TASKS.put("two query heads a key head", of(() -> attention(4), momentum()));
+        TASKS.put("one key head, by rows", of(() -> attention(1), rowwise()));
+        TASKS.put("stacked by hand", of(CheckpointsAtOtherSizesTest::stacked, rowwise()));
+        TASKS.put("experts", of(CheckpointsAtOtherSizesTest::experts, adam()));
+        for (int vocabulary : new int[] {17, 127, 31123}) {
+            TASKS.put("vocabulary " + vocabulary, ofWords(vocabulary));
+        }
+    }
+
+    private static Block gated() {
+        ParallelMlp mlp =
+                ParallelMlp.builder().setUnits(WIDTH).setHiddenFeatures(37).optGated(true).build();
+        return sequence(linear(WIDTH), tanh(), head(19), tanh(), row(true, WIDTH), mlp);
+    }
+
+    private static Block attention(int keyHeads) {
+        return sequence(
+                ColumnParallelLinear.builder()
+                        .setUnits(WIDTH)
+                        .optBatchShardedInput(true)
+                        .optGatherOutput(true)
+                        .build(),
+                ParallelMultiHeadAttention.builder()
+                        .setEmbeddingSize(WIDTH)
+                        .setHeads(8)
+                        .optKeyValueHeads(keyHeads)
+                        .build());
+    }
+
+    private static Block stacked() {
+        return sequence(
+                ColumnParallelLinear.builder()
+                        .setUnits(48)
+                        .optBatchShardedInput(true)
+                        .optGatherOutput(true)
+                        .optShardingStrategy(ShardingStrategy.stackedQkv(8, 2))
+                        .build(),
+                RowParallelLinear.builder().setUnits(WIDTH).optInputIsParallel(false).build());
+    }
+
+    private static Block experts() {
+        return sequence(
+                linear(WIDTH),
+                MixtureOfExperts.builder().setExperts(9).setHiddenFeatures(6).build(),
+                head(19),
+                tanh(),
+                row(true, WIDTH));
+    }
+
+    private static Task of(Supplier<Block> network, Supplier<Optimizer> optimizer) {
+        Source rows = (manager, step) -> TrainingRun.random(manager, step, 9, 3, WIDTH);
+        return new Task(network, Loss::l2Loss, optimizer, rows, rows);
+    }
+
+    private static Task ofWords(int vocabulary) {
+        return new Task(
+                () ->
+                        sequence(
+                                VocabParallelEmbedding.builder()
+                                        .setVocabularySize(vocabulary)
+                                        .setEmbeddingSize(2)
+                                        .build(),
+                                head(vocabulary)),
+                VocabParallelCrossEntropyLoss::new,
+                momentum(),
+                (manager, step) ->
+                        TrainingRun.labels(manager, step, 9, vocabulary)
+                                .toType(DataType.INT64, false),
+                (manager, step) -> TrainingRun.labels(manager, 50 + step, 9, vocabulary));
+    }
+
+    private static Supplier<Optimizer> adam() {
+        return () -> Optimizer.adam().optLearningRateTracker(Tracker.fixed(0.01f)).build();
+    }
+
+    private static Supplier<Optimizer> momentum() {
+        Tracker rate = Tracker.fixed(0.1f);
+        return () -> Optimizer.sgd().setLearningRateTracker(rate).optMomentum(0.9f).build();
+    }
+
+    private static Supplier<Optimizer> rowwise() {
+        return () -> RowwiseAdagrad.builder().optLearningRateTracker(Tracker.fixed(0.1f)).build();
+    }
+
+    @DataProvider
+    public Object[][] tasks() {
+        return TASKS.keySet().stream().map(name -> new Object[] {name}).toArray(Object[][]::new);
+    }
+
+    /** From 2 to 4, 1 and 8 ranks, to a mesh, to rows that are cut, and back. */
+    @Test(dataProvider = "tasks", timeOut = 60_000)
+    public void noBitDiffers(String name) {
+        List<TrainerKind> kinds = new ArrayList<>();
+        for (int ranks : new int[] {2, 4, 1, 8}) {
+            kinds.add(new TrainerKind(ParallelMode.TENSOR, ranks));
+        }
+        kinds.add(new TrainerKind(ParallelMode.DATA, 2));
+        kinds.add(new TrainerKind(ParallelMode.TENSOR, 8));
+        kinds.add(TrainerKind.mesh(2, 2));
+        kinds.add(new TrainerKind(ParallelMode.MIXED, 3));
+        StoppedRun.inFolder(
+                root -> {
+                    Task task = TASKS.get(name);
+                    StoppedRun.saved(kinds.get(0), task, List.of(2), root.resolve("0"));
+                    for (int i = 1; i < kinds.size(); i++) {
+                        Path before = root.resolve("" + (i - 1));
+                        Path after = root.resolve("" + i);
+                        again(kinds.get(i), task, before, after);
+                        assertSame(root.resolve("0"), after, name + " on " + kinds.get(i));
+                    }
+                });
+    }
+
+    /** Restores and saves, and makes a step to see that the state is one. */
+    private static void again(TrainerKind kind, Task task, Path before, Path after) {
+        StoppedRun.run(
+                kind,
+                task,
+                7,
+                2,
+                3,
+                (trainer, state, step) -> {
+                    StoppedRun.restore(state, before, 2);
+                    StoppedRun.save(state, after);
+                });
+    }
+
+    private static void assertSame(Path expected, Path actual, String what) throws IOException {
+        try (CheckpointFolder one = CheckpointFolder.read(expected);
+                CheckpointFolder other = CheckpointFolder.read(actual);
+                Checkpoint a = one.openStep(2);
+                Checkpoint b = other.openStep(2);
+                NDManager manager = NDManager.newBaseManager()) {
+            Assert.assertEquals(b.getTensors().keySet(), a.getTensors().keySet(), what);
+            for (String name : a.getTensors().keySet()) {
+                Assert.assertEquals(
+                        b.read(name, manager).toByteBuffer(),
+                        a.read(name, manager).toByteBuffer(),
+                        what + ": " + name);
+            }
+        }
+    }
+}

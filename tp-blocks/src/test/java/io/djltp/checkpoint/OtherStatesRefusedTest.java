@@ -1,0 +1,159 @@
+package io.djltp.checkpoint;
+
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+
+import ai.djl.nn.Block;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+import ai.djl.util.Utils;
+
+import com.google.gson.JsonObject;
+
+import io.djltp.checkpoint.StoppedRun.Task;
+import io.djltp.layout.ParallelMode;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.function.Supplier;
+
+/** A checkpoint of something else is refused, and the training goes on as if it were not there. */
+public class OtherStatesRefusedTest {
+
+    private static final TrainerKind KIND = new TrainerKind(ParallelMode.TENSOR, 2);
+
+    private Path folder;
+
+    private static Task task(Supplier<Block> network, Supplier<Optimizer> optimizer) {
+        return new Task(
+                network,
+                Loss::l2Loss,
+                optimizer,
+                (manager, step) -> TrainingRun.random(manager, step, 7, 5),
+                (manager, step) -> TrainingRun.random(manager, 50 + step, 7, 4));
+    }
+
+    private static Block network(int hidden) {
+        return sequence(linear(6), head(hidden), row(true, 4));
+    }
+
+    private static Optimizer adam() {
+        return Optimizer.adam().optLearningRateTracker(Tracker.fixed(0.01f)).build();
+    }
+
+    @BeforeClass
+    public void save() throws IOException {
+        folder = Files.createTempDirectory("checkpoints");
+        Task task = task(() -> network(9), OtherStatesRefusedTest::adam);
+        StoppedRun.saved(KIND, task, List.of(1), folder);
+    }
+
+    @AfterClass(alwaysRun = true)
+    public void remove() {
+        Utils.deleteQuietly(folder);
+    }
+
+    private void assertRefused(Task task, String... texts) {
+        StoppedRun whole = StoppedRun.whole(KIND, task, 3);
+        StoppedRun run =
+                StoppedRun.run(
+                        KIND,
+                        task,
+                        42,
+                        0,
+                        3,
+                        (trainer, state, step) -> {
+                            String message =
+                                    Assert.expectThrows(
+                                                    IllegalArgumentException.class,
+                                                    () -> StoppedRun.restore(state, folder, 1))
+                                            .getMessage();
+                            for (String text : texts) {
+                                Assert.assertTrue(message.contains(text), message);
+                            }
+                        });
+        run.assertEndOf(whole, "after the refusal");
+    }
+
+    @Test(timeOut = 60_000)
+    public void otherShapes() {
+        assertRefused(
+                task(() -> network(10), OtherStatesRefusedTest::adam),
+                "another network: 02ColumnParallelLinear_weight (10, 6) float32 is"
+                        + " 02ColumnParallelLinear_weight (9, 6) float32 in the checkpoint",
+                "02ColumnParallelLinear_bias (10) float32 is",
+                "03RowParallelLinear_weight (4, 10) float32 is",
+                "Nothing has been changed");
+    }
+
+    @Test(timeOut = 60_000)
+    public void otherNames() {
+        assertRefused(
+                task(
+                        () -> sequence(linear(6), linear(6), head(9), row(true, 4)),
+                        OtherStatesRefusedTest::adam),
+                "02Linear_weight (6, 6) float32 is in the network only",
+                "03ColumnParallelLinear_weight (9, 6) float32 is in the network only",
+                "03RowParallelLinear_weight (4, 9) float32 is not in the network");
+    }
+
+    @Test(timeOut = 60_000)
+    public void otherOptimizers() {
+        Tracker rate = Tracker.fixed(0.1f);
+        List<Supplier<Optimizer>> others =
+                List.of(
+                        () -> Optimizer.sgd().setLearningRateTracker(rate).build(),
+                        () ->
+                                Optimizer.sgd()
+                                        .setLearningRateTracker(rate)
+                                        .optMomentum(0.9f)
+                                        .build(),
+                        () -> Optimizer.adamW().optLearningRateTracker(rate).build());
+        String[] names = {"Sgd:", "Sgd with [momentum]", "AdamW with [mean, variance]"};
+        for (int i = 0; i < names.length; i++) {
+            assertRefused(
+                    task(() -> network(9), others.get(i)),
+                    "another optimizer, Adam with [mean, variance], and the trainer has "
+                            + names[i]);
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void betweenAPassAndItsStep() {
+        Task task = task(() -> network(9), OtherStatesRefusedTest::adam);
+        StoppedRun.run(
+                KIND,
+                task,
+                42,
+                0,
+                1,
+                (trainer, state, step) -> {
+                    TrainingRun.backward(
+                            trainer,
+                            task.data().make(trainer.getManager(), 0),
+                            task.labels().make(trainer.getManager(), 0));
+                    for (Assert.ThrowingRunnable each :
+                            List.<Assert.ThrowingRunnable>of(
+                                    () -> state.save(null, new JsonObject()),
+                                    () -> StoppedRun.restore(state, folder, 1))) {
+                        IllegalStateException e =
+                                Assert.expectThrows(IllegalStateException.class, each);
+                        Assert.assertTrue(
+                                e.getMessage().contains("between two steps"), e.getMessage());
+                    }
+                    trainer.step();
+                });
+    }
+}

@@ -1,0 +1,137 @@
+package io.djltp.checkpoint;
+
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.tanh;
+
+import ai.djl.engine.Engine;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.nn.Block;
+import ai.djl.nn.norm.Dropout;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+
+import io.djltp.checkpoint.StoppedRun.Task;
+import io.djltp.layout.ParallelMode;
+import io.djltp.nn.ParallelDropout;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+import io.djltp.training.ParallelTrainer;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.Supplier;
+
+/** Conformance case 23, its checkpoint: masks go on where they were, on any ranks. */
+public class RandomNumbersTest {
+
+    private static final TrainerKind FROM = new TrainerKind(ParallelMode.TENSOR, 2);
+    private static final int UNITS = 31;
+
+    /** Masks in a region that is cut, and at the end where all is whole. */
+    private static Block masked() {
+        return sequence(
+                linear(6),
+                head(8),
+                ParallelDropout.builder().optRate(0.3f).build(),
+                row(true, UNITS),
+                ParallelDropout.builder().optRate(0.5f).build());
+    }
+
+    private static Task task(Supplier<Block> network) {
+        return new Task(
+                network,
+                Loss::l2Loss,
+                () -> Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.1f)).build(),
+                (manager, step) -> TrainingRun.random(manager, step, 7, 5),
+                (manager, step) -> TrainingRun.random(manager, 50 + step, 7, UNITS));
+    }
+
+    @DataProvider
+    public Object[][] kinds() {
+        return new Object[][] {
+            {FROM},
+            {new TrainerKind(ParallelMode.TENSOR, 4)},
+            {new TrainerKind(ParallelMode.MIXED, 3)},
+            {new TrainerKind(ParallelMode.DATA, 1)},
+            {TrainerKind.mesh(2, 2)}
+        };
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void masksGoOn(TrainerKind to) {
+        StoppedRun.inFolder(
+                folder -> {
+                    List<String> expected = masks(FROM, 42, 0, state -> {});
+                    Assert.assertNotEquals(expected.get(3), expected.get(2));
+                    Assert.assertNotEquals(masks(to, 7, 0, state -> {}).get(0), expected.get(0));
+                    StoppedRun.saved(FROM, task(RandomNumbersTest::masked), List.of(2), folder);
+                    List<String> resumed =
+                            masks(to, 7, 2, state -> StoppedRun.restore(state, folder, 2));
+                    Assert.assertEquals(resumed, expected.subList(2, 4));
+                });
+    }
+
+    /** What is done before the first step. */
+    @FunctionalInterface
+    private interface Start {
+        void with(TrainingState state) throws java.io.IOException;
+    }
+
+    /** Returns which outputs of each step are dropped. */
+    private static List<String> masks(TrainerKind kind, int seed, int from, Start start) {
+        List<String> masks = new ArrayList<>();
+        Task task = task(RandomNumbersTest::masked);
+        StoppedRun.run(
+                kind,
+                task,
+                seed,
+                from,
+                from + 1,
+                (trainer, state, first) -> {
+                    start.with(state);
+                    for (int step = from; step < 4; step++) {
+                        masks.add(mask(trainer, task, step));
+                    }
+                });
+        return masks;
+    }
+
+    private static String mask(ParallelTrainer trainer, Task task, int step) {
+        NDArray data = task.data().make(trainer.getManager(), step);
+        StringBuilder dropped = new StringBuilder();
+        for (float each : trainer.forward(new NDList(data)).head().toFloatArray()) {
+            dropped.append(each == 0 ? '-' : 'x');
+        }
+        return dropped.toString();
+    }
+
+    /** DJL's own dropout draws from libtorch's generator of the process. */
+    @Test(timeOut = 60_000)
+    public void theGeneratorOfTheProcessGoesOn() {
+        Task task =
+                task(
+                        () ->
+                                sequence(
+                                        linear(6),
+                                        tanh(),
+                                        Dropout.builder().optRate(0.4f).build(),
+                                        linear(UNITS)));
+        TrainerKind kind = new TrainerKind(ParallelMode.DATA, 1);
+        StoppedRun whole = StoppedRun.whole(kind, task, 5);
+        StoppedRun.inFolder(
+                folder -> {
+                    StoppedRun.saved(kind, task, List.of(2), folder);
+                    StoppedRun.resumed(kind, task, 2, 5, folder).assertEndOf(whole, "resumed");
+                });
+        Engine.getInstance().setRandomSeed(1);
+    }
+}

@@ -1,0 +1,215 @@
+package io.djltp.checkpoint;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.ndarray.NDManager;
+import ai.djl.training.DefaultTrainingConfig;
+
+import com.google.gson.JsonObject;
+
+import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.checkpoint.store.CheckpointFolder;
+import io.djltp.checkpoint.store.FolderOutput;
+import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+import io.djltp.training.ParallelTrainer;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/** A checkpoint is written while training goes on, whatever the disk does. */
+public class SaveWhileTrainingTest {
+
+    private static final TrainerKind KIND = new TrainerKind(ParallelMode.TENSOR, 2);
+    private static final int STEPS = 6;
+
+    @DataProvider
+    public Object[][] tasks() {
+        return new Object[][] {
+            {ResumedTasks.MARGIN_HEAD}, // updates its weight while it computes the gradient
+            {ResumedTasks.BAGS}, // updates rows of a table
+            {ResumedTasks.BATCH_NORMS}, // changes buffers in its forward pass
+            {ResumedTasks.EXPERTS}
+        };
+    }
+
+    /** Each write takes longer than a step. */
+    @Test(dataProvider = "tasks", timeOut = 60_000)
+    public void whatIsWrittenSlowlyIsOfItsStep(ResumedTasks of) {
+        StoppedRun whole = StoppedRun.whole(KIND, of.task(), STEPS);
+        AtomicInteger writes = new AtomicInteger();
+        StoppedRun.inFolder(
+                root -> {
+                    StoppedRun run = saving(of, root, () -> sleep(writes));
+                    run.assertEndOf(whole, "" + of);
+                    assertSame(root.resolve("quick"), root.resolve("slow"));
+                });
+        Assert.assertTrue(writes.get() > 5);
+    }
+
+    private static void sleep(AtomicInteger writes) {
+        try {
+            writes.incrementAndGet();
+            Thread.sleep(20);
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    /** Saves after step 2, twice: at once, and while the next steps are made. */
+    private static StoppedRun saving(ResumedTasks of, Path root, FolderOutput.Before before)
+            throws IOException {
+        PendingSave[] pending = new PendingSave[1];
+        try (CheckpointFolder slow = CheckpointFolder.open(root.resolve("slow"))) {
+            FolderOutput.set(slow, before);
+            StoppedRun run =
+                    StoppedRun.run(
+                            KIND,
+                            of.task(),
+                            42,
+                            0,
+                            STEPS,
+                            (trainer, state, step) -> {
+                                if (step == 2) {
+                                    StoppedRun.save(state, root.resolve("quick"));
+                                    pending[0] = state.save(slow, new JsonObject());
+                                }
+                            });
+            Assert.assertTrue(pending[0].isDone()); // the state has waited for it
+            Assert.assertNull(pending[0].getFailure());
+            return run;
+        }
+    }
+
+    private static void assertSame(Path expected, Path actual) throws IOException {
+        try (CheckpointFolder one = CheckpointFolder.read(expected);
+                CheckpointFolder other = CheckpointFolder.read(actual);
+                Checkpoint a = one.openStep(2);
+                Checkpoint b = other.openStep(2);
+                NDManager manager = NDManager.newBaseManager()) {
+            Assert.assertEquals(b.getTensors(), a.getTensors());
+            Assert.assertEquals(b.getValues(), a.getValues());
+            for (String name : a.getTensors().keySet()) {
+                Assert.assertEquals(
+                        b.read(name, manager).toByteBuffer(),
+                        a.read(name, manager).toByteBuffer(),
+                        name);
+            }
+        }
+    }
+
+    /** A full disk. */
+    @Test(timeOut = 60_000)
+    public void aWriterThatFailsDoesNotEndTheTraining() {
+        ResumedTasks of = ResumedTasks.MARGIN_HEAD;
+        StoppedRun whole = StoppedRun.whole(KIND, of.task(), STEPS);
+        StoppedRun.inFolder(
+                root -> {
+                    try (CheckpointFolder folder = CheckpointFolder.open(root.resolve("full"))) {
+                        AtomicInteger saves = new AtomicInteger();
+                        StoppedRun run =
+                                StoppedRun.run(
+                                        KIND,
+                                        of.task(),
+                                        42,
+                                        0,
+                                        STEPS,
+                                        (trainer, state, step) ->
+                                                saveOnFullDisk(folder, state, step, saves));
+                        run.assertEndOf(whole, "the training");
+                        Assert.assertEquals(folder.getSteps().toString(), "[3]");
+                    }
+                });
+    }
+
+    private static void saveOnFullDisk(
+            CheckpointFolder folder, TrainingState state, int step, AtomicInteger saves) {
+        if (step < 1 || step > 3) {
+            return;
+        }
+        boolean full = saves.incrementAndGet() < 3; // then there is room again
+        FolderOutput.set(
+                folder,
+                () -> {
+                    if (full) {
+                        throw new IOException("No space left on device");
+                    }
+                });
+        PendingSave save = state.save(folder, new JsonObject());
+        Assert.assertEquals(save.await(), !full);
+        if (full) {
+            Assert.assertTrue(save.getFailure().getMessage().contains("No space left on device"));
+        }
+    }
+
+    /** A disk that is gone: the next step goes on after half of the ranks' time-out. */
+    @Test(timeOut = 60_000)
+    public void aWriterThatHangsIsGivenUp() {
+        CountDownLatch gone = new CountDownLatch(1);
+        StoppedRun.Task task = ResumedTasks.BAGS.task();
+        StoppedRun.inFolder(
+                root -> {
+                    try (CheckpointFolder folder = CheckpointFolder.open(root.resolve("hangs"))) {
+                        FolderOutput.set(folder, () -> await(gone));
+                        PendingSave save = hang(task, folder, gone);
+                        Assert.assertFalse(save.await());
+                        Assert.assertTrue(folder.getSteps().isEmpty());
+                    }
+                });
+    }
+
+    private static void await(CountDownLatch latch) {
+        try {
+            latch.await();
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    private static PendingSave hang(
+            StoppedRun.Task task, CheckpointFolder folder, CountDownLatch gone) {
+        ParallelConfig ranks =
+                ParallelConfig.builder()
+                        .setMode(ParallelMode.TENSOR)
+                        .setRanks(2)
+                        .optTimeout(Duration.ofSeconds(1))
+                        .build();
+        try (Model model = Model.newInstance("net");
+                NDManager manager = NDManager.newBaseManager()) {
+            model.setBlock(task.network().get());
+            DefaultTrainingConfig config =
+                    new DefaultTrainingConfig(task.loss().get())
+                            .optOptimizer(task.optimizer().get())
+                            .optDevices(new Device[] {Device.cpu()});
+            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks);
+                    TrainingState state = new TrainingState(trainer)) {
+                trainer.initialize(task.data().make(manager, 0).getShape());
+                PendingSave save = state.save(folder, new JsonObject());
+                for (int step = 0; step < 3; step++) {
+                    step(trainer, task, manager, step);
+                }
+                Assert.assertFalse(save.isDone());
+                PendingSave next = state.save(folder, new JsonObject());
+                Assert.assertTrue(next.getFailure().getMessage().contains("still being written"));
+                gone.countDown();
+                return save;
+            }
+        }
+    }
+
+    private static void step(
+            ParallelTrainer trainer, StoppedRun.Task task, NDManager manager, int step) {
+        TrainingRun.backward(
+                trainer, task.data().make(manager, step), task.labels().make(manager, step));
+        trainer.step();
+    }
+}
