@@ -28,12 +28,11 @@ final class RunSaves implements AutoCloseable {
     private PendingSave last;
     private boolean lost; // another process
     private long newest = -1; // the step of the last save that was begun, or resumed from
-    private CompletableFuture<Void> pruned = CompletableFuture.completedFuture(null);
+    private CompletableFuture<Void> ended = CompletableFuture.completedFuture(null);
     private volatile Throwable failure;
 
     /** Opens the folder. All processes call it. */
-    RunSaves(Path path, int keep, RunOptions options, ParallelTrainer trainer)
-            throws IOException {
+    RunSaves(Path path, int keep, RunOptions options, ParallelTrainer trainer) throws IOException {
         this.options = options;
         this.keep = keep;
         folder = new RunFolder(path, trainer);
@@ -82,14 +81,15 @@ final class RunSaves implements AutoCloseable {
         values.add(OPTIONS, options.save());
         JsonObject all = new JsonObject();
         all.add(VALUES, values);
-        last = state.save(folder.get(), all);
-        pruned = last.toFuture().handle(this::end); // in the writing thread
+        PendingSave save = state.save(folder.get(), all);
+        last = save;
+        ended = save.toFuture().handle((done, why) -> end(save)); // in the writing thread
     }
 
     /** What follows a save: where it has failed, that is logged by now. */
-    private Void end(Long step, Throwable why) {
-        failure = why;
-        if (why == null && folder.isFirst()) {
+    private Void end(PendingSave save) {
+        failure = save.getFailure();
+        if (failure == null && folder.isFirst()) {
             try {
                 folder.get().prune(keep);
             } catch (IOException e) {
@@ -101,6 +101,7 @@ final class RunSaves implements AutoCloseable {
 
     /** Waits for the last save; returns whether it is complete. */
     boolean await() {
+        ended.join();
         return last == null ? newest >= 0 : last.await();
     }
 
@@ -109,7 +110,7 @@ final class RunSaves implements AutoCloseable {
     public void close() {
         if (!lost) {
             state.close();
-            pruned.join();
+            ended.join();
         } // else the parts of the lost process do not come, and the writing thread gives up later
         try {
             folder.close();

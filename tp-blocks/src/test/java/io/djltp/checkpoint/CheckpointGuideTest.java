@@ -128,8 +128,7 @@ public class CheckpointGuideTest {
             try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks)) {
                 trainer.setMetrics(new Metrics());
                 trainer.initialize(shape);
-                boolean resumed =
-                        checkpoints.resume(trainer); // false if there is no checkpoint yet
+                boolean resumed = checkpoints.resume(trainer); // false: there is none yet
                 EasyTrain.fit(
                         trainer,
                         checkpoints.remainingEpochs(epochs),

@@ -23,10 +23,10 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * Conformance case 23 (its checkpoint is in RandomNumbersTest): on a mesh of 2 x 2 the ranks of a tensor group drop
- * the same where all compute alike, and other elements each where features or tokens are cut; other
- * data groups drop others. Masks are a function of seed, call and place: there is no state of a
- * generator that a nested region would have to give back.
+ * Conformance case 23 (its checkpoint is in RandomNumbersTest): on a mesh of 2 x 2 the ranks of a
+ * tensor group drop the same where all compute alike, and other elements each where features or
+ * tokens are cut; other data groups drop others. Masks are a function of seed, call and place:
+ * there is no state of a generator that a nested region would have to give back.
  */
 public class DropoutMasksTest {
 

@@ -80,7 +80,8 @@ public final class SavedToyJob {
     }
 
     /**
-     * Trains without being killed, in this process.
+     * Trains without being killed, in this process: one training at a time, because DJL shuffles
+     * with the random numbers of the process.
      *
      * @param mode the mode
      * @param ranks the number of ranks
@@ -88,7 +89,7 @@ public final class SavedToyJob {
      * @param folder a folder for its checkpoints
      * @return the checksum of the weights at the end
      */
-    static String uninterrupted(ParallelMode mode, int ranks, int epochs, Path folder)
+    static synchronized String uninterrupted(ParallelMode mode, int ranks, int epochs, Path folder)
             throws Exception {
         SavedToyJob job = new SavedToyJob(new PrintStream(PrintStream.nullOutputStream()));
         return job.run(new String[] {mode.name(), "" + ranks, "" + epochs, "" + folder}, null);
