@@ -158,9 +158,7 @@ public class CheckpointGuideTest {
                 while (checkpoints.getStep() < steps) {
                     try (NDManager manager = trainer.getManager().newSubManager()) {
                         long step = checkpoints.getStep();
-                        train(
-                                trainer, manager,
-                                step); // forward, backward, and the data of this step
+                        train(trainer, manager, step); // forward and backward
                         trainer.step();
                     }
                     checkpoints.endStep();
