@@ -19,6 +19,7 @@ import ai.djl.training.loss.Loss;
 import ai.djl.translate.Batchifier;
 import ai.djl.util.Progress;
 
+import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.TrainingRun;
@@ -101,11 +102,12 @@ public class CheckpointGuideTest {
 
     @Test(timeOut = 60_000)
     public void fit() throws Exception {
-        Assert.assertFalse(fit(1));
-        Assert.assertTrue(fit(2));
+        Assert.assertEquals(fit(40), 120);
+        Assert.assertEquals(CheckpointFolder.read(parent).getSteps(), List.of(100L));
+        Assert.assertEquals(fit(41), 123);
     }
 
-    private boolean fit(int epochs) throws Exception {
+    private long fit(int epochs) throws Exception {
         Path folder = parent;
         ParallelConfig ranks = ranks();
         Shape shape = new Shape(4, 5);
@@ -128,15 +130,14 @@ public class CheckpointGuideTest {
             try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks)) {
                 trainer.setMetrics(new Metrics());
                 trainer.initialize(shape);
-                boolean resumed = checkpoints.resume(trainer); // false: there is none yet
+                checkpoints.resume(trainer); // false: there is none yet
                 EasyTrain.fit(
                         trainer,
                         checkpoints.remainingEpochs(epochs),
                         checkpoints.resumed(trainingSet),
                         validationSet);
-                checkpoints.save(); // a hundred steps are not over
-                return resumed;
             }
+            return checkpoints.getStep();
         }
     }
 
