@@ -125,9 +125,9 @@ public final class KillAndResume {
         int torn = outcomes.stream().mapToInt(KilledTraining.Outcome::tornWrites).sum();
         boolean equal = outcomes.stream().allMatch(KilledTraining.Outcome::equal);
         out.printf(
-                "%d kills, %d of them while a checkpoint was written; %d runs went on from a"
-                        + " checkpoint, all others began before there was one; weights in the end:"
-                        + " %s%n",
+                "%d kills, %d of them while a checkpoint was written; %d runs trained on from a"
+                        + " checkpoint before the next kill, others were killed before that or"
+                        + " began before there was one; weights in the end: %s%n",
                 kills, torn, resumes, equal ? "equal in every bit" : "DIFFERENT");
         return equal;
     }
