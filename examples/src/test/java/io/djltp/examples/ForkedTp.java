@@ -194,8 +194,28 @@ public final class ForkedTp implements AutoCloseable {
         while (process.isAlive() && !Files.readString(out).contains(text)) {
             Thread.sleep(50);
         }
+        return stop();
+    }
+
+    /**
+     * Ends the process as Ctrl-C does.
+     *
+     * @return how it ended
+     * @throws IOException if what it printed cannot be read
+     * @throws InterruptedException if the time of the test is over
+     */
+    public Result stop() throws IOException, InterruptedException {
         process.destroy(); // SIGTERM: for Java the same as SIGINT
         return await();
+    }
+
+    /**
+     * Returns whether the process runs.
+     *
+     * @return whether it has not ended
+     */
+    public boolean isAlive() {
+        return process.isAlive();
     }
 
     /** Ends what still runs. */

@@ -9,6 +9,7 @@ import ai.djl.training.listener.TrainingListenerAdapter;
 
 import io.djltp.training.ParallelTrainer;
 
+import java.util.List;
 import java.util.Map;
 
 /**
@@ -43,12 +44,12 @@ public abstract class TrainingFigures extends TrainingListenerAdapter implements
     }
 
     /**
-     * Goes on from a step, for a training that is resumed.
+     * Goes on with a training that was resumed from a checkpoint.
      *
-     * @param done the number of steps that were done before
+     * @param losses the losses of the steps that were done before, maybe none
      */
-    public void setStep(long done) {
-        step = done;
+    public void resume(List<Float> losses) {
+        step = losses.size();
     }
 
     /**

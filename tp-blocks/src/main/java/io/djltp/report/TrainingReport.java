@@ -85,6 +85,15 @@ public final class TrainingReport extends TrainingFigures {
                 .add(step, value);
     }
 
+    /** {@inheritDoc} The page shows them. */
+    @Override
+    public void resume(List<Float> losses) {
+        super.resume(losses);
+        for (int i = 0; i < losses.size(); i++) {
+            accept(LOSS, "training", "", i + 1, losses.get(i));
+        }
+    }
+
     @Override
     void endStep(Trainer trainer, double seconds) {
         if (trainer instanceof ParallelTrainer parallel) {

@@ -4,17 +4,18 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.dataset.Batch;
-import ai.djl.training.dataset.Dataset;
 import ai.djl.translate.Batchifier;
 import ai.djl.util.Preconditions;
 import ai.djl.util.Progress;
 
+import io.djltp.checkpoint.ResumableDataset;
 import io.djltp.zoo.lemma.CharNGrams;
 
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import java.util.NoSuchElementException;
+import java.util.concurrent.ExecutorService;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BooleanSupplier;
 
@@ -34,7 +35,7 @@ import java.util.function.BooleanSupplier;
  *
  * <p>In training every batch is full: what is left at the end of a pass is dropped.
  */
-public final class LemmaDataset implements Dataset {
+public final class LemmaDataset implements ResumableDataset {
 
     private final HeldOutSplit split;
     private final CharNGrams nGrams;
@@ -89,7 +90,14 @@ public final class LemmaDataset implements Dataset {
     @Override
     public Iterable<Batch> getData(NDManager manager) {
         int firstPass = nextPass.getAndAdd(passes);
-        return () -> new Batches(manager, firstPass);
+        return () -> new Batches(manager, firstPass, 0);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Iterable<Batch> getData(
+            NDManager manager, ExecutorService executor, long epoch, long firstBatch) {
+        return () -> new Batches(manager, (int) epoch * passes, firstBatch);
     }
 
     /** {@inheritDoc} */
@@ -140,9 +148,10 @@ public final class LemmaDataset implements Dataset {
         private Permutation order;
         private boolean stopped;
 
-        Batches(NDManager manager, int firstPass) {
+        Batches(NDManager manager, int firstPass, long done) {
             this.manager = manager;
             this.firstPass = firstPass;
+            this.done = done;
         }
 
         @Override
@@ -214,8 +223,8 @@ public final class LemmaDataset implements Dataset {
         }
 
         /**
-         * Sets which side of the split this is: {@link Dataset.Usage#TRAIN}, which holds if this is
-         * not called, or anything else for the held-out forms.
+         * Sets which side of the split this is: {@link Usage#TRAIN}, which holds if this is not
+         * called, or anything else for the held-out forms.
          *
          * @param usage the usage
          * @return this builder

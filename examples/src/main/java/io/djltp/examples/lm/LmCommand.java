@@ -7,20 +7,20 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 import ai.djl.translate.TranslateException;
 
-import io.djltp.examples.BadInputException;
+import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.report.RunReports;
-import io.djltp.job.Job;
+import io.djltp.examples.train.TrainingJob;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.rank.ParallelConfig;
 import io.djltp.report.SystemMemory;
 import io.djltp.training.ParallelTrainer;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Spec;
 
 import java.io.IOException;
-import java.io.OutputStream;
 import java.io.PrintStream;
 import java.util.LinkedHashMap;
 import java.util.Locale;
@@ -44,9 +44,10 @@ public final class LmCommand implements Callable<Integer> {
     private static final float EPSILON = 1e-5f; // as in Llama 2
 
     @Mixin private LmOptions options;
+    @Spec private CommandSpec spec;
 
-    private PrintStream out = System.out;
-    private boolean first = true; // whether this is the process of rank 0
+    private TrainingJob job;
+    private PrintStream out;
     private final LmReport report = new LmReport();
 
     /** Creates the command; its options are set by the command line. */
@@ -54,20 +55,19 @@ public final class LmCommand implements Callable<Integer> {
 
     /** {@inheritDoc} */
     @Override
-    public Integer call() throws IOException, TranslateException {
+    public Integer call() throws Exception {
         options.check();
-        try (Job job = options.ranks.join()) {
-            first = job == null || job.getProcess() == 0;
-            if (!first) {
-                out = new PrintStream(OutputStream.nullOutputStream());
-            }
-            options.checkTogether(job);
-            run(job);
-        }
-        return 0;
+        return TrainingJob.run(
+                options.ranks,
+                options.checkpoints,
+                options.alike(),
+                spec.commandLine().getParseResult(),
+                this::run);
     }
 
-    private void run(Job job) throws IOException, TranslateException {
+    private void run(TrainingJob started) throws IOException, TranslateException {
+        job = started;
+        out = job.out();
         long begin = System.nanoTime();
         CharacterText text = CharacterText.read();
         options.checkText(text);
@@ -75,10 +75,10 @@ public final class LmCommand implements Callable<Integer> {
             model.setBlock(
                     LmNetwork.create(
                             options.sizes, text.vocabulary(), options.ranks.sequenceParallel));
-            train(model, text, job);
-            if (first) {
+            train(model, text);
+            if (job.isFirst()) {
                 report.sample = new LmWriter(text, options).write(model, options.characters);
-                report.totalSeconds = (System.nanoTime() - begin) / 1e9;
+                report.totalSeconds += (System.nanoTime() - begin) / 1e9;
                 SystemMemory.peakResident().ifPresent(bytes -> report.peakRssBytes = bytes);
                 printEnd();
                 JsonFile.write(options.json, report);
@@ -86,7 +86,7 @@ public final class LmCommand implements Callable<Integer> {
         }
     }
 
-    private void train(Model model, CharacterText text, Job job) {
+    private void train(Model model, CharacterText text) throws IOException {
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                         .optOptimizer(
@@ -95,15 +95,22 @@ public final class LmCommand implements Callable<Integer> {
                                         .optBeta2(BETA2)
                                         .optEpsilon(EPSILON)
                                         .build());
+        RunReports reports = options.reports.open("tp lm", facts());
+        LmTraining training = new LmTraining(options, text, report, reports, out);
+        CheckpointListener checkpoints =
+                options.checkpoints.listener(options.training(), training, training::isOver);
+        if (checkpoints != null) {
+            config.addTrainingListeners(checkpoints);
+        }
         Engine.getInstance().setRandomSeed(options.seed);
-        try (RunReports reports = options.reports.open("tp lm", facts());
+        try (reports;
                 ParallelTrainer trainer =
-                        trainer(model, config, options.ranks.config(job, options.clip))) {
-            LmTraining training = new LmTraining(options, text, report, reports, out);
+                        job.trainer(model, config, options.ranks.config(job.get(), options.clip))) {
             trainer.initialize(LmNetwork.inputShape(options.batch, options.sizes));
             fillReport(model, text);
             printBegin(text);
-            training.train(trainer);
+            job.resume(checkpoints, options.checkpoints, trainer);
+            training.train(trainer, checkpoints);
             training.evaluate(trainer);
         }
     }
@@ -129,15 +136,6 @@ public final class LmCommand implements Callable<Integer> {
                                 .setMaxUpdates(Math.max(1, options.steps - rising))
                                 .build())
                 .build();
-    }
-
-    private static ParallelTrainer trainer(
-            Model model, DefaultTrainingConfig config, ParallelConfig ranks) {
-        try {
-            return new ParallelTrainer(model, config, ranks);
-        } catch (IllegalArgumentException e) {
-            throw new BadInputException("--backend: " + e.getMessage(), e);
-        }
     }
 
     private void fillReport(Model model, CharacterText text) {

@@ -5,13 +5,15 @@ import static io.djltp.examples.train.DeviceOptions.positive;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.report.ReportOptions;
-import io.djltp.job.Job;
+import io.djltp.examples.train.CheckpointOptions;
+import io.djltp.launch.Launcher;
 
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
 
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
+import java.util.LinkedHashMap;
+import java.util.Map;
 
 /** The options of {@link LmCommand}. */
 final class LmOptions {
@@ -70,6 +72,11 @@ final class LmOptions {
             description = "Characters that the model writes at the end (${DEFAULT-VALUE}).")
     int characters;
 
+    @Option(names = "--out", description = "Folder of the run, for its checkpoints.")
+    Path out;
+
+    @Mixin CheckpointOptions checkpoints = new CheckpointOptions();
+
     @Option(names = "--json", description = "File to write figures and losses to.")
     Path json;
 
@@ -116,6 +123,7 @@ final class LmOptions {
                             + ranks.tensor()
                             + " or more, or fewer ranks");
         }
+        checkpoints.check(out, Launcher.process(System.getenv()) == 0);
         JsonFile.check(json);
         reports.check();
     }
@@ -139,43 +147,27 @@ final class LmOptions {
         }
     }
 
-    /** Compares what the processes of a job are to do: they train together, or nonsense. */
-    void checkTogether(Job job) {
-        if (job != null) {
-            byte[][] all = job.exchange("options", describe().getBytes(StandardCharsets.UTF_8));
-            for (int process = 1; process < all.length; process++) {
-                String first = new String(all[0], StandardCharsets.UTF_8);
-                String other = new String(all[process], StandardCharsets.UTF_8);
-                if (!other.equals(first)) {
-                    throw new BadInputException(
-                            "Processes 0 and "
-                                    + process
-                                    + " have different options, "
-                                    + first
-                                    + " and "
-                                    + other
-                                    + ": start all processes with the same");
-                }
-            }
-        }
-        ranks.checkDevices(job);
+    /** Returns the options that make the training what it is, wherever it is done. */
+    Map<String, String> training() {
+        Map<String, String> values = new LinkedHashMap<>();
+        values.put("--layers", "" + sizes.layers);
+        values.put("--width", "" + sizes.width);
+        values.put("--heads", "" + sizes.heads);
+        values.put("--kv-heads", "" + sizes.keyValueHeads());
+        values.put("--context", "" + sizes.context);
+        values.put("--batch", "" + batch);
+        values.put("--steps", "" + steps); // the learning rates follow from it
+        values.put("--lr", "" + learningRate);
+        values.put("--clip", "" + clip);
+        values.put("--seed", "" + seed);
+        return values;
     }
 
-    private String describe() {
-        return "["
-                + ranks.describeAll()
-                + ", "
-                + sizes
-                + ", --batch "
-                + batch
-                + ", --steps "
-                + steps
-                + ", --lr "
-                + learningRate
-                + ", --clip "
-                + clip
-                + ", --seed "
-                + seed
-                + "]";
+    /** Returns all options that the processes of a job must have alike. */
+    Map<String, String> alike() {
+        Map<String, String> values = new LinkedHashMap<>(training());
+        values.put("--mesh", ranks.meshName() == null ? "not set" : ranks.meshName());
+        values.put("--sequence-parallel", "" + ranks.sequenceParallel);
+        return values;
     }
 }

@@ -3,6 +3,7 @@ package io.djltp.examples.lm;
 import static io.djltp.examples.train.DeviceOptions.positive;
 
 import io.djltp.examples.train.DeviceOptions;
+import io.djltp.examples.train.JobRanks;
 import io.djltp.job.Job;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.DeviceMesh;
@@ -12,7 +13,7 @@ import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
 
 /** The options that say which ranks train the model, and how they share the work. */
-final class LmRanks {
+final class LmRanks implements JobRanks {
 
     @Option(
             names = "--tp",
@@ -82,13 +83,15 @@ final class LmRanks {
         return meshText;
     }
 
-    /** Joins the job that a launcher has started; {@code null} if this process is alone. */
-    Job join() {
+    /** {@inheritDoc} */
+    @Override
+    public Job join() {
         return where.join(count());
     }
 
-    /** Refuses devices that are not there. */
-    void checkDevices(Job job) {
+    /** {@inheritDoc} */
+    @Override
+    public void checkDevices(Job job) {
         where.checkDevices(job, count());
     }
 

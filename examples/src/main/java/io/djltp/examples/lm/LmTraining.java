@@ -5,8 +5,14 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.training.GradientCollector;
 
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+
+import io.djltp.checkpoint.CheckpointListener;
+import io.djltp.checkpoint.Resumable;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.examples.report.RunReports;
+import io.djltp.examples.train.LossHistory;
 import io.djltp.training.ParallelTrainer;
 
 import java.io.PrintStream;
@@ -17,9 +23,8 @@ import java.util.Map;
 import java.util.SplittableRandom;
 
 /** Trains a model step by step, and measures it on the sentences that were held out. */
-final class LmTraining {
+final class LmTraining implements Resumable {
 
-    private static final int COUNTED = 3; // the step: one after which no replicas are compared
     private static final int LINES = 20;
     private static final int EVALUATED = 256; // windows at most
     private static final int BATCHES = 4; // of the evaluation, or fewer
@@ -29,6 +34,9 @@ final class LmTraining {
     private final LmReport report;
     private final RunReports reports;
     private final PrintStream out;
+    private final long start = System.nanoTime();
+    private double before; // seconds of training before a checkpoint
+    private long begin;
 
     LmTraining(
             LmOptions options,
@@ -43,25 +51,81 @@ final class LmTraining {
         this.out = out;
     }
 
-    /** Trains; which windows a step sees follows from the seed. */
-    void train(ParallelTrainer trainer) {
+    /**
+     * Trains; which windows a step sees follows from the seed.
+     *
+     * @param trainer the trainer
+     * @param checkpoints what saves the training, or {@code null}
+     */
+    void train(ParallelTrainer trainer, CheckpointListener checkpoints) {
         Windows windows = new Windows(text.training(), options.sizes.context);
         SplittableRandom random = new SplittableRandom(options.seed);
-        long begin = System.nanoTime();
+        begin = System.nanoTime();
+        int done = report.loss.size();
+        reports.resume(report.loss);
         for (int step = 1; step <= options.steps; step++) {
             int[] starts = random.ints(options.batch, 0, windows.places()).toArray();
+            if (step <= done) {
+                continue; // before the checkpoint
+            }
             try (NDManager manager = trainer.getManager().newSubManager()) {
-                float loss = step(trainer, windows.batch(manager, starts), step == COUNTED);
+                boolean counted = step == counted(done);
+                float loss = step(trainer, windows.batch(manager, starts), counted);
                 report.loss.add(loss);
                 reports.addStep(trainer, loss, options.batch);
             }
-            report.seconds = (System.nanoTime() - begin) / 1e9;
-            report.charactersPerSecond =
-                    (double) step * options.batch * options.sizes.context / report.seconds;
+            if (checkpoints != null) {
+                checkpoints.endStep();
+            }
+            measure();
             if (step == 1 || step % Math.max(1, options.steps / LINES) == 0) {
                 print(step);
             }
         }
+    }
+
+    /**
+     * Returns the step of which operations are counted: one after which no replicas are compared.
+     */
+    private static int counted(int done) {
+        int third = done + 3;
+        return Integer.bitCount(third) == 1 ? third + 1 : third;
+    }
+
+    private void measure() {
+        report.seconds = seconds();
+        double rows = (double) report.loss.size() * options.batch;
+        report.charactersPerSecond = rows * options.sizes.context / report.seconds;
+    }
+
+    private double seconds() {
+        return before + (System.nanoTime() - begin) / 1e9;
+    }
+
+    /** Returns whether the last step is done. */
+    boolean isOver() {
+        return report.loss.size() == options.steps;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public JsonElement saveState() {
+        JsonObject state = new JsonObject();
+        state.add("loss", LossHistory.encode(report.loss));
+        state.addProperty("seconds", seconds());
+        state.addProperty("total_seconds", report.totalSeconds + (System.nanoTime() - start) / 1e9);
+        return state;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void restoreState(JsonElement state) {
+        JsonObject saved = state.getAsJsonObject();
+        LossHistory.decode(saved.get("loss"), report.loss);
+        before = saved.get("seconds").getAsDouble();
+        begin = System.nanoTime();
+        measure();
+        report.totalSeconds = saved.get("total_seconds").getAsDouble();
     }
 
     private float step(ParallelTrainer trainer, Windows.Batch batch, boolean counted) {

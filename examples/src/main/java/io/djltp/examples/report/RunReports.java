@@ -38,12 +38,12 @@ public final class RunReports implements AutoCloseable {
     }
 
     /**
-     * Goes on from a step of a training that was resumed.
+     * Goes on after a checkpoint.
      *
-     * @param step the number of steps that were done before
+     * @param losses the losses of the steps that were done before, maybe none
      */
-    public void setStep(long step) {
-        all.forEach(figures -> figures.setStep(step));
+    public void resume(List<Float> losses) {
+        all.forEach(figures -> figures.resume(losses));
     }
 
     /**

@@ -12,7 +12,7 @@ import picocli.CommandLine.Option;
 import java.util.Locale;
 
 /** The options that say which ranks train, where, and how they share the work. */
-final class RankOptions {
+final class RankOptions implements JobRanks {
 
     @Option(
             names = "--tp",
@@ -132,9 +132,16 @@ final class RankOptions {
         return meshText;
     }
 
-    /** Joins the job that a launcher has started; {@code null} if this process is alone. */
-    Job join() {
+    /** {@inheritDoc} */
+    @Override
+    public Job join() {
         return where.join(count());
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void checkDevices(Job job) {
+        where.checkDevices(job, count());
     }
 
     /** Returns the configuration of the ranks. */

@@ -9,6 +9,7 @@ import ai.djl.training.Trainer;
 import ai.djl.training.dataset.Dataset;
 import ai.djl.translate.TranslateException;
 
+import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.JsonFile;
@@ -19,10 +20,8 @@ import io.djltp.examples.lemma.LemmaCorpus;
 import io.djltp.examples.lemma.LemmaDataset;
 import io.djltp.examples.lemma.SavedModel;
 import io.djltp.examples.report.RunReports;
-import io.djltp.job.Job;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
-import io.djltp.rank.ParallelConfig;
 import io.djltp.report.SystemMemory;
 import io.djltp.training.ParallelTrainer;
 import io.djltp.zoo.lemma.CharNGrams;
@@ -30,9 +29,10 @@ import io.djltp.zoo.lemma.LemmaNetwork;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Spec;
 
 import java.io.IOException;
-import java.io.OutputStream;
 import java.io.PrintStream;
 import java.util.LinkedHashMap;
 import java.util.Locale;
@@ -59,9 +59,10 @@ public final class TrainCommand implements Callable<Integer> {
     private static final int EVALUATION_BATCH = 128;
 
     @Mixin private TrainOptions options;
+    @Spec private CommandSpec spec;
 
-    private PrintStream out = System.out;
-    private boolean first = true; // whether this is the process of rank 0
+    private TrainingJob job;
+    private PrintStream out;
     private final TrainReport report = new TrainReport();
 
     /** Creates the command; its options are set by the command line. */
@@ -69,28 +70,28 @@ public final class TrainCommand implements Callable<Integer> {
 
     /** {@inheritDoc} */
     @Override
-    public Integer call() throws IOException, TranslateException {
+    public Integer call() throws Exception {
         options.check();
-        try (Job job = options.ranks.join()) {
-            first = job == null || job.getProcess() == 0;
-            if (!first) {
-                out = new PrintStream(OutputStream.nullOutputStream());
-            }
-            if (job != null) {
-                OptionsAgreement.check(options, job);
-            }
-            options.ranks.where.checkDevices(job, options.ranks.count());
-            StopNotice notice = new StopNotice(first, report.loss::size);
-            try {
-                run(job);
-            } finally {
-                notice.end();
-            }
-        }
-        return 0;
+        return TrainingJob.run(
+                options.ranks,
+                options.checkpoints,
+                options.alike(),
+                spec.commandLine().getParseResult(),
+                this::run);
     }
 
-    private void run(Job job) throws IOException, TranslateException {
+    private void run(TrainingJob started) throws IOException, TranslateException {
+        job = started;
+        out = job.out();
+        StopNotice notice = new StopNotice(job.isFirst(), report.loss::size);
+        try {
+            run();
+        } finally {
+            notice.end();
+        }
+    }
+
+    private void run() throws IOException, TranslateException {
         long begin = System.nanoTime();
         LemmaCorpus corpus = readCorpus();
         HeldOutSplit split = HeldOutSplit.of(corpus, HELD_OUT, SPLIT_SEED);
@@ -98,8 +99,8 @@ public final class TrainCommand implements Callable<Integer> {
                 CharNGrams.builder().setRows(tableRows(corpus.classes())).optLimit(N_GRAMS).build();
         checkSizes(corpus, nGrams);
         try (Model model = Model.newInstance(SavedModel.NAME)) {
-            train(model, job, split, nGrams);
-            if (first) {
+            train(model, split, nGrams);
+            if (job.isFirst()) {
                 evaluate(model, split, nGrams);
                 SavedModel.save(
                         options.out,
@@ -111,7 +112,7 @@ public final class TrainCommand implements Callable<Integer> {
                 out.printf(
                         "%nThe model is saved in %s. Try: %s%n",
                         options.out, options.lemmaCommand());
-                report.totalSeconds = (System.nanoTime() - begin) / 1e9;
+                report.totalSeconds += (System.nanoTime() - begin) / 1e9;
                 JsonFile.write(options.json, report);
             }
         }
@@ -156,7 +157,7 @@ public final class TrainCommand implements Callable<Integer> {
         memory.print(out);
     }
 
-    private void train(Model model, Job job, HeldOutSplit split, CharNGrams nGrams)
+    private void train(Model model, HeldOutSplit split, CharNGrams nGrams)
             throws IOException, TranslateException {
         out.printf(
                 Locale.ROOT,
@@ -165,7 +166,7 @@ public final class TrainCommand implements Callable<Integer> {
                 options.dim,
                 options.ranks.count(),
                 options.ranks.count() == 1 ? "" : "s",
-                job == null ? "" : " of " + job.getProcesses() + " processes",
+                job.describe(),
                 options.ranks.describe(),
                 describeHead(split.corpus().classes()),
                 options.optimizer.name().toLowerCase(Locale.ROOT));
@@ -189,20 +190,30 @@ public final class TrainCommand implements Callable<Integer> {
                         .build();
         long batches = (long) training.batchesPerPass() * options.epochs();
         RunReports reports = options.reports.open("tp train", facts(split.corpus().classes()));
-        progress[0] = new TrainingProgress(options, batches, heldOut, report.loss, first, reports);
+        progress[0] =
+                new TrainingProgress(options, batches, heldOut, report, job.isFirst(), reports);
+        CheckpointListener checkpoints =
+                options.checkpoints.listener(
+                        options.training(), progress[0], () -> progress[0].isOver());
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                         .optOptimizer(options.optimizer.create(LearningRates.of(options, head)))
                         // before what evaluates: that is no time of a step
                         .addTrainingListeners(reports.asListeners())
                         .addTrainingListeners(progress[0]);
+        if (checkpoints != null) {
+            config.addTrainingListeners(checkpoints); // after all others
+        }
         Engine.getInstance().setRandomSeed(options.seed);
         try (reports;
                 TrainingProgress shown = progress[0];
-                Trainer trainer = trainer(model, config, options.ranks.config(job))) {
+                ParallelTrainer trainer =
+                        job.trainer(model, config, options.ranks.config(job.get()))) {
             trainer.initialize(new Shape(options.batch, nGrams.limit()));
             shown.begin();
-            EasyTrain.fit(trainer, options.epochs(), training, null);
+            job.resume(checkpoints, options.checkpoints, trainer);
+            reports.resume(report.loss);
+            fit(trainer, checkpoints, training);
             report.seconds = shown.seconds();
         }
         fillReport(split.corpus());
@@ -219,6 +230,16 @@ public final class TrainCommand implements Callable<Integer> {
         return facts;
     }
 
+    private void fit(Trainer trainer, CheckpointListener checkpoints, Dataset training)
+            throws IOException, TranslateException {
+        if (checkpoints == null) {
+            EasyTrain.fit(trainer, options.epochs(), training, null);
+        } else {
+            int epochs = checkpoints.remainingEpochs(options.epochs());
+            EasyTrain.fit(trainer, epochs, checkpoints.resumed(training), null);
+        }
+    }
+
     private String describeHead(int classes) {
         String name = options.head.name().toLowerCase(Locale.ROOT);
         return options.head != HeadKind.SAMPLED
@@ -231,15 +252,6 @@ public final class TrainCommand implements Callable<Integer> {
                 .builder(classes, options.sampleShare(classes), options.seed)
                 .optBatchShardedInput(true)
                 .build();
-    }
-
-    private static Trainer trainer(
-            Model model, DefaultTrainingConfig config, ParallelConfig ranks) {
-        try {
-            return new ParallelTrainer(model, config, ranks);
-        } catch (IllegalArgumentException e) {
-            throw new BadInputException("--backend: " + e.getMessage(), e);
-        }
     }
 
     private void fillReport(LemmaCorpus corpus) {

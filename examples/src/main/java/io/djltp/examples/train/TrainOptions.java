@@ -17,7 +17,10 @@ import picocli.CommandLine.Option;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
+import java.util.stream.Collectors;
 
 /** The options of {@code tp train}. */
 final class TrainOptions {
@@ -92,6 +95,8 @@ final class TrainOptions {
             description = "Folder for the trained model (${DEFAULT-VALUE}).")
     Path out;
 
+    @Mixin CheckpointOptions checkpoints = new CheckpointOptions();
+
     @Option(
             names = "--safetensors",
             description =
@@ -132,8 +137,10 @@ final class TrainOptions {
         checkHeldOut();
         positive("--lr", learningRate == null ? 1 : learningRate);
         ranks.checkBatch(batch);
-        if (Launcher.process(System.getenv()) == 0) {
-            checkOut(); // the others write nothing
+        boolean first = Launcher.process(System.getenv()) == 0;
+        checkpoints.check(out, first);
+        if (first) {
+            checkOut(); // the others write no model
         }
         JsonFile.check(json);
         reports.check();
@@ -174,6 +181,44 @@ final class TrainOptions {
         }
         String quote = folder.contains(" ") ? "\"" : "";
         return "./tp lemma --model " + quote + folder + quote + " WORD...";
+    }
+
+    /** Returns the options that make the training what it is, wherever it is done. */
+    Map<String, String> training() {
+        Map<String, String> values = new LinkedHashMap<>();
+        values.put(
+                "--languages",
+                languages.stream().map(Language::code).collect(Collectors.joining(",")));
+        values.put("--dim", "" + dim);
+        values.put("--batch", "" + batch);
+        values.put("--head", lowerCase(head));
+        values.put("--sample-share", String.valueOf(sampleShare));
+        values.put("--optimizer", lowerCase(optimizer));
+        values.put("--lr", "" + learningRate());
+        values.put("--seed", "" + seed);
+        return values;
+    }
+
+    /**
+     * Returns all options that the processes of a job must have alike: all but those that only
+     * process 0 uses, and --tp, which the job compares.
+     */
+    Map<String, String> alike() {
+        Map<String, String> values = new LinkedHashMap<>(training());
+        values.put("--mode", orNotSet(ranks.modeName()));
+        values.put("--mesh", orNotSet(ranks.meshName()));
+        values.put("--epochs", "" + epochs());
+        values.put("--steps", orNotSet(steps));
+        values.put("--minutes", orNotSet(minutes));
+        values.put("--backend", ranks.where.backend.getName());
+        values.put("--device", lowerCase(ranks.where.device));
+        values.put("--timeout", "" + ranks.where.timeoutSeconds);
+        values.put("--drift-check", "" + ranks.driftCheckSteps);
+        return values;
+    }
+
+    private static String orNotSet(Object value) {
+        return value == null ? "not set" : value.toString();
     }
 
     private void checkOut() {

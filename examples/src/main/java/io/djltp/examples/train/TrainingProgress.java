@@ -8,6 +8,10 @@ import ai.djl.training.Trainer;
 import ai.djl.training.dataset.Batch;
 import ai.djl.training.listener.TrainingListenerAdapter;
 
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+
+import io.djltp.checkpoint.Resumable;
 import io.djltp.examples.lemma.LemmaDataset;
 import io.djltp.examples.report.RunReports;
 import io.djltp.head.TopClasses;
@@ -22,7 +26,7 @@ import java.util.Map;
  * Shows how training goes: a bar with the loss and the speed, and every now and then the accuracy
  * on some held-out words. Also says when the limits of steps and of time are reached.
  */
-final class TrainingProgress extends TrainingListenerAdapter implements AutoCloseable {
+final class TrainingProgress extends TrainingListenerAdapter implements Resumable, AutoCloseable {
 
     /** The width of the terminal that shows errors, or 0 for none; the script says so. */
     private static final int COLUMNS = Integer.getInteger("io.djltp.columns", 0);
@@ -35,6 +39,7 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
     private final double maxSeconds;
     private final int batchSize;
     private final LemmaDataset heldOut;
+    private final TrainReport report;
     private final List<Float> losses;
     private final boolean shown;
     private final RunReports reports;
@@ -42,6 +47,7 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
     private long start;
     private long nextEvaluation;
     private long evaluating; // time that was not training
+    private double before; // seconds of training before a checkpoint
     private double shownLoss = Double.NaN;
     private String accuracy = "";
     private boolean over;
@@ -52,7 +58,7 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
      * @param options the limits
      * @param batches the number of batches if no limit comes first
      * @param heldOut the held-out words
-     * @param losses where the loss of every step goes
+     * @param report where the loss of every step goes
      * @param shown whether this process shows it; all decide alike when training ends
      * @param reports where the accuracy goes
      */
@@ -60,14 +66,15 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
             TrainOptions options,
             long batches,
             LemmaDataset heldOut,
-            List<Float> losses,
+            TrainReport report,
             boolean shown,
             RunReports reports) {
         maxSteps = (int) Math.min(options.steps(), batches);
         maxSeconds = options.minutes() * 60;
         batchSize = options.batch;
         this.heldOut = heldOut;
-        this.losses = losses;
+        this.report = report;
+        losses = report.loss;
         this.shown = shown;
         this.reports = reports;
     }
@@ -84,9 +91,13 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
         return over;
     }
 
-    /** Returns the time of the training steps so far. */
+    private double secondsSinceStart() {
+        return (System.nanoTime() - start) / 1e9;
+    }
+
+    /** Returns the time of the training steps so far, those before a checkpoint included. */
     double seconds() {
-        return (System.nanoTime() - start - evaluating) / 1e9;
+        return before + (System.nanoTime() - start - evaluating) / 1e9;
     }
 
     /** {@inheritDoc} */
@@ -99,12 +110,9 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
                                 batchData.getLabels().get(device),
                                 batchData.getPredictions().get(device));
         losses.add(loss.getFloat());
-        shownLoss =
-                losses.size() == 1
-                        ? losses.get(0)
-                        : 0.9 * shownLoss + 0.1 * losses.get(losses.size() - 1);
+        showNext(losses.get(losses.size() - 1));
         // the clocks of several processes differ: that of rank 0 decides
-        boolean last = losses.size() >= maxSteps || seconds() >= maxSeconds;
+        boolean last = isLast();
         boolean due = System.nanoTime() > nextEvaluation;
         double decision = ((ParallelTrainer) trainer).fromRankZero((last ? 1 : 0) + (due ? 2 : 0));
         over = decision % 2 == 1;
@@ -114,6 +122,37 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
         if (shown) {
             show();
         }
+    }
+
+    private boolean isLast() {
+        return losses.size() >= maxSteps || seconds() >= maxSeconds;
+    }
+
+    private void showNext(float loss) {
+        shownLoss = Double.isNaN(shownLoss) ? loss : 0.9 * shownLoss + 0.1 * loss;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public JsonElement saveState() {
+        JsonObject state = new JsonObject();
+        state.add("loss", LossHistory.encode(losses));
+        state.addProperty("seconds", seconds());
+        state.addProperty("total_seconds", report.totalSeconds + secondsSinceStart());
+        return state;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void restoreState(JsonElement state) {
+        JsonObject saved = state.getAsJsonObject();
+        LossHistory.decode(saved.get("loss"), losses);
+        losses.forEach(this::showNext);
+        before = saved.get("seconds").getAsDouble();
+        report.totalSeconds = saved.get("total_seconds").getAsDouble();
+        start = System.nanoTime();
+        evaluating = 0;
+        over = isLast(); // all processes have the same state
     }
 
     private void show() {

@@ -1,0 +1,138 @@
+package io.djltp.examples.train;
+
+import io.djltp.checkpoint.CheckpointBuilder;
+import io.djltp.checkpoint.CheckpointListener;
+import io.djltp.checkpoint.Resumable;
+import io.djltp.checkpoint.store.CheckpointFolder;
+import io.djltp.examples.BadInputException;
+
+import picocli.CommandLine.Option;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Map;
+import java.util.function.BooleanSupplier;
+
+/** The options that say when a training is saved, and that it goes on where it was. */
+public final class CheckpointOptions {
+
+    private static final String FOLDER = "checkpoints"; // in that of --out
+
+    @Option(
+            names = "--checkpoint-steps",
+            description =
+                    "Save the training after every so many steps, to --out/"
+                            + FOLDER
+                            + ". SIGTERM and Ctrl-C then end it with a checkpoint.")
+    private Long steps;
+
+    @Option(names = "--checkpoint-minutes", description = "The same after every so many minutes.")
+    private Double minutes;
+
+    @Option(
+            names = "--keep",
+            defaultValue = "3",
+            description = "How many checkpoints are kept (${DEFAULT-VALUE}).")
+    private int keep;
+
+    @Option(
+            names = "--resume",
+            description =
+                    "Go on from the newest checkpoint, or begin if there is none. The ranks may be"
+                            + " others than before.")
+    private boolean resume;
+
+    private Path folder;
+
+    /** Creates the options, which are set by the command line. */
+    public CheckpointOptions() {}
+
+    /**
+     * Checks everything that can be checked before anything is read.
+     *
+     * @param out the folder of the run, or {@code null} if none was given
+     * @param first whether this is the first process of a job, which has the folder
+     */
+    public void check(Path out, boolean first) {
+        DeviceOptions.positive("--checkpoint-steps", steps == null ? 1 : steps);
+        DeviceOptions.positive("--checkpoint-minutes", minutes == null ? 1 : minutes);
+        DeviceOptions.positive("--keep", keep);
+        if (!isOn()) {
+            return;
+        }
+        if (out == null) {
+            throw new BadInputException(
+                    "--checkpoint-steps, --checkpoint-minutes and --resume need --out, the folder"
+                            + " of the run");
+        }
+        folder = out.resolve(FOLDER);
+        if (first && !resume && Files.isDirectory(folder)) {
+            checkEmpty();
+        }
+    }
+
+    /** What a run before has left is neither mixed with another nor written over. */
+    private void checkEmpty() {
+        try {
+            List<Long> before = CheckpointFolder.read(folder).getSteps();
+            if (!before.isEmpty()) {
+                throw new BadInputException(
+                        folder
+                                + " has checkpoints of a run, the newest of step "
+                                + before.get(before.size() - 1)
+                                + ": --resume goes on from it; or choose another --out");
+            }
+        } catch (IOException e) {
+            throw new BadInputException(folder + " cannot be read: " + e.getMessage(), e);
+        }
+    }
+
+    /** Returns whether the training is saved. */
+    boolean isOn() {
+        return steps != null || minutes != null || resume;
+    }
+
+    /** Returns the option that resumes, as it was given. */
+    boolean isResume() {
+        return resume;
+    }
+
+    /** Adds the options that the processes of a job must have alike. */
+    void addTo(Map<String, String> values) {
+        values.put("--checkpoint-steps", "" + steps);
+        values.put("--checkpoint-minutes", "" + minutes);
+        values.put("--resume", "" + resume);
+    }
+
+    /**
+     * Returns what saves the training and resumes it.
+     *
+     * @param options the options that make the training what it is
+     * @param report what the run has to report so far, which goes on too
+     * @param over says when the last step is done, of which there is a checkpoint
+     * @return the listener, or {@code null} if the training is not saved
+     */
+    public CheckpointListener listener(
+            Map<String, String> options, Resumable report, BooleanSupplier over) {
+        if (!isOn()) {
+            return null;
+        }
+        CheckpointBuilder builder =
+                CheckpointListener.builder()
+                        .setFolder(folder)
+                        .optKeep(keep)
+                        .optSignals(true)
+                        .optOptions(options)
+                        .optState("report", report)
+                        .optWhen(over);
+        if (steps != null) {
+            builder.optEverySteps(steps);
+        }
+        if (minutes != null) {
+            builder.optEveryMinutes(minutes);
+        }
+        return builder.build();
+    }
+}

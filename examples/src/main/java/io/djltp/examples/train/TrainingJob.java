@@ -1,0 +1,189 @@
+package io.djltp.examples.train;
+
+import ai.djl.Model;
+import ai.djl.training.DefaultTrainingConfig;
+
+import io.djltp.checkpoint.CheckpointListener;
+import io.djltp.checkpoint.TrainingStoppedException;
+import io.djltp.checkpoint.store.CheckpointException;
+import io.djltp.examples.BadInputException;
+import io.djltp.job.Job;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.training.ParallelTrainer;
+
+import picocli.CommandLine.ParseResult;
+
+import java.io.IOException;
+import java.io.OutputStream;
+import java.io.PrintStream;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Collectors;
+
+/**
+ * What the commands that train have in common: one process of a job prints, all have the same
+ * options, a checkpoint is resumed, and a signal ends the training with one.
+ */
+public final class TrainingJob {
+
+    private static final String RESUME = "--resume";
+
+    private final Job job; // or null
+    private final boolean first;
+    private final PrintStream out;
+
+    private TrainingJob(Job job) {
+        this.job = job;
+        first = job == null || job.getProcess() == 0;
+        out = first ? System.out : new PrintStream(OutputStream.nullOutputStream());
+    }
+
+    /** What a command does in a job. */
+    @FunctionalInterface
+    public interface Work {
+
+        /**
+         * Trains.
+         *
+         * @param job the job
+         * @throws Exception if it fails
+         */
+        void run(TrainingJob job) throws Exception;
+    }
+
+    /**
+     * Runs a command in the job of a launcher, or alone.
+     *
+     * @param ranks the ranks
+     * @param checkpoints when the training is saved
+     * @param options the other options that all processes must have alike
+     * @param command the command line
+     * @param work what the command does
+     * @return the exit status
+     * @throws Exception if it fails
+     */
+    public static int run(
+            JobRanks ranks,
+            CheckpointOptions checkpoints,
+            Map<String, String> options,
+            ParseResult command,
+            Work work)
+            throws Exception {
+        Map<String, String> all = new LinkedHashMap<>(options);
+        checkpoints.addTo(all);
+        try (Job joined = ranks.join()) {
+            TrainingJob job = new TrainingJob(joined);
+            if (joined != null) {
+                OptionsAgreement.check(all, joined);
+            }
+            ranks.checkDevices(joined);
+            try {
+                work.run(job);
+            } catch (TrainingStoppedException e) {
+                if (job.first) {
+                    System.err.printf(
+                            "%ntp: %s.%n%s", e.getMessage(), howToGoOn(e.isSaved(), command));
+                }
+                return e.getSignal().exitStatus();
+            }
+        }
+        return 0;
+    }
+
+    private static String howToGoOn(boolean saved, ParseResult command) {
+        List<String> words = new ArrayList<>(List.of("./tp"));
+        words.addAll(command.originalArgs());
+        if (!words.contains(RESUME)) {
+            words.add(RESUME);
+        }
+        String line =
+                words.stream()
+                        .map(word -> word.contains(" ") ? "\"" + word + "\"" : word)
+                        .collect(Collectors.joining(" "));
+        return String.format(
+                "Go on%s with: %s%n", saved ? "" : " from the checkpoint before", line);
+    }
+
+    /**
+     * Returns the job that a launcher has started.
+     *
+     * @return the job, or {@code null} if this process is alone
+     */
+    public Job get() {
+        return job;
+    }
+
+    /**
+     * Returns whether this is the process that prints and writes.
+     *
+     * @return whether its number is 0
+     */
+    public boolean isFirst() {
+        return first;
+    }
+
+    /**
+     * Returns where to print.
+     *
+     * @return standard output, or nothing in other processes than the first
+     */
+    public PrintStream out() {
+        return out;
+    }
+
+    /**
+     * Returns how many processes train, for people to read.
+     *
+     * @return the end of a sentence on ranks, empty if this process is alone
+     */
+    String describe() {
+        return job == null ? "" : " of " + job.getProcesses() + " processes";
+    }
+
+    /**
+     * Makes a trainer.
+     *
+     * @param model the model
+     * @param config DJL's configuration
+     * @param ranks the ranks
+     * @return the trainer
+     */
+    public ParallelTrainer trainer(
+            Model model, DefaultTrainingConfig config, ParallelConfig ranks) {
+        try {
+            return new ParallelTrainer(model, config, ranks);
+        } catch (IllegalArgumentException e) {
+            throw new BadInputException("--backend: " + e.getMessage(), e);
+        }
+    }
+
+    /**
+     * Goes on from the newest checkpoint, if that was asked for and there is one.
+     *
+     * @param checkpoints what saves the training, or {@code null}
+     * @param options when it is saved
+     * @param trainer the initialized trainer
+     * @throws IOException if the checkpoint cannot be read
+     */
+    public void resume(
+            CheckpointListener checkpoints, CheckpointOptions options, ParallelTrainer trainer)
+            throws IOException {
+        if (checkpoints == null || !options.isResume()) {
+            return;
+        }
+        try {
+            boolean resumed = checkpoints.resume(trainer);
+            out.println(
+                    resumed
+                            ? "Going on after step "
+                                    + checkpoints.getStep()
+                                    + ", from "
+                                    + checkpoints.getFolder()
+                            : "There is no checkpoint in " + checkpoints.getFolder() + " yet");
+        } catch (IllegalArgumentException | CheckpointException e) {
+            throw new BadInputException(e.getMessage(), e);
+        }
+    }
+}

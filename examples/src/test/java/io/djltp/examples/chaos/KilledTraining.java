@@ -1,0 +1,227 @@
+package io.djltp.examples.chaos;
+
+import static java.nio.charset.StandardCharsets.UTF_8;
+
+import io.djltp.layout.ParallelMode;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.SplittableRandom;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * A training that is killed again and again (SIGKILL), and started again each time, until it is
+ * over: each time it has to go on from a good checkpoint, not older than the newest before.
+ */
+final class KilledTraining {
+
+    private static final int START_SECONDS = 240; // of several processes on a busy machine
+    private static final int END_SECONDS = 60; // of those that have lost another one
+    private static final double AT_START = 0.15; // the share of kills before training begins
+
+    private final ParallelMode mode;
+    private final int processes;
+    private final int ranks; // of each
+    private final int epochs;
+    private final int mostSteps; // of a run before a kill
+    private final Path folder;
+    private final SplittableRandom random;
+    private final List<Process> running = new ArrayList<>();
+    private long startMillis = 1000; // how long the last start took
+    private long newest; // the step that the last run began after
+    private int kills;
+    private int resumes; // of them from a checkpoint
+    private int tornWrites;
+
+    KilledTraining(
+            ParallelMode mode,
+            int processes,
+            int ranks,
+            int epochs,
+            int mostSteps,
+            Path folder,
+            SplittableRandom random) {
+        this.mode = mode;
+        this.processes = processes;
+        this.ranks = ranks;
+        this.epochs = epochs;
+        this.mostSteps = mostSteps;
+        this.folder = folder;
+        this.random = random;
+    }
+
+    /**
+     * What became of it.
+     *
+     * @param kills how often it was killed
+     * @param resumes how often it went on from a checkpoint
+     * @param tornWrites how often a kill has left a checkpoint half written
+     * @param equal whether its weights are those of the training that was not killed, in every bit
+     */
+    record Outcome(int kills, int resumes, int tornWrites, boolean equal) {}
+
+    /**
+     * Kills the training so many times, or until it is over, and lets it end.
+     *
+     * @throws IllegalStateException if a run does not go on as it should
+     */
+    Outcome run(int mostKills) throws Exception {
+        String expected =
+                SavedToyJob.uninterrupted(
+                        mode, processes * ranks, epochs, folder.resolve("uninterrupted"));
+        String result = null;
+        while (result == null) {
+            result = live(kills < mostKills);
+        }
+        return new Outcome(kills, resumes, tornWrites, result.equals(expected));
+    }
+
+    /** Starts the training, and kills it or waits for its end; returns what it has printed then. */
+    private String live(boolean kill) throws Exception {
+        long begin = System.nanoTime();
+        start();
+        boolean early = kill && random.nextDouble() < AT_START;
+        if (early) {
+            Thread.sleep(random.nextLong(startMillis));
+        } else {
+            awaitBegin();
+            startMillis = Math.max(1, (System.nanoTime() - begin) / 1_000_000);
+        }
+        if (kill) {
+            if (!early) {
+                awaitSteps(random.nextInt(mostSteps));
+            }
+            if (log(0).contains(SavedToyJob.RESULT)) {
+                return end(); // it was over before it could be killed
+            }
+            kill();
+            return null;
+        }
+        return end();
+    }
+
+    private void start() throws IOException {
+        int port;
+        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            port = socket.getLocalPort();
+        }
+        running.clear();
+        for (int i = 0; i < processes; i++) {
+            ProcessBuilder builder = new ProcessBuilder(command());
+            Map<String, String> environment = builder.environment();
+            environment.put("RANK", "" + i);
+            environment.put("WORLD_SIZE", "" + processes);
+            environment.put("MASTER_ADDR", "127.0.0.1");
+            environment.put("MASTER_PORT", "" + port);
+            environment.put("OMP_NUM_THREADS", "1");
+            Path log = folder.resolve(i + ".log");
+            builder.redirectErrorStream(true).redirectOutput(log.toFile());
+            running.add(builder.start());
+        }
+    }
+
+    private List<String> command() {
+        List<String> command = new ArrayList<>();
+        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+        command.addAll(List.of("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
+        command.addAll(List.of("-XX:-UsePerfData", "-Dai.djl.offline=true"));
+        command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
+        command.addAll(List.of("-cp", System.getProperty("java.class.path")));
+        command.addAll(List.of(SavedToyJob.class.getName(), mode.name()));
+        command.addAll(List.of("" + processes * ranks, "" + epochs));
+        command.add(checkpoints().toString());
+        return command;
+    }
+
+    private Path checkpoints() {
+        return folder.resolve("checkpoints");
+    }
+
+    private String log(int process) throws IOException {
+        return Files.readString(folder.resolve(process + ".log"), UTF_8);
+    }
+
+    /** Waits until training begins; it must not begin earlier than the run before. */
+    private void awaitBegin() throws Exception {
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(START_SECONDS);
+        for (int i = 0; i < processes; i++) {
+            while (!log(i).contains(SavedToyJob.BEGIN)) {
+                if (!running.get(i).isAlive() || System.nanoTime() > deadline) {
+                    throw failed("process " + i + " does not begin");
+                }
+                Thread.sleep(2);
+            }
+        }
+        String text = log(0).substring(log(0).indexOf(SavedToyJob.BEGIN));
+        long step = Long.parseLong(text.substring(SavedToyJob.BEGIN.length()).split("\\s")[0]);
+        if (step < newest) {
+            throw failed("begins after step " + step + ", and the run before after " + newest);
+        }
+        newest = step;
+        resumes += step > 0 ? 1 : 0;
+    }
+
+    /** Waits for some steps, or the end, and then for a moment of about one more. */
+    private void awaitSteps(int steps) throws Exception {
+        long begin = System.nanoTime();
+        while (running.get(0).isAlive()
+                && log(0).lines().filter(SavedToyJob.STEP::equals).count() < steps) {
+            Thread.sleep(1);
+        }
+        long most = Math.max(4_000_000, (System.nanoTime() - begin) / Math.max(1, steps));
+        running.get(0).waitFor(random.nextLong(most), TimeUnit.NANOSECONDS);
+    }
+
+    /** Kills all processes, or one, after which the others have to end. */
+    private void kill() throws Exception {
+        int victim = random.nextInt(processes);
+        boolean one = processes > 1 && random.nextBoolean();
+        for (int i = 0; i < processes; i++) {
+            if (!one || i == victim) {
+                running.get(i).destroyForcibly();
+            }
+        }
+        kills++;
+        for (Process process : running) {
+            if (!process.waitFor(END_SECONDS, TimeUnit.SECONDS)) {
+                throw failed("a process that has lost another one does not end");
+            }
+        }
+        if (Files.isDirectory(checkpoints())) {
+            try (var files = Files.list(checkpoints())) {
+                tornWrites +=
+                        files.anyMatch(f -> f.getFileName().toString().startsWith(".writing"))
+                                ? 1
+                                : 0;
+            }
+        }
+    }
+
+    private String end() throws Exception {
+        for (Process process : running) {
+            if (!process.waitFor(START_SECONDS, TimeUnit.SECONDS) || process.exitValue() != 0) {
+                throw failed("it does not end as it should");
+            }
+        }
+        return log(0).lines()
+                .filter(line -> line.startsWith(SavedToyJob.RESULT))
+                .map(line -> line.substring(SavedToyJob.RESULT.length()))
+                .findFirst()
+                .orElseThrow();
+    }
+
+    private IllegalStateException failed(String what) throws IOException {
+        StringBuilder text = new StringBuilder("After " + kills + " kills: " + what);
+        for (int i = 0; i < processes; i++) {
+            running.get(i).destroyForcibly();
+            text.append("\nprocess ").append(i).append(": ").append(log(i));
+        }
+        return new IllegalStateException(text.toString());
+    }
+}

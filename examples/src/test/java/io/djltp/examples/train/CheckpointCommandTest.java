@@ -1,0 +1,163 @@
+package io.djltp.examples.train;
+
+import com.google.gson.JsonObject;
+
+import io.djltp.examples.ForkedTp;
+import io.djltp.examples.TpRun;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Map;
+
+/** {@code tp train} and {@code tp lm} are stopped by signals, and go on where they were. */
+public class CheckpointCommandTest {
+
+    private static final String LM =
+            "lm --layers 1 --width 8 --heads 2 --context 5 --batch 4 --characters 3 --tp 2"
+                    + " --steps 300";
+    private static final String TRAIN =
+            "train --tp 2 --dim 4 --batch 64 --held-out 10 --steps 40 --checkpoint-steps 7";
+
+    private Path folder;
+
+    @BeforeClass
+    public void createFolder() throws IOException {
+        folder = Files.createTempDirectory("tp-checkpoints");
+    }
+
+    @AfterClass
+    public void deleteFolder() throws IOException {
+        try (var files = Files.walk(folder)) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
+                Files.delete(file);
+            }
+        }
+    }
+
+    private TpRun run(String arguments) {
+        return TpRun.of(words(arguments));
+    }
+
+    /** {@code @} stands for the folder of the test. */
+    private String[] words(String arguments) {
+        return arguments.replace("@", folder + "/").split(" ");
+    }
+
+    /** Two processes, of which one gets the signal; then one process of two ranks. */
+    @Test(timeOut = 300_000)
+    public void languageModelOfTwoProcesses() throws Exception {
+        TpRun whole = run(LM + " --json @whole.json");
+        Assert.assertEquals(whole.status(), 0, whole.output());
+        String arguments = LM + " --out @lm --checkpoint-steps 20";
+        int port = ForkedTp.freePort();
+        try (ForkedTp first = start(arguments, 0, port);
+                ForkedTp second = start(arguments, 1, port)) {
+            while (!Files.exists(folder.resolve("lm/checkpoints/step-00000020"))) {
+                Assert.assertTrue(first.isAlive(), "" + Files.exists(folder.resolve("lm")));
+                Thread.sleep(10);
+            }
+            ForkedTp.Result stopped = second.stop();
+            Assert.assertEquals(stopped.status(), 143, stopped.toString());
+            ForkedTp.Result other = first.await();
+            Assert.assertEquals(other.status(), 143, other.toString());
+            String message = other.err();
+            Assert.assertTrue(message.contains("tp: SIGTERM has ended the training"), message);
+            Assert.assertTrue(
+                    message.contains("Go on with: ./tp " + String.join(" ", words(arguments))),
+                    message);
+            Assert.assertTrue(message.contains("--checkpoint-steps 20 --resume"), message);
+        }
+        TpRun refused = run(arguments);
+        Assert.assertEquals(refused.status(), 2, refused.output());
+        Assert.assertTrue(refused.output().contains("--resume goes on from it"), refused.output());
+        TpRun other = run(arguments + " --resume --seed 7");
+        Assert.assertEquals(other.status(), 2, other.output());
+        Assert.assertTrue(other.output().contains("--seed was 42 and is 7"), other.output());
+        TpRun resumed = run(arguments + " --resume --json @resumed.json");
+        Assert.assertEquals(resumed.status(), 0, resumed.output());
+        Assert.assertTrue(resumed.output().contains("Going on after step "), resumed.output());
+        assertSame("loss", "held_out_loss", "sample", "steps", "collectives");
+        TpRun over = run(arguments + " --resume --json @over.json");
+        Assert.assertTrue(over.output().contains("Going on after step 300"), over.output());
+        Assert.assertEquals(
+                TpRun.json(folder.resolve("over.json")).get("loss"),
+                TpRun.json(folder.resolve("whole.json")).get("loss"));
+    }
+
+    private ForkedTp start(String arguments, int process, int port) throws IOException {
+        return ForkedTp.start(
+                Map.of(
+                        "RANK",
+                        "" + process,
+                        "WORLD_SIZE",
+                        "2",
+                        "MASTER_ADDR",
+                        "127.0.0.1",
+                        "MASTER_PORT",
+                        "" + port),
+                Arrays.asList(words(arguments)));
+    }
+
+    private void assertSame(String... figures) throws IOException {
+        JsonObject whole = TpRun.json(folder.resolve("whole.json"));
+        JsonObject resumed = TpRun.json(folder.resolve("resumed.json"));
+        for (String figure : figures) {
+            Assert.assertEquals(resumed.get(figure), whole.get(figure), figure);
+        }
+    }
+
+    @Test(timeOut = 300_000, dependsOnMethods = "languageModelOfTwoProcesses")
+    public void lemmatiser() throws Exception {
+        TpRun whole = run(TRAIN + " --out @whole --json @whole.json");
+        Assert.assertEquals(whole.status(), 0, whole.output());
+        List<String> arguments =
+                new ArrayList<>(Arrays.asList(words(TRAIN + " --out @train --resume")));
+        try (ForkedTp train = ForkedTp.start(Map.of(), arguments)) {
+            while (!Files.exists(folder.resolve("train/checkpoints/step-00000007"))) {
+                Assert.assertTrue(train.isAlive());
+                Thread.sleep(5);
+            }
+            ForkedTp.Result result = train.stop();
+            Assert.assertTrue(result.out().contains("There is no checkpoint in "), result.out());
+            Assert.assertEquals(result.status(), 143, result.toString());
+        }
+        TpRun resumed = run(TRAIN + " --out @train --resume --json @resumed.json");
+        Assert.assertEquals(resumed.status(), 0, resumed.output());
+        assertSame("loss", "steps", "top5");
+        Assert.assertEquals(
+                Files.mismatch(
+                        folder.resolve("whole/lemma-0000.params"),
+                        folder.resolve("train/lemma-0000.params")),
+                -1);
+    }
+
+    @DataProvider
+    public static Object[][] badInput() {
+        return new Object[][] {
+            {"lm --checkpoint-steps 5", "need --out"},
+            {"lm --resume", "need --out"},
+            {"lm --out @x --checkpoint-steps 0", "--checkpoint-steps must be greater than 0"},
+            {"train --out @x --checkpoint-minutes 0", "--checkpoint-minutes must be greater"},
+            {"train --out @x --resume --keep 0", "--keep must be greater than 0"},
+        };
+    }
+
+    @Test(dataProvider = "badInput", timeOut = 60_000)
+    public void badInputIsOneLine(String arguments, String message) {
+        TpRun run = run(arguments);
+        Assert.assertEquals(run.status(), 2, run.output());
+        Assert.assertTrue(run.output().contains(message), run.output());
+        Assert.assertFalse(run.output().contains("\tat "), run.output());
+    }
+}

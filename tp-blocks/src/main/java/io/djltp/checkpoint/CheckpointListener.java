@@ -1,0 +1,320 @@
+package io.djltp.checkpoint;
+
+import ai.djl.training.Trainer;
+import ai.djl.training.dataset.Dataset;
+import ai.djl.training.listener.TrainingListenerAdapter;
+import ai.djl.util.Preconditions;
+
+import com.google.gson.JsonObject;
+
+import io.djltp.training.ParallelTrainer;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.LinkedHashMap;
+
+/**
+ * Saves a training every now and then, and lets another process go on where it ended, as if nothing
+ * had been:
+ *
+ * <pre>{@code
+ * CheckpointListener checkpoints =
+ *         CheckpointListener.builder().setFolder(folder).optEverySteps(100).optKeep(3).build();
+ * config.addTrainingListeners(TrainingListener.Defaults.basic())
+ *         .addTrainingListeners(checkpoints); // the last one
+ * try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks)) {
+ *     trainer.initialize(shape);
+ *     checkpoints.resume(trainer); // does nothing if there is no checkpoint yet
+ *     EasyTrain.fit(
+ *             trainer,
+ *             checkpoints.remainingEpochs(epochs),
+ *             checkpoints.resumed(trainingSet),
+ *             validationSet);
+ * }
+ * }</pre>
+ *
+ * <p>A checkpoint is taken between two steps and written while training goes on. It has the state
+ * of the trainer, the position in the data, evaluators, metrics, what DJL's listeners count, and
+ * what is {@link Resumable}. A save that fails is logged, and {@link #getFailure()} returns it;
+ * training goes on, the last good checkpoint stays, and the next save is tried again.
+ *
+ * <p>In a training loop of the user's own, {@link #endStep()} comes after {@code trainer.step()};
+ * {@link #getStep()} says how many steps are done.
+ *
+ * <p>One for a trainer. All processes of a job have one, with the same settings and a folder that
+ * all of them see.
+ */
+public final class CheckpointListener extends TrainingListenerAdapter implements AutoCloseable {
+
+    private static final Logger logger = LoggerFactory.getLogger(CheckpointListener.class);
+
+    private final Path path;
+    private final boolean everyEpoch;
+    private final int keep;
+    private final RunOptions options;
+    private final TrainingProgress progress;
+    private final SaveSchedule schedule;
+    private ParallelTrainer trainer;
+    private RunSaves saves; // null until the training begins
+    private JsonObject afterBatches; // the progress at the end of an epoch's batches
+    private long seenStep;
+
+    CheckpointListener(CheckpointBuilder builder) {
+        path = builder.path;
+        everyEpoch = builder.everyEpoch;
+        keep = builder.keep;
+        options = new RunOptions(new LinkedHashMap<>(builder.options));
+        progress = new TrainingProgress(new LinkedHashMap<>(builder.states));
+        schedule =
+                new SaveSchedule(
+                        builder.everySteps, builder.everyNanos, builder.when, builder.signals);
+    }
+
+    /**
+     * Creates a builder.
+     *
+     * @return the builder
+     */
+    public static CheckpointBuilder builder() {
+        return new CheckpointBuilder();
+    }
+
+    /**
+     * Goes on from the newest checkpoint, on any number of ranks and any mesh. Comes after {@code
+     * trainer.initialize(...)} and {@code trainer.setMetrics(...)}, and before the first step. All
+     * processes call it.
+     *
+     * @param trainer the trainer, of whose listeners this is the last
+     * @return whether there was a checkpoint
+     * @throws IOException if another run uses the folder, or the checkpoint is damaged
+     * @throws IllegalArgumentException if the checkpoint is of another network, optimizer or
+     *     training; nothing is changed then
+     */
+    public boolean resume(Trainer trainer) throws IOException {
+        if (trainer != this.trainer) {
+            throw new IllegalArgumentException(
+                    "The CheckpointListener has to be one of the listeners of the ParallelTrainer:"
+                            + " config.addTrainingListeners(checkpoints)");
+        }
+        open();
+        JsonObject saved = saves.restoreNewest();
+        if (saved == null) {
+            return false;
+        }
+        progress.restore(saved, trainer);
+        seenStep = getStep();
+        logger.info("Resumed after step {} from {}", seenStep, path);
+        return true;
+    }
+
+    /**
+     * Returns how many epochs are left, the running one included.
+     *
+     * @param epochs the number of epochs of the whole training
+     * @return the number for {@code EasyTrain.fit}
+     */
+    public int remainingEpochs(int epochs) {
+        return (int) Math.max(0, epochs - progress.position().epoch());
+    }
+
+    /**
+     * Returns a training set whose first epoch begins where the checkpoint was taken, or at its
+     * beginning if there was none. Checkpoints are taken while training asks it for batches.
+     *
+     * @param trainingSet the training set; how it is made to go on is described at {@link
+     *     ResumableDataset}
+     * @return the training set for {@code EasyTrain.fit} or {@code trainer.iterateDataset}
+     */
+    public Dataset resumed(Dataset trainingSet) {
+        return new ResumedData(trainingSet, this);
+    }
+
+    /**
+     * Returns the number of the running epoch.
+     *
+     * @return the number, from 0
+     */
+    public long getEpoch() {
+        return progress.position().epoch();
+    }
+
+    /**
+     * Returns how many steps are done, those before a resume included.
+     *
+     * @return the number of steps
+     */
+    public long getStep() {
+        return trainer.getState().getStep();
+    }
+
+    /**
+     * Returns the folder of the checkpoints.
+     *
+     * @return the folder
+     */
+    public Path getFolder() {
+        return path;
+    }
+
+    /**
+     * Returns why the last save that ended has failed.
+     *
+     * @return the failure, or {@code null} if it is complete, or none has ended yet
+     */
+    public Throwable getFailure() {
+        return saves == null ? null : saves.failure();
+    }
+
+    /**
+     * Takes a checkpoint if one is due. For training loops of the user's own without {@link
+     * #resumed}: comes after {@code trainer.step()}, on all processes.
+     *
+     * @throws TrainingStoppedException if a signal has asked to stop
+     */
+    public void endStep() {
+        begin();
+        long step = getStep();
+        if (step == seenStep) {
+            return; // gradients of several batches are added up
+        }
+        seenStep = step;
+        SaveSchedule.Decision decision = schedule.afterStep(trainer, step);
+        if (decision.save()) {
+            save(progress.save(trainer));
+        }
+        if (decision.stop() != null) {
+            stop(decision.stop());
+        }
+    }
+
+    /**
+     * Takes a checkpoint now, if there is none of this step: comes between two steps, on all
+     * processes.
+     *
+     * @throws IllegalStateException if it does not
+     */
+    public void save() {
+        begin();
+        save(progress.save(trainer));
+    }
+
+    /**
+     * Waits until the last checkpoint is complete, or has failed.
+     *
+     * @return whether it is complete
+     */
+    public boolean await() {
+        return saves != null && saves.await();
+    }
+
+    private void save(JsonObject values) {
+        saves.save(getStep(), values);
+        schedule.restart();
+    }
+
+    private void stop(StopSignal signal) {
+        boolean saved = saves.await();
+        throw new TrainingStoppedException(signal, getStep(), path, saved);
+    }
+
+    /** Begins or resumes an epoch over the data. */
+    DataPosition beginEpoch() {
+        begin();
+        if (progress.position().isRunning()) {
+            progress.endEpoch(trainer); // a loop of the user's own, which tells no listener
+        }
+        progress.restoreMetrics(trainer);
+        afterBatches = null;
+        return progress.position();
+    }
+
+    /** Notes that the batches of an epoch are done; validation follows. */
+    void endBatches() {
+        if (schedule.isStoppable()) {
+            afterBatches = progress.save(trainer);
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void onValidationBatch(Trainer trainer, BatchData batchData) {
+        if (afterBatches == null) {
+            return;
+        }
+        StopSignal stop = schedule.stop(this.trainer);
+        if (stop != null) {
+            save(afterBatches); // a resumed run begins the validation anew
+            stop(stop);
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void onEpoch(Trainer trainer) {
+        afterBatches = null;
+        progress.endEpoch(trainer);
+        if (everyEpoch) {
+            save();
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void onTrainingBegin(Trainer trainer) {
+        if (!(trainer instanceof ParallelTrainer)) {
+            throw new IllegalArgumentException(
+                    "A CheckpointListener saves the state of a ParallelTrainer, and not of "
+                            + trainer.getClass().getName());
+        }
+        Preconditions.checkArgument(
+                this.trainer == null, "Each trainer needs a CheckpointListener of its own");
+        this.trainer = (ParallelTrainer) trainer;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void onTrainingEnd(Trainer trainer) {
+        close();
+    }
+
+    /** Begins a training that was not resumed: in an empty folder, not to mix two runs in one. */
+    private void begin() {
+        if (saves != null) {
+            return;
+        }
+        try {
+            open();
+            long newest = saves.folder().newest();
+            if (newest >= 0) {
+                throw new IllegalStateException(
+                        path
+                                + " has checkpoints of another run, the newest of step "
+                                + newest
+                                + ": resume(trainer) goes on from it; or choose another folder");
+            }
+        } catch (IOException e) {
+            throw new IllegalStateException("No checkpoints can be written: " + e.getMessage(), e);
+        }
+    }
+
+    private void open() throws IOException {
+        if (saves != null) {
+            throw new IllegalStateException("resume(trainer) comes before the first step");
+        }
+        EpochRecords.checkLast(this, trainer);
+        saves = new RunSaves(path, keep, options, trainer);
+        schedule.start();
+    }
+
+    /** Waits until the last checkpoint is complete, and lets other runs use the folder. */
+    @Override
+    public void close() {
+        schedule.close();
+        if (saves != null) {
+            saves.close();
+        }
+    }
+}

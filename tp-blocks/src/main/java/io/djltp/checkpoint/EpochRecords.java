@@ -1,0 +1,129 @@
+package io.djltp.checkpoint;
+
+import ai.djl.metric.Metrics;
+import ai.djl.training.Trainer;
+import ai.djl.training.listener.EarlyStoppingListener;
+import ai.djl.training.listener.EpochTrainingListener;
+import ai.djl.training.listener.EvaluatorTrainingListener;
+import ai.djl.training.listener.LoggingTrainingListener;
+import ai.djl.training.listener.TrainingListener;
+import ai.djl.training.listener.TrainingListener.BatchData;
+
+import com.google.gson.JsonArray;
+import com.google.gson.JsonObject;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+
+/**
+ * How the epochs that are over ended, and how DJL's listeners learn of it in another process. They
+ * keep what they count to themselves: the number of epochs, how many of them brought no
+ * improvement. So they are told once more of every epoch, with the figures that it had.
+ */
+final class EpochRecords {
+
+    private static final List<Class<?>> COUNTING =
+            List.of(
+                    EpochTrainingListener.class,
+                    LoggingTrainingListener.class,
+                    EarlyStoppingListener.class);
+
+    private final List<Map<String, Float>> epochs = new ArrayList<>();
+
+    /** Notes the figures of an epoch that is over, after DJL's listeners have them. */
+    void add(Trainer trainer) {
+        Map<String, Float> figures = new TreeMap<>();
+        for (TrainingListener listener : listeners(trainer)) {
+            if (listener instanceof EvaluatorTrainingListener) {
+                figures.putAll(((EvaluatorTrainingListener) listener).getLatestEvaluations());
+            }
+        }
+        epochs.add(figures);
+    }
+
+    /**
+     * Tells DJL's listeners of the epochs that are over, and of the batches of the running one.
+     *
+     * @param trainer the trainer
+     * @param batches the number of batches
+     * @throws EarlyStoppingListener.EarlyStoppedException if training would have ended there, as it
+     *     may under a stricter rule than before
+     */
+    void replay(Trainer trainer, long batches) {
+        List<TrainingListener> listeners = listeners(trainer);
+        Metrics metrics = trainer.getMetrics();
+        try {
+            trainer.setMetrics(null); // the times of this process are not those of the epochs
+            for (Map<String, Float> figures : epochs) {
+                for (TrainingListener listener : listeners) {
+                    if (listener instanceof EvaluatorTrainingListener) {
+                        ((EvaluatorTrainingListener) listener)
+                                .getLatestEvaluations()
+                                .putAll(figures);
+                    } else if (COUNTING.contains(listener.getClass())) {
+                        listener.onEpoch(trainer);
+                    }
+                }
+            }
+            // where there are metrics, every fifth batch shows progress
+            trainer.setMetrics(metrics == null ? null : new Metrics());
+            BatchData nothing = new BatchData(null, Map.of(), Map.of());
+            for (TrainingListener listener : listeners) {
+                for (long i = 0; i < batches && metrics != null; i++) {
+                    if (listener.getClass() == EvaluatorTrainingListener.class) {
+                        listener.onTrainingBatch(trainer, nothing);
+                    }
+                }
+            }
+        } finally {
+            trainer.setMetrics(metrics);
+        }
+    }
+
+    /** Returns the listeners of a trainer, in their order. */
+    static List<TrainingListener> listeners(Trainer trainer) {
+        List<TrainingListener> listeners = new ArrayList<>();
+        trainer.notifyListeners(listeners::add);
+        return listeners;
+    }
+
+    /**
+     * Checks that a listener is the last one: that the others have counted when it saves.
+     *
+     * @throws IllegalArgumentException if it is not
+     */
+    static void checkLast(TrainingListener listener, Trainer trainer) {
+        List<TrainingListener> all = listeners(trainer);
+        TrainingListener last = all.get(all.size() - 1);
+        if (last != listener) {
+            throw new IllegalArgumentException(
+                    "The CheckpointListener has to be the last listener, because it saves what the"
+                            + " others know: add it after "
+                            + last.getClass().getName());
+        }
+    }
+
+    JsonArray save() {
+        JsonArray all = new JsonArray();
+        for (Map<String, Float> figures : epochs) {
+            JsonObject object = new JsonObject();
+            figures.forEach((name, value) -> object.add(name, EvaluatorTotals.exact(value)));
+            all.add(object);
+        }
+        return all;
+    }
+
+    void restore(JsonArray all) {
+        epochs.clear();
+        all.forEach(
+                each -> {
+                    Map<String, Float> figures = new TreeMap<>();
+                    each.getAsJsonObject()
+                            .entrySet()
+                            .forEach(e -> figures.put(e.getKey(), e.getValue().getAsFloat()));
+                    epochs.add(figures);
+                });
+    }
+}

@@ -1,0 +1,56 @@
+package io.djltp.checkpoint;
+
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+
+import java.util.ArrayList;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+
+/** The options that make one training another one, such as the seed: a run is resumed with them. */
+final class RunOptions {
+
+    private static final String NOT_SET = "not set";
+
+    private final Map<String, String> values;
+
+    RunOptions(Map<String, String> values) {
+        this.values = values;
+    }
+
+    JsonObject save() {
+        JsonObject saved = new JsonObject();
+        values.forEach(saved::addProperty);
+        return saved;
+    }
+
+    /**
+     * Compares the options with those of a checkpoint.
+     *
+     * @throws IllegalArgumentException if some differ; it names them with both values
+     */
+    void check(JsonObject saved, long step) {
+        Set<String> names = new LinkedHashSet<>(values.keySet());
+        names.addAll(saved.keySet());
+        List<String> differences = new ArrayList<>();
+        for (String name : names) {
+            String mine = values.getOrDefault(name, NOT_SET);
+            JsonElement value = saved.get(name);
+            String before = value == null ? NOT_SET : value.getAsString();
+            if (!mine.equals(before)) {
+                differences.add(name + " was " + before + " and is " + mine);
+            }
+        }
+        if (!differences.isEmpty()) {
+            throw new IllegalArgumentException(
+                    "The checkpoint of step "
+                            + step
+                            + " is of another training: "
+                            + String.join(", ", differences)
+                            + ". Resume with the options of the run before, or begin a new run in"
+                            + " another folder");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+package io.djltp.checkpoint;
+
+import com.google.gson.JsonObject;
+
+import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.rank.RankPool;
+import io.djltp.training.ParallelTrainer;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.concurrent.CompletableFuture;
+
+/** The checkpoints of a run: writes them in the background, and removes old ones. */
+final class RunSaves implements AutoCloseable {
+
+    private static final Logger logger = LoggerFactory.getLogger(RunSaves.class);
+
+    private static final String VALUES = "training"; // among those of a checkpoint
+    private static final String OPTIONS = "options";
+
+    private final RunFolder folder;
+    private final RunOptions options;
+    private final int keep;
+    private final TrainingState state;
+    private PendingSave last;
+    private boolean lost; // another process
+    private long newest = -1; // the step of the last save that was begun, or resumed from
+    private CompletableFuture<Void> ended = CompletableFuture.completedFuture(null);
+    private volatile Throwable failure;
+
+    /** Opens the folder. All processes call it. */
+    RunSaves(Path path, int keep, RunOptions options, ParallelTrainer trainer) throws IOException {
+        this.options = options;
+        this.keep = keep;
+        folder = new RunFolder(path, trainer);
+        state = new TrainingState(trainer);
+        RankPool ranks = trainer.getRanks();
+        trainer.getState().addBeforeChange(() -> lost = ranks.isOver() && ranks.isDistributed());
+    }
+
+    RunFolder folder() {
+        return folder;
+    }
+
+    /**
+     * Puts back the state of the newest checkpoint. All processes call it.
+     *
+     * @return what else belongs to the training, or {@code null} if there is no checkpoint
+     */
+    JsonObject restoreNewest() throws IOException {
+        long step = folder.newest();
+        if (step < 0) {
+            return null;
+        }
+        try (Checkpoint checkpoint = folder.get().openStep(step)) {
+            JsonObject saved = checkpoint.getValues().getAsJsonObject(VALUES);
+            if (saved == null) {
+                throw new IllegalArgumentException(
+                        checkpoint.getPath() + " was not written by a CheckpointListener");
+            }
+            options.check(saved.getAsJsonObject(OPTIONS), step);
+            state.restore(checkpoint);
+            newest = step;
+            return saved;
+        }
+    }
+
+    Throwable failure() {
+        return failure;
+    }
+
+    /** Begins to write a checkpoint, if there is none of this step. */
+    void save(long step, JsonObject values) {
+        if (step == newest) {
+            return;
+        }
+        newest = step;
+        values.add(OPTIONS, options.save());
+        JsonObject all = new JsonObject();
+        all.add(VALUES, values);
+        PendingSave save = state.save(folder.get(), all);
+        last = save;
+        ended = save.toFuture().handle((done, why) -> end(save)); // in the writing thread
+    }
+
+    /** What follows a save: where it has failed, that is logged by now. */
+    private Void end(PendingSave save) {
+        failure = save.getFailure();
+        if (failure == null && folder.isFirst()) {
+            try {
+                folder.get().prune(keep);
+            } catch (IOException e) {
+                logger.warn("Old checkpoints cannot be removed: {}", e.getMessage());
+            }
+        }
+        return null;
+    }
+
+    /** Waits for the last save; returns whether it is complete. */
+    boolean await() {
+        ended.join();
+        return last == null ? newest >= 0 : last.await();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void close() {
+        if (!lost) {
+            state.close();
+            ended.join();
+        } // else the parts of the lost process do not come, and the writing thread gives up later
+        try {
+            folder.close();
+        } catch (IOException e) {
+            logger.warn("The folder of the checkpoints is not given back: {}", e.getMessage());
+        }
+    }
+}

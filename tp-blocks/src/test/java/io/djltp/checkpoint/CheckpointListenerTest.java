@@ -1,0 +1,284 @@
+package io.djltp.checkpoint;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.Trainer;
+import ai.djl.training.listener.EpochTrainingListener;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
+
+import com.google.gson.JsonElement;
+import com.google.gson.JsonPrimitive;
+
+import io.djltp.checkpoint.store.CheckpointException;
+import io.djltp.checkpoint.store.CheckpointFolder;
+import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.TrainingRun;
+import io.djltp.training.ParallelTrainer;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterMethod;
+import org.testng.annotations.BeforeMethod;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Map;
+import java.util.function.Consumer;
+
+/** What a listener does in loops of the user's own, and what it refuses. */
+public class CheckpointListenerTest {
+
+    private Path parent;
+    private Path folder;
+
+    @BeforeMethod
+    public void makeFolder() throws IOException {
+        parent = Files.createTempDirectory("listener");
+        folder = parent.resolve("run");
+    }
+
+    @AfterMethod
+    public void deleteFolder() throws IOException {
+        try (var files = Files.walk(parent)) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
+                Files.delete(file);
+            }
+        }
+    }
+
+    /** What is done with an open trainer. */
+    private interface Body {
+        void run(ParallelTrainer trainer, CheckpointListener checkpoints) throws IOException;
+    }
+
+    private void train(Consumer<CheckpointBuilder> settings, Body body) throws IOException {
+        CheckpointBuilder builder = CheckpointListener.builder().setFolder(folder);
+        settings.accept(builder);
+        CheckpointListener checkpoints = builder.build();
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(Linear.builder().setUnits(3).build());
+            DefaultTrainingConfig config = config().addTrainingListeners(checkpoints);
+            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks())) {
+                trainer.initialize(new Shape(4, 5));
+                body.run(trainer, checkpoints);
+            }
+        }
+    }
+
+    private static DefaultTrainingConfig config() {
+        return new DefaultTrainingConfig(Loss.softmaxCrossEntropyLoss())
+                .optOptimizer(Optimizer.adam().build())
+                .optDevices(new Device[] {Device.cpu()});
+    }
+
+    private static ParallelConfig ranks() {
+        return ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(2).build();
+    }
+
+    private static float backward(ParallelTrainer trainer, long seed) {
+        try (NDManager manager = trainer.getManager().newSubManager()) {
+            NDArray data = TrainingRun.random(manager, seed, 4, 5);
+            return TrainingRun.backward(trainer, data, TrainingRun.labels(manager, seed, 4, 3));
+        }
+    }
+
+    /** Two batches a step, and a loop that knows the number of its steps alone. */
+    private static void loop(
+            ParallelTrainer trainer, CheckpointListener checkpoints, long end, List<Float> losses) {
+        while (checkpoints.getStep() < end) {
+            long step = checkpoints.getStep();
+            losses.add(backward(trainer, 2 * step));
+            checkpoints.endStep(); // no step is over
+            losses.add(backward(trainer, 2 * step + 1));
+            trainer.step();
+            checkpoints.endStep();
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void aLoopOfOnesOwnGoesOn() throws IOException {
+        Losses whole = new Losses();
+        Engine.getInstance().setRandomSeed(4);
+        train(
+                settings -> settings.optState("losses", whole).optEverySteps(2).optKeep(10),
+                (trainer, checkpoints) -> {
+                    Assert.assertFalse(checkpoints.resume(trainer));
+                    loop(trainer, checkpoints, 6, whole.losses);
+                });
+        Assert.assertEquals(steps(), List.of(2L, 4L, 6L));
+        folder = parent.resolve("second");
+        Engine.getInstance().setRandomSeed(4);
+        Losses first = new Losses();
+        train(
+                settings -> settings.optState("losses", first).optEverySteps(2),
+                (trainer, checkpoints) -> loop(trainer, checkpoints, 3, first.losses));
+        Losses second = new Losses();
+        train(
+                settings -> settings.optState("losses", second).optEverySteps(2),
+                (trainer, checkpoints) -> {
+                    Assert.assertTrue(checkpoints.resume(trainer));
+                    Assert.assertEquals(checkpoints.getStep(), 2);
+                    Assert.assertEquals(second.losses, whole.losses.subList(0, 4));
+                    loop(trainer, checkpoints, 6, second.losses);
+                });
+        Assert.assertEquals(second.losses, whole.losses);
+    }
+
+    /** Losses that go on. */
+    private static final class Losses implements Resumable {
+
+        private final List<Float> losses = new java.util.ArrayList<>();
+
+        @Override
+        public JsonElement saveState() {
+            return new JsonPrimitive(losses.toString());
+        }
+
+        @Override
+        public void restoreState(JsonElement state) {
+            String text = state.getAsString();
+            for (String number : text.substring(1, text.length() - 1).split(", ")) {
+                losses.add(Float.valueOf(number));
+            }
+        }
+    }
+
+    private List<Long> steps() throws IOException {
+        return CheckpointFolder.read(folder).getSteps();
+    }
+
+    @Test(timeOut = 60_000)
+    public void aTimeThatIsOverSaves() throws IOException {
+        train(
+                settings -> settings.optEveryMinutes(1e-9),
+                (trainer, checkpoints) -> loop(trainer, checkpoints, 2, new Losses().losses));
+        Assert.assertEquals(steps(), List.of(1L, 2L));
+    }
+
+    @Test(timeOut = 60_000)
+    public void onRequest() throws IOException {
+        train(
+                settings -> settings.optWhen(() -> false),
+                (trainer, checkpoints) -> {
+                    loop(trainer, checkpoints, 2, new Losses().losses);
+                    checkpoints.save();
+                    checkpoints.save(); // of this step there is one
+                    Assert.assertTrue(checkpoints.await());
+                    Assert.assertEquals(steps(), List.of(2L));
+                });
+    }
+
+    @Test(timeOut = 60_000)
+    public void anotherTrainingIsRefused() throws IOException {
+        train(
+                settings -> settings.optEverySteps(1).optOptions(Map.of("--seed", "1", "--a", "x")),
+                (trainer, checkpoints) -> loop(trainer, checkpoints, 1, new Losses().losses));
+        train(
+                settings -> settings.optOptions(Map.of("--seed", "2")),
+                (trainer, checkpoints) ->
+                        assertRefused(
+                                IllegalArgumentException.class,
+                                () -> checkpoints.resume(trainer),
+                                "The checkpoint of step 1 is of another training:",
+                                "--seed was 1 and is 2",
+                                "--a was x and is not set"));
+    }
+
+    @Test(timeOut = 60_000)
+    public void checkpointsOfAnotherRunAreNotMixed() throws IOException {
+        Body loop = (trainer, checkpoints) -> loop(trainer, checkpoints, 1, new Losses().losses);
+        train(settings -> settings.optEverySteps(1), loop);
+        assertRefused(
+                IllegalStateException.class,
+                () -> train(settings -> settings.optEverySteps(1), loop),
+                "has checkpoints of another run, the newest of step 1");
+        Assert.assertEquals(steps(), List.of(1L));
+    }
+
+    @Test(timeOut = 60_000)
+    public void aFolderInUseIsRefused() throws IOException {
+        try (CheckpointFolder inUse = CheckpointFolder.open(folder)) {
+            Assert.assertEquals(inUse.getSteps(), List.of());
+            assertRefused(
+                    CheckpointException.class,
+                    () -> train(s -> {}, (trainer, checkpoints) -> checkpoints.resume(trainer)),
+                    folder.toString());
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void itHasToBeTheLastListener() {
+        CheckpointListener checkpoints = CheckpointListener.builder().setFolder(folder).build();
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(Linear.builder().setUnits(3).build());
+            DefaultTrainingConfig config =
+                    config().addTrainingListeners(checkpoints, new EpochTrainingListener());
+            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks())) {
+                trainer.initialize(new Shape(4, 5));
+                assertRefused(
+                        IllegalArgumentException.class,
+                        () -> checkpoints.resume(trainer),
+                        "add it after ai.djl.training.listener.EpochTrainingListener");
+            }
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void onlyAParallelTrainerIsSaved() {
+        CheckpointListener checkpoints = CheckpointListener.builder().setFolder(folder).build();
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(Linear.builder().setUnits(3).build());
+            assertRefused(
+                    IllegalArgumentException.class,
+                    () -> {
+                        try (Trainer trainer =
+                                model.newTrainer(config().addTrainingListeners(checkpoints))) {
+                            trainer.initialize(new Shape(4, 5));
+                        }
+                    },
+                    "state of a ParallelTrainer");
+        }
+    }
+
+    /** A disk that cannot be written to: training goes on, and the next save is tried again. */
+    @Test(timeOut = 60_000)
+    public void aSaveThatFailsIsTriedAgain() throws IOException {
+        train(
+                settings -> settings.optEverySteps(1),
+                (trainer, checkpoints) -> {
+                    loop(trainer, checkpoints, 1, new Losses().losses);
+                    Assert.assertTrue(checkpoints.await());
+                    Assert.assertNull(checkpoints.getFailure());
+                    Path away = parent.resolve("away");
+                    Files.move(folder, away);
+                    Files.createFile(folder); // root may write anywhere, but not in a file
+                    loop(trainer, checkpoints, 3, new Losses().losses);
+                    Assert.assertFalse(checkpoints.await());
+                    Assert.assertTrue(checkpoints.getFailure() instanceof IOException);
+                    Files.delete(folder);
+                    Files.move(away, folder);
+                    loop(trainer, checkpoints, 4, new Losses().losses);
+                    Assert.assertTrue(checkpoints.await());
+                });
+        Assert.assertEquals(steps(), List.of(1L, 4L));
+    }
+
+    private static void assertRefused(
+            Class<? extends Exception> type, Assert.ThrowingRunnable runnable, String... texts) {
+        Exception refused = Assert.expectThrows(type, runnable);
+        for (String text : texts) {
+            Assert.assertTrue(refused.getMessage().contains(text), refused.getMessage());
+        }
+    }
+}

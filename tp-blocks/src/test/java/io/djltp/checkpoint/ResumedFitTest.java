@@ -1,0 +1,220 @@
+package io.djltp.checkpoint;
+
+import ai.djl.training.Trainer;
+import ai.djl.training.listener.EarlyStoppingListener.EarlyStoppedException;
+import ai.djl.training.listener.TrainingListenerAdapter;
+
+import io.djltp.layout.ParallelMode;
+import io.djltp.testing.TrainerKind;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterMethod;
+import org.testng.annotations.BeforeMethod;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Comparator;
+import java.util.List;
+
+/**
+ * {@code EasyTrain.fit} that breaks off anywhere, and goes on with another trainer from the newest
+ * checkpoint: metrics, evaluations and weights are those of a run that was never interrupted, in
+ * every bit.
+ */
+public class ResumedFitTest {
+
+    private Path parent;
+
+    @BeforeMethod
+    public void makeFolder() throws IOException {
+        parent = Files.createTempDirectory("resumed");
+    }
+
+    @AfterMethod
+    public void deleteFolder() throws IOException {
+        try (var files = Files.walk(parent)) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
+                Files.delete(file);
+            }
+        }
+    }
+
+    @DataProvider
+    public static Object[][] kinds() {
+        return new Object[][] {
+            {new TrainerKind(ParallelMode.TENSOR, 1)},
+            {new TrainerKind(ParallelMode.TENSOR, 2)},
+            {new TrainerKind(ParallelMode.MIXED, 3)},
+            {new TrainerKind(ParallelMode.DATA, 2)},
+            {TrainerKind.mesh(2, 2)},
+        };
+    }
+
+    /** Where a run breaks off: after how many calls of a listener's method. */
+    private enum Break {
+        FIRST_STEP,
+        MIDDLE_OF_EPOCH,
+        LAST_STEP_OF_EPOCH,
+        VALIDATION,
+        END_OF_EPOCH
+    }
+
+    /** Stands for the end of a process. */
+    private static final class BrokenOff extends RuntimeException {
+        private static final long serialVersionUID = 1L;
+    }
+
+    /** Breaks a run off. */
+    private static final class Breaker extends TrainingListenerAdapter {
+
+        private final Break where;
+        private int batches;
+        private int validated;
+
+        Breaker(Break where) {
+            this.where = where;
+        }
+
+        private static void breakIf(boolean condition) {
+            if (condition) {
+                throw new BrokenOff();
+            }
+        }
+
+        @Override
+        public void onTrainingBatch(Trainer trainer, BatchData batchData) {
+            batches++; // of which the step has not been done
+            breakIf(where == Break.FIRST_STEP && batches == 2);
+            breakIf(where == Break.MIDDLE_OF_EPOCH && batches == FittedRun.BATCHES + 3);
+            breakIf(where == Break.END_OF_EPOCH && batches == FittedRun.BATCHES + 1);
+        }
+
+        @Override
+        public void onValidationBatch(Trainer trainer, BatchData batchData) {
+            validated++;
+            breakIf(where == Break.LAST_STEP_OF_EPOCH && validated == 1);
+            breakIf(where == Break.VALIDATION && validated == FittedRun.BATCHES + 2);
+        }
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 120_000)
+    public void nothingIsLost(TrainerKind kind) throws Exception {
+        FittedRun expected = new FittedRun(kind, parent.resolve("whole")).run(5);
+        Assert.assertFalse(expected.resumed);
+        Assert.assertEquals(expected.epochs, FittedRun.EPOCHS);
+        for (Break where : Break.values()) {
+            Path folder = parent.resolve(where.name());
+            FittedRun broken = new FittedRun(kind, folder).with(new Breaker(where));
+            broken.settings().optEveryEpoch(true);
+            Assert.assertThrows(BrokenOff.class, () -> broken.run(5));
+            FittedRun resumed = new FittedRun(kind, folder).with(new Breaker(null)).run(99);
+            Assert.assertTrue(resumed.resumed);
+            resumed.assertSame(expected, kind + " " + where);
+        }
+    }
+
+    /** A checkpoint that is older than the end of the run: its steps are done once more. */
+    @Test(timeOut = 60_000)
+    public void stepsAfterTheCheckpointAreDoneAgain() throws Exception {
+        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
+        FittedRun expected = new FittedRun(kind, parent.resolve("whole")).run(5);
+        FittedRun broken =
+                new FittedRun(kind, parent.resolve("3")).with(new Breaker(Break.MIDDLE_OF_EPOCH));
+        broken.settings().optEverySteps(3);
+        Assert.assertThrows(BrokenOff.class, () -> broken.run(5));
+        Assert.assertEquals(steps(broken.folder()), List.of("step-00000003", "step-00000006"));
+        FittedRun resumed = new FittedRun(kind, broken.folder()).run(6);
+        resumed.assertSame(expected, "every third step");
+        Assert.assertEquals(
+                steps(broken.folder()),
+                List.of("step-00000010", "step-00000011", "step-00000012"),
+                "three are kept");
+    }
+
+    /** Broken off and resumed after each step, on another number of ranks each time. */
+    @Test(timeOut = 60_000)
+    public void onAnyNumberOfRanks() throws Exception {
+        FittedRun expected =
+                new FittedRun(new TrainerKind(ParallelMode.TENSOR, 1), parent.resolve("w")).run(5);
+        Path folder = parent.resolve("steps");
+        FittedRun last = null;
+        for (int ranks = 1; ranks <= 4; ranks++) {
+            Breaker breaker = new Breaker(ranks == 4 ? null : Break.FIRST_STEP);
+            last = new FittedRun(new TrainerKind(ParallelMode.TENSOR, ranks), folder).with(breaker);
+            if (ranks < 4) {
+                FittedRun run = last;
+                Assert.assertThrows(BrokenOff.class, () -> run.run(5));
+            } else {
+                last.run(5);
+            }
+        }
+        Assert.assertEquals(last.metrics.keySet(), expected.metrics.keySet());
+        for (String name : expected.weights.keySet()) {
+            float[] weights = expected.weights.get(name);
+            for (int i = 0; i < weights.length; i++) {
+                Assert.assertEquals(last.weights.get(name)[i], weights[i], 1e-5, name);
+            }
+        }
+    }
+
+    /** An epoch without improvement before the end, and one after it. */
+    @Test(timeOut = 60_000)
+    public void earlyStoppingCountsOn() throws Exception {
+        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
+        FittedRun whole = new FittedRun(kind, parent.resolve("whole")).withPatience(2);
+        EarlyStoppedException expected =
+                Assert.expectThrows(EarlyStoppedException.class, () -> whole.run(5));
+        Assert.assertEquals(expected.getStopEpoch(), 3);
+        FittedRun broken =
+                new FittedRun(kind, parent.resolve("broken"))
+                        .withPatience(2)
+                        .with(new SecondEpochOver());
+        Assert.assertThrows(BrokenOff.class, () -> broken.run(5));
+        FittedRun resumed = new FittedRun(kind, broken.folder()).withPatience(2);
+        EarlyStoppedException stopped =
+                Assert.expectThrows(EarlyStoppedException.class, () -> resumed.run(6));
+        Assert.assertEquals(stopped.getStopEpoch(), expected.getStopEpoch());
+        Assert.assertEquals(stopped.getMessage(), expected.getMessage());
+    }
+
+    /** Breaks off at the first batch of the third epoch. */
+    private static final class SecondEpochOver extends TrainingListenerAdapter {
+
+        private int epochs;
+
+        @Override
+        public void onEpoch(Trainer trainer) {
+            epochs++;
+        }
+
+        @Override
+        public void onTrainingBatch(Trainer trainer, BatchData batchData) {
+            if (epochs == 2) {
+                throw new BrokenOff();
+            }
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void aTrainingThatIsOverStaysOver() throws Exception {
+        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
+        FittedRun whole = new FittedRun(kind, parent.resolve("whole"));
+        whole.settings().optEveryEpoch(true);
+        whole.run(5);
+        FittedRun resumed = new FittedRun(kind, whole.folder());
+        resumed.settings().optEveryEpoch(true);
+        resumed.run(6).assertSame(whole, "resumed after its end");
+    }
+
+    private static List<String> steps(Path folder) throws IOException {
+        try (var files = Files.list(folder)) {
+            return files.map(file -> file.getFileName().toString())
+                    .filter(name -> !name.startsWith("."))
+                    .sorted()
+                    .toList();
+        }
+    }
+}

@@ -1,0 +1,199 @@
+package io.djltp.checkpoint;
+
+import ai.djl.training.Trainer;
+import ai.djl.training.listener.TrainingListenerAdapter;
+
+import io.djltp.layout.ParallelMode;
+import io.djltp.testing.TrainerKind;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterMethod;
+import org.testng.annotations.BeforeMethod;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Comparator;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+
+/** Signals end a training after the step at work, with a checkpoint; two of them at once. */
+public class StoppedFitTest {
+
+    private static final TrainerKind KIND = new TrainerKind(ParallelMode.TENSOR, 2);
+
+    private Path parent;
+
+    @BeforeMethod
+    public void makeFolder() throws IOException {
+        parent = Files.createTempDirectory("stopped");
+    }
+
+    @AfterMethod
+    public void deleteFolder() throws IOException {
+        try (var files = Files.walk(parent)) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
+                Files.delete(file);
+            }
+        }
+    }
+
+    /** Sends a signal to this process. */
+    private static void raise(String name) {
+        try {
+            Class<?> type = Class.forName("sun.misc.Signal");
+            Object signal = type.getConstructor(String.class).newInstance(name);
+            type.getMethod("raise", type).invoke(null, signal);
+            Thread.sleep(50); // another thread hears of it
+        } catch (ReflectiveOperationException | InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    /** Raises a signal at a batch of training or of validation. */
+    static final class Raiser extends TrainingListenerAdapter {
+
+        private final String signal;
+        private int batches;
+        private int validated;
+
+        Raiser(String signal, int batches, int validated) {
+            this.signal = signal;
+            this.batches = batches;
+            this.validated = validated;
+        }
+
+        @Override
+        public void onTrainingBatch(Trainer trainer, BatchData batchData) {
+            if (--batches == 0) {
+                raise(signal);
+            }
+        }
+
+        @Override
+        public void onValidationBatch(Trainer trainer, BatchData batchData) {
+            if (--validated == 0) {
+                raise(signal);
+            }
+        }
+    }
+
+    /**
+     * Not SIGINT: who starts the tests in the background lets them ignore it.
+     *
+     * <p>Signal, batch of training or of validation, the step after which training ends, status.
+     */
+    @DataProvider
+    public static Object[][] moments() {
+        return new Object[][] {
+            {"TERM", 3, 0, 3, 143},
+            {"TERM", FittedRun.BATCHES, 0, FittedRun.BATCHES, 143},
+            {"USR1", 0, 2, FittedRun.BATCHES, 138},
+        };
+    }
+
+    @Test(dataProvider = "moments", timeOut = 60_000)
+    public void aSignalEndsWithACheckpoint(
+            String signal, int batch, int validated, int step, int status) throws Exception {
+        FittedRun expected = new FittedRun(KIND, parent.resolve("whole")).run(5);
+        FittedRun stopped =
+                new FittedRun(KIND, parent.resolve("stopped"))
+                        .with(new Raiser(signal, batch, validated));
+        stopped.settings().optEverySteps(1000).optSignals(List.of("TERM", "INT", "USR1"));
+        TrainingStoppedException exception =
+                Assert.expectThrows(TrainingStoppedException.class, () -> stopped.run(5));
+        Assert.assertEquals(exception.getStep(), step);
+        Assert.assertEquals(exception.getSignal(), new StopSignal("SIG" + signal, status));
+        Assert.assertTrue(exception.isSaved());
+        Assert.assertEquals(exception.getFolder(), stopped.folder());
+        FittedRun resumed = new FittedRun(KIND, stopped.folder()).with(new Raiser("", 0, 0));
+        resumed.settings().optEverySteps(1000);
+        resumed.run(6).assertSame(expected, signal);
+    }
+
+    @Test(
+            timeOut = 60_000,
+            expectedExceptions = IllegalArgumentException.class,
+            expectedExceptionsMessageRegExp = ".*no signal KILL to listen to")
+    public void aSignalThatCannotBeHeardIsRefused() throws Exception {
+        FittedRun run = new FittedRun(KIND, parent);
+        run.settings().optSignals(List.of("KILL"));
+        run.run(5);
+    }
+
+    /** A step that lasts a minute: the first signal waits for it, the second one does not. */
+    @Test(timeOut = 60_000)
+    public void theSecondSignalEndsAtOnce() throws Exception {
+        Path log = parent.resolve("log");
+        Process process =
+                new ProcessBuilder(
+                                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
+                                "-Xmx128m",
+                                "-XX:+UseSerialGC",
+                                "-XX:TieredStopAtLevel=1",
+                                "-Dai.djl.offline=true",
+                                "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+                                "-cp",
+                                System.getProperty("java.class.path"),
+                                SlowStep.class.getName(),
+                                parent.resolve("slow").toString())
+                        .redirectErrorStream(true)
+                        .redirectOutput(log.toFile())
+                        .start();
+        try {
+            awaitText(log, "slow step", process);
+            process.destroy();
+            awaitText(log, "SIGTERM: training ends after this step", process);
+            Assert.assertTrue(process.isAlive());
+            process.destroy();
+            Assert.assertTrue(process.waitFor(10, TimeUnit.SECONDS), Files.readString(log));
+            Assert.assertEquals(process.exitValue(), 143);
+            Assert.assertTrue(
+                    Files.readString(log).contains("SIGTERM after SIGTERM: the process ends"),
+                    Files.readString(log));
+        } finally {
+            process.destroyForcibly();
+        }
+        // the checkpoint of the step before is good
+        Assert.assertTrue(new FittedRun(KIND, parent.resolve("slow")).run(6).resumed);
+    }
+
+    private static void awaitText(Path log, String text, Process process) throws Exception {
+        while (!Files.readString(log).contains(text)) {
+            Assert.assertTrue(process.isAlive(), Files.readString(log));
+            Thread.sleep(20);
+        }
+    }
+
+    /** A training whose fifth step lasts a minute. */
+    public static final class SlowStep extends TrainingListenerAdapter {
+
+        private int batches;
+
+        /**
+         * Trains.
+         *
+         * @param args the folder
+         * @throws Exception if it fails
+         */
+        public static void main(String[] args) throws Exception {
+            FittedRun run = new FittedRun(KIND, Path.of(args[0])).with(new SlowStep());
+            run.settings().optSignals(true);
+            run.run(5);
+        }
+
+        @Override
+        public void onTrainingBatch(Trainer trainer, BatchData batchData) {
+            if (++batches == 5) {
+                System.out.println("slow step");
+                try {
+                    Thread.sleep(60_000);
+                } catch (InterruptedException e) {
+                    Thread.currentThread().interrupt();
+                }
+            }
+        }
+    }
+}
