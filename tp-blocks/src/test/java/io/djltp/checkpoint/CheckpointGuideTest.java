@@ -45,7 +45,9 @@ import java.util.regex.Pattern;
 public class CheckpointGuideTest {
 
     private static final Pattern SNIPPET =
-            Pattern.compile("<!-- CheckpointGuideTest#\\w+ -->\n```java\n(.*?)```", Pattern.DOTALL);
+            Pattern.compile(
+                    "<!-- java skipped: run by CheckpointGuideTest#\\w+ -->\n```java\n(.*?)```",
+                    Pattern.DOTALL);
 
     private Path parent;
 
