@@ -104,6 +104,9 @@ final class SliceFlow {
             for (SlicePlace next : all) {
                 if (cut == null || hasWholeGroups(cut, next.unit())) {
                     after.add(next);
+                    if (next.isAllOf(place)) {
+                        break; // no rank shares the group
+                    }
                 }
             }
         }

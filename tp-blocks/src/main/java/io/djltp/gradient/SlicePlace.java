@@ -59,7 +59,8 @@ record SlicePlace(int axis, long outer, long count, long inner, long unit) {
     /**
      * Returns where the features may lie in an array of another shape with the same elements in the
      * same order. Of a rank with a single group several places may look alike: one that explains
-     * what follows is enough.
+     * what follows is enough. If all groups of a rank become one, such as query heads those of a
+     * key head, that is the first place: the others are for ranks that share the group.
      */
     List<SlicePlace> reshaped(long[] from, long[] to) {
         if (Arrays.equals(from, to)) {
@@ -68,15 +69,18 @@ record SlicePlace(int axis, long outer, long count, long inner, long unit) {
         long before = outer * product(from, axis);
         List<Integer> single = singleAxes(to, before);
         int known = singleAxes(from, before).size();
+        List<SlicePlace> places = new ArrayList<>();
         if (isOneGroup(single.size() - known)) {
             int group = single.get(single.size() - 1);
-            return List.of(new SlicePlace(group, 1, 1, 1, unit * count));
+            places.add(new SlicePlace(group, 1, 1, 1, unit * count));
+            if (unit == 1) {
+                return places;
+            }
         }
         if (count == 1 && outer == 1 && inner == 1 && single.size() == known) {
             int number = singleAxes(from, before).indexOf(axis);
             return List.of(on(single.get(number)));
         }
-        List<SlicePlace> places = new ArrayList<>();
         for (int i = 0; i < to.length; i++) {
             long passed = product(to, i);
             long left = before / passed; // of what lies before, on axis i
@@ -103,6 +107,11 @@ record SlicePlace(int axis, long outer, long count, long inner, long unit) {
      */
     private boolean isOneGroup(int added) {
         return count > 1 && inner == 1 && added > 0;
+    }
+
+    /** Returns whether this is all groups of another place as one. */
+    boolean isAllOf(SlicePlace groups) {
+        return count == 1 && unit > groups.unit;
     }
 
     /** Returns the axes of length 1 that have so many elements before them. */
