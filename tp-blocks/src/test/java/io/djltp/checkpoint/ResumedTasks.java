@@ -56,7 +56,7 @@ enum ResumedTasks {
                             tanh(),
                             headOf(23)
                                     .optBias(false)
-                                    .optFusedMemory(500)
+                                    .optFusedMemory(650)
                                     .optMargin(Margin.cosFace(80, 0.3f))
                                     .build()),
             ResumedTasks::scheduled,
