@@ -12,7 +12,11 @@ public class TrainingStoppedException extends RuntimeException {
 
     private final transient StopSignal signal;
     private final transient Path folder;
+
+    /** The step after which the training was stopped. */
     private final long step;
+
+    /** Whether there is a checkpoint of that step. */
     private final boolean saved;
 
     /**
