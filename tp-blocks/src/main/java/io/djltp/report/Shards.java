@@ -3,9 +3,7 @@ package io.djltp.report;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.util.Pair;
 
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
@@ -13,19 +11,15 @@ import com.google.gson.JsonObject;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.optimizer.OptimizerState;
-import io.djltp.parameters.BlockWalk;
+import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
-import io.djltp.parameters.ShardedBlock;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.StepParticipant;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.training.ParallelTrainer;
 
-import java.util.Collections;
-import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 
 /** What the ranks hold of a model: which part of each parameter, and how many bytes. */
 final class Shards {
@@ -52,7 +46,7 @@ final class Shards {
         int rank = context.getLocalIndex();
         RankParameterStore store = trainer.getParameterStore(rank);
         long weights = 0;
-        for (Parameter parameter : distinct(trainer.getModel().getBlock())) {
+        for (Parameter parameter : trainer.getState().getParameters().getAll()) {
             if (store.contains(parameter)) {
                 weights += bytes(store.getHeld(parameter));
             }
@@ -78,32 +72,15 @@ final class Shards {
         return array.size() * array.getDataType().getNumOfBytes();
     }
 
-    private static Set<Parameter> distinct(Block block) {
-        Set<Parameter> parameters = Collections.newSetFromMap(new IdentityHashMap<>());
-        parameters.addAll(block.getParameters().values());
-        return parameters;
-    }
-
     /** Returns which ranges of each parameter the ranks of a tensor-parallel group have. */
-    static JsonArray picture(Block network, int ranks) {
-        Map<Parameter, ShardingStrategy> strategies = new IdentityHashMap<>();
-        BlockWalk.of(
-                network,
-                (block, path, certain) -> {
-                    if (block instanceof ShardedBlock sharded) {
-                        for (Parameter parameter : block.getDirectParameters().values()) {
-                            strategies.put(parameter, sharded.getShardingStrategy(parameter));
-                        }
-                    }
-                });
+    static JsonArray picture(ParallelTrainer trainer) {
+        ParallelParameters parameters = trainer.getState().getParameters();
+        int ranks = trainer.getRanks().getContext(0).getTensorGroup().getSize();
         JsonArray picture = new JsonArray();
-        Set<Parameter> drawn = Collections.newSetFromMap(new IdentityHashMap<>());
-        for (Pair<String, Parameter> each : network.getParameters()) {
-            Parameter parameter = each.getValue();
-            if (picture.size() < MOST_PARAMETERS
-                    && parameter.isInitialized()
-                    && drawn.add(parameter)) {
-                picture.add(row(each.getKey(), parameter, strategies.get(parameter), ranks));
+        for (Parameter parameter : parameters.getAll()) {
+            if (picture.size() < MOST_PARAMETERS) {
+                ShardingStrategy strategy = parameters.getStrategy(parameter);
+                picture.add(row(parameters.nameOf(parameter), parameter, strategy, ranks));
             }
         }
         return picture;

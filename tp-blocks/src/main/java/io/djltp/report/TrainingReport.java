@@ -123,9 +123,8 @@ public final class TrainingReport extends TrainingFigures {
             calls.add(new RankCalls(context.getWorld().getRecorder()));
             totals.add(new LinkedHashMap<>());
         }
-        ParallelContext first = pool.getContext(0);
-        mesh = first.getMesh().toString();
-        picture = Shards.picture(trainer.getModel().getBlock(), first.getTensorGroup().getSize());
+        mesh = pool.getContext(0).getMesh().toString();
+        picture = Shards.picture(trainer);
     }
 
     private void splitTime(double seconds) {
