@@ -66,7 +66,7 @@ final class TimeSplit {
                 new Direction[] {Direction.FORWARD, Direction.BACKWARD, Direction.STEP}) {
             long nanos = rank.nanos().get(direction);
             outside -= nanos;
-            split.put(direction == Direction.STEP ? "update" : direction.toString(), nanos);
+            split.put(computing(direction), nanos);
         }
         long waiting = 0;
         for (RankCalls.Call each : rank.calls()) {
@@ -78,13 +78,16 @@ final class TimeSplit {
             long until = lastCalled.get(keyOf(call)) - call.getIssued();
             long waited = Math.min(blocked, until);
             waiting += waited;
-            String computing =
-                    each.direction() == Direction.STEP ? "update" : each.direction().toString();
-            split.merge(computing, -blocked, Long::sum);
+            split.merge(computing(each.direction()), -blocked, Long::sum);
             split.merge(call.getCollective().toString(), blocked - waited, Long::sum);
         }
         split.put(WAITING, waiting);
         split.put(OUTSIDE, Math.max(0, outside));
         return split;
+    }
+
+    /** Returns what a rank computes in a direction. */
+    private static String computing(Direction direction) {
+        return direction == Direction.STEP ? "update" : direction.toString();
     }
 }
