@@ -6,6 +6,7 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.layout.ParallelMode;
+import io.djltp.testing.RankThreads;
 import io.djltp.testing.Ranks;
 
 import org.testng.Assert;
@@ -21,7 +22,7 @@ public class FailedTrainerTest {
             DefaultTrainingConfig config =
                     new DefaultTrainingConfig(Loss.l2Loss()).optOptimizer(null);
             int managers = model.getNDManager().getManagedArrays().size();
-            long threads = rankThreads();
+            RankThreads ranks = new RankThreads();
             for (int i = 0; i < 3; i++) {
                 Assert.expectThrows(
                         RuntimeException.class,
@@ -29,18 +30,8 @@ public class FailedTrainerTest {
                                 new ParallelTrainer(
                                         model, config, Ranks.config(ParallelMode.TENSOR, 2)));
             }
-            long end = System.nanoTime() + 10_000_000_000L; // a thread takes a moment to end
-            while (rankThreads() > threads && System.nanoTime() < end) {
-                Thread.sleep(10);
-            }
-            Assert.assertEquals(rankThreads(), threads);
+            ranks.assertCount(0);
             Assert.assertEquals(model.getNDManager().getManagedArrays().size(), managers);
         }
-    }
-
-    private static long rankThreads() {
-        return Thread.getAllStackTraces().keySet().stream()
-                .filter(thread -> thread.getName().startsWith("tp-rank-"))
-                .count();
     }
 }

@@ -13,6 +13,8 @@ import ai.djl.repository.zoo.ZooModel;
 import ai.djl.translate.TranslateException;
 import ai.djl.util.Utils;
 
+import io.djltp.testing.RankThreads;
+
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
@@ -28,7 +30,6 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
-import java.util.concurrent.TimeUnit;
 
 /** Several predictors of one model at once, the end of the model, and nothing left behind. */
 public class PredictorsAtOnceTest {
@@ -39,9 +40,11 @@ public class PredictorsAtOnceTest {
     private Path folder;
     private float[] expected;
     private ExecutorService threads;
+    private RankThreads ranks;
 
     @BeforeClass
     public void saveModel() throws IOException {
+        ranks = new RankThreads();
         folder = Files.createTempDirectory("zoo");
         expected =
                 SmallModels.save(
@@ -120,7 +123,7 @@ public class PredictorsAtOnceTest {
                 assertTrue(e.getCause() instanceof Exception, "" + e.getCause()); // no wrong output
             }
         }
-        assertRankThreads(0);
+        ranks.assertCount(0);
     }
 
     @Test(timeOut = 60_000)
@@ -129,7 +132,7 @@ public class PredictorsAtOnceTest {
         long before = arrays();
         for (int i = 0; i < 5; i++) {
             loadAndClose();
-            assertRankThreads(0);
+            ranks.assertCount(0);
         }
         assertEquals(arrays(), before);
     }
@@ -137,7 +140,7 @@ public class PredictorsAtOnceTest {
     private void loadAndClose() throws Exception {
         try (ZooModel<NDList, NDList> model = SmallModels.load(folder, 3);
                 Predictor<NDList, NDList> predictor = model.newPredictor()) {
-            assertRankThreads(3);
+            ranks.assertCount(3);
             long before = arrays();
             predict(predictor);
             assertEquals(arrays(), before); // nor does a prediction
@@ -164,22 +167,7 @@ public class PredictorsAtOnceTest {
                 assertTrue(e instanceof IllegalArgumentException, "" + e);
             }
         }
-        assertRankThreads(0);
-    }
-
-    /** A thread that has done its work may take a moment to end. */
-    private static void assertRankThreads(int expected) throws InterruptedException {
-        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(10);
-        while (rankThreads() != expected && System.nanoTime() < end) {
-            Thread.sleep(10);
-        }
-        assertEquals(rankThreads(), expected);
-    }
-
-    private static long rankThreads() {
-        return Thread.getAllStackTraces().keySet().stream()
-                .filter(thread -> thread.getName().startsWith("tp-rank-"))
-                .count();
+        ranks.assertCount(0);
     }
 
     /** Returns the number of all arrays of the process. */
