@@ -5,6 +5,7 @@ import ai.djl.Model;
 import ai.djl.nn.core.Linear;
 
 import io.djltp.examples.BadInputException;
+import io.djltp.files.SideFolder;
 import io.djltp.zoo.lemma.CharNGrams;
 import io.djltp.zoo.lemma.LemmaNetwork;
 
@@ -13,12 +14,7 @@ import java.io.BufferedWriter;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
-import java.util.Comparator;
-import java.util.List;
 import java.util.Properties;
-import java.util.stream.Collectors;
-import java.util.stream.Stream;
 
 /**
  * A trained lemmatiser in a folder: the parameters as DJL writes them, or as safetensors where one
@@ -63,8 +59,8 @@ public final class SavedModel implements AutoCloseable {
             int dim,
             boolean safetensors)
             throws IOException {
-        Path part = Files.createTempDirectory(folder, ".part");
-        try {
+        try (SideFolder side = SideFolder.in(folder)) {
+            Path part = side.getPath();
             if (safetensors || !LemmaWeights.fitDjl(model)) {
                 LemmaWeights.write(model, part);
             } else {
@@ -78,18 +74,7 @@ public final class SavedModel implements AutoCloseable {
             try (BufferedWriter writer = Files.newBufferedWriter(part.resolve(SIZES))) {
                 sizes.store(writer, null);
             }
-            for (Path file : list(part)) {
-                Files.move(
-                        file,
-                        folder.resolve(file.getFileName()),
-                        StandardCopyOption.ATOMIC_MOVE,
-                        StandardCopyOption.REPLACE_EXISTING);
-            }
-        } finally {
-            for (Path file : list(part)) {
-                Files.delete(file);
-            }
-            Files.delete(part);
+            side.replace(SIZES); // which are what says that a model is there
         }
     }
 
@@ -126,14 +111,6 @@ public final class SavedModel implements AutoCloseable {
             model.load(folder, NAME);
         }
         return new SavedModel(model, lexicon, nGrams);
-    }
-
-    private static List<Path> list(Path folder) throws IOException {
-        try (Stream<Path> files = Files.list(folder)) {
-            // the sizes last: they are what says that a model is there
-            return files.sorted(Comparator.comparing((Path file) -> file.endsWith(SIZES)))
-                    .collect(Collectors.toList());
-        }
     }
 
     /**
