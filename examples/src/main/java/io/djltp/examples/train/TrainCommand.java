@@ -71,13 +71,7 @@ public final class TrainCommand implements Callable<Integer> {
     /** {@inheritDoc} */
     @Override
     public Integer call() throws Exception {
-        options.check();
-        return TrainingJob.run(
-                options.ranks,
-                options.checkpoints,
-                options.alike(),
-                spec.commandLine().getParseResult(),
-                this::run);
+        return TrainingJob.run(options, spec, this::run);
     }
 
     private void run(TrainingJob started) throws IOException, TranslateException {
