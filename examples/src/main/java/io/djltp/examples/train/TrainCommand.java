@@ -192,8 +192,6 @@ public final class TrainCommand implements Callable<Integer> {
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                         .optOptimizer(options.optimizer.create(LearningRates.of(options, head)))
-                        // before what evaluates: that is no time of a step
-                        .addTrainingListeners(reports.asListeners())
                         .addTrainingListeners(progress[0]);
         if (checkpoints != null) {
             config.addTrainingListeners(checkpoints); // after all others
