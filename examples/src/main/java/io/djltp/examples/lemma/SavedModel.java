@@ -2,6 +2,7 @@ package io.djltp.examples.lemma;
 
 import ai.djl.MalformedModelException;
 import ai.djl.Model;
+import ai.djl.nn.Block;
 import ai.djl.nn.core.Linear;
 
 import io.djltp.examples.BadInputException;
@@ -15,6 +16,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Properties;
+import java.util.function.IntFunction;
 
 /**
  * A trained lemmatiser in a folder: the parameters as DJL writes them, or as safetensors where one
@@ -32,11 +34,13 @@ public final class SavedModel implements AutoCloseable {
     private final Model model;
     private final Lexicon lexicon;
     private final CharNGrams nGrams;
+    private final int dim;
 
-    private SavedModel(Model model, Lexicon lexicon, CharNGrams nGrams) {
+    private SavedModel(Model model, Lexicon lexicon, CharNGrams nGrams, int dim) {
         this.model = model;
         this.lexicon = lexicon;
         this.nGrams = nGrams;
+        this.dim = dim;
     }
 
     /**
@@ -87,6 +91,12 @@ public final class SavedModel implements AutoCloseable {
      * @throws MalformedModelException if a file is not what it should be
      */
     public static SavedModel load(Path folder) throws IOException, MalformedModelException {
+        return load(folder, classes -> Linear.builder().setUnits(classes).build());
+    }
+
+    /** Loads a model with another head, which is given the number of lemmas. */
+    static SavedModel load(Path folder, IntFunction<Block> head)
+            throws IOException, MalformedModelException {
         if (!Files.exists(folder.resolve(SIZES))) {
             throw new BadInputException(
                     "There is no trained model in " + folder + ": run ./tp train first");
@@ -103,14 +113,13 @@ public final class SavedModel implements AutoCloseable {
                         .build();
         Model model = Model.newInstance(NAME);
         int dim = Integer.parseInt(sizes.getProperty("dim"));
-        Linear head = Linear.builder().setUnits(lexicon.size()).build();
-        model.setBlock(LemmaNetwork.create(nGrams.rows(), dim, head));
+        model.setBlock(LemmaNetwork.create(nGrams.rows(), dim, head.apply(lexicon.size())));
         if (LemmaWeights.areNewest(folder)) {
             LemmaWeights.read(model, folder, nGrams.limit());
         } else {
             model.load(folder, NAME);
         }
-        return new SavedModel(model, lexicon, nGrams);
+        return new SavedModel(model, lexicon, nGrams, dim);
     }
 
     /**
@@ -138,6 +147,11 @@ public final class SavedModel implements AutoCloseable {
      */
     public CharNGrams getNGrams() {
         return nGrams;
+    }
+
+    /** Returns the number of features of a word. */
+    int getDim() {
+        return dim;
     }
 
     /** {@inheritDoc} */
