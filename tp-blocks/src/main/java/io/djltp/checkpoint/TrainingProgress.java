@@ -16,6 +16,8 @@ import java.util.Map;
  */
 final class TrainingProgress {
 
+    private static final String EARLY_STOPPING = "earlyStoppingMillis";
+
     private final Map<String, Resumable> own;
     private final DataPosition position = new DataPosition();
     private final EpochRecords epochs = new EpochRecords();
@@ -39,6 +41,7 @@ final class TrainingProgress {
         JsonObject saved = new JsonObject();
         saved.add("data", position.save());
         saved.add("epochs", epochs.save());
+        saved.add(EARLY_STOPPING, EarlyStoppingTime.of(trainer));
         saved.add("evaluators", EvaluatorTotals.of(trainer.getEvaluators()));
         if (trainer.getMetrics() != null) {
             saved.add("metrics", SavedMetrics.of(trainer.getMetrics()));
@@ -54,6 +57,9 @@ final class TrainingProgress {
         epochs.restore(saved.getAsJsonArray("epochs"));
         metrics = saved.getAsJsonObject("metrics");
         epochs.replay(trainer, metrics == null ? 0 : position.batches());
+        if (saved.has(EARLY_STOPPING)) { // the epochs that are over have ended in time
+            EarlyStoppingTime.restore(saved.getAsJsonArray(EARLY_STOPPING), trainer);
+        }
         EvaluatorTotals.restore(saved.getAsJsonArray("evaluators"), trainer.getEvaluators());
         restoreMetrics(trainer);
         JsonObject states = saved.getAsJsonObject("states");

@@ -6,6 +6,8 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.util.Preconditions;
 
+import io.djltp.files.SideFolder;
+
 import java.io.IOException;
 import java.nio.file.Path;
 import java.util.LinkedHashMap;
@@ -59,9 +61,12 @@ public final class OnnxExport {
      */
     public void write(Model model, Path path) throws IOException {
         Block block = model.getBlock();
-        try (OnnxGraph graph = new OnnxGraph(path, bytes(block) > externalAbove)) {
+        String name = path.getFileName().toString();
+        try (SideFolder side = SideFolder.in(path.toAbsolutePath().getParent());
+                OnnxGraph graph = new OnnxGraph(side.resolve(name), bytes(block) > externalAbove)) {
             String last = new OnnxBlocks(graph, lambdas).add(block, "", input);
             graph.write(model.getName(), input, inputType, inputShape, last, output);
+            side.replace(name); // after the weights
         }
     }
 

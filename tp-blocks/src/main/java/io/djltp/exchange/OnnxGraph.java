@@ -20,7 +20,6 @@ import java.io.OutputStream;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 import java.util.Map;
 
 /** The operators and weights of an ONNX file that is being made. Values are known by name. */
@@ -149,11 +148,9 @@ public final class OnnxGraph implements Closeable {
                         .setGraph(graph)
                         .build();
         weights.finish();
-        Path part = path.resolveSibling(path.getFileName() + ".part");
-        try (OutputStream os = new BufferedOutputStream(Files.newOutputStream(part))) {
+        try (OutputStream os = new BufferedOutputStream(Files.newOutputStream(path))) {
             model.writeTo(os);
         }
-        Files.move(part, path, StandardCopyOption.REPLACE_EXISTING);
     }
 
     private static ValueInfoProto.Builder value(String name) {

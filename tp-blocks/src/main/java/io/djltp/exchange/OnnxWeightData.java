@@ -12,9 +12,7 @@ import java.io.Closeable;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
-import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
 import java.util.List;
 
@@ -26,20 +24,15 @@ final class OnnxWeightData implements Closeable {
 
     private static final long PAGE = 4096;
 
-    private final Path target;
-    private final Path part;
+    private final Path file;
     private final FileChannel channel; // or null: in the file itself
 
     OnnxWeightData(Path model, boolean external) throws IOException {
-        target = model.resolveSibling(model.getFileName() + ".data");
-        part = model.resolveSibling(model.getFileName() + ".data.part");
+        file = model.resolveSibling(model.getFileName() + ".data");
         channel =
                 external
                         ? FileChannel.open(
-                                part,
-                                StandardOpenOption.CREATE,
-                                StandardOpenOption.TRUNCATE_EXISTING,
-                                StandardOpenOption.WRITE)
+                                file, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)
                         : null;
     }
 
@@ -64,7 +57,7 @@ final class OnnxWeightData implements Closeable {
         }
         channel.position((channel.position() + PAGE - 1) / PAGE * PAGE);
         proto.setDataLocation(TensorProto.DataLocation.EXTERNAL)
-                .addExternalData(entry("location", target.getFileName().toString()))
+                .addExternalData(entry("location", file.getFileName().toString()))
                 .addExternalData(entry("offset", Long.toString(channel.position())))
                 .addExternalData(entry("length", Long.toString(tensor.bytes())));
         new RowStream(this::drain).write(tensor);
@@ -87,12 +80,11 @@ final class OnnxWeightData implements Closeable {
         return StringStringEntryProto.newBuilder().setKey(key).setValue(value).build();
     }
 
-    /** Puts the file in its place, before that of the operators gets its own. */
+    /** Brings the weights to the disk. */
     void finish() throws IOException {
         if (channel != null) {
             channel.force(true);
             channel.close();
-            Files.move(part, target, StandardCopyOption.REPLACE_EXISTING);
         }
     }
 
@@ -100,7 +92,6 @@ final class OnnxWeightData implements Closeable {
     public void close() throws IOException {
         if (channel != null) {
             channel.close();
-            Files.deleteIfExists(part);
         }
     }
 }

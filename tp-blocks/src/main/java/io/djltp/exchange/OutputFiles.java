@@ -3,13 +3,13 @@ package io.djltp.exchange;
 import com.google.gson.GsonBuilder;
 import com.google.gson.JsonObject;
 
+import io.djltp.files.SideFolder;
 import io.djltp.safetensors.SafetensorsWriter;
 
 import java.io.IOException;
 import java.nio.channels.FileChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.List;
@@ -33,8 +33,7 @@ record OutputFiles(Path folder, String name, long most) {
     /** Writes tensors, and returns the file or the index. */
     Path write(List<OutputTensor> tensors) throws IOException {
         Files.createDirectories(folder);
-        Path side = Files.createTempDirectory(folder, ".writing-");
-        try {
+        try (SideFolder side = SideFolder.in(folder)) {
             List<List<OutputTensor>> files = shareOut(tensors);
             JsonObject map = new JsonObject();
             for (int i = 0; i < files.size(); i++) {
@@ -42,16 +41,12 @@ record OutputFiles(Path folder, String name, long most) {
                 write(files.get(i), side.resolve(file));
                 files.get(i).forEach(tensor -> map.addProperty(tensor.name(), file));
             }
+            String index = name + WeightFiles.INDEX;
             if (files.size() > 1) {
-                writeIndex(tensors, map, side.resolve(name + WeightFiles.INDEX));
+                writeIndex(tensors, map, side.resolve(index));
             }
-            replace(side);
-            return folder.resolve(name + (files.size() > 1 ? WeightFiles.INDEX : SUFFIX));
-        } finally {
-            for (Path file : list(side)) {
-                Files.delete(file);
-            }
-            Files.delete(side);
+            removeOlder(side.replace(index));
+            return folder.resolve(files.size() > 1 ? index : name + SUFFIX);
         }
     }
 
@@ -103,17 +98,8 @@ record OutputFiles(Path folder, String name, long most) {
         Files.writeString(file, text + "\n");
     }
 
-    /** Moves the new files in, the index last, and removes what is of an older set. */
-    private void replace(Path side) throws IOException {
-        List<Path> added = list(side);
-        for (Path file : added) {
-            Files.move(
-                    file,
-                    folder.resolve(file.getFileName()),
-                    StandardCopyOption.ATOMIC_MOVE,
-                    StandardCopyOption.REPLACE_EXISTING);
-        }
-        List<String> names = added.stream().map(file -> file.getFileName().toString()).toList();
+    /** Removes what is of an older set. */
+    private void removeOlder(List<String> names) throws IOException {
         Pattern own =
                 Pattern.compile(
                         Pattern.quote(name)
@@ -128,7 +114,7 @@ record OutputFiles(Path folder, String name, long most) {
 
     private static List<Path> list(Path folder) throws IOException {
         try (Stream<Path> files = Files.list(folder)) {
-            return files.sorted().collect(Collectors.toList()); // "...index.json" comes last
+            return files.collect(Collectors.toList());
         }
     }
 }

@@ -17,21 +17,21 @@ interface BlockSlot {
     /** Puts another block there. */
     void set(Block replacement);
 
+    /**
+     * Returns the error that another block cannot be put somewhere, with the reason and a remedy.
+     */
+    static IllegalArgumentException refusal(Class<? extends Block> type, String path, String why) {
+        return new IllegalArgumentException(
+                "The block " + path + " cannot become a " + type.getSimpleName() + ": " + why);
+    }
+
     /** A place that may only be read, where nothing else can be put. */
     record Unreachable(String where, String why) implements BlockSlot {
 
         /** {@inheritDoc} */
         @Override
         public void check(Class<? extends Block> type, String path) {
-            throw new IllegalArgumentException(
-                    "The block "
-                            + path
-                            + " cannot become a "
-                            + type.getSimpleName()
-                            + ": it is held by "
-                            + where
-                            + ", "
-                            + why);
+            throw refusal(type, path, "it is held by " + where + ", " + why);
         }
 
         /** {@inheritDoc} */

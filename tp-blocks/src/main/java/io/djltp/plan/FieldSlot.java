@@ -12,13 +12,10 @@ record FieldSlot(Object owner, Field field) implements BlockSlot {
     @Override
     public void check(Class<? extends Block> type, String path) {
         if (!field.getType().isAssignableFrom(type)) {
-            throw new IllegalArgumentException(
-                    "The block "
-                            + path
-                            + " cannot become a "
-                            + type.getSimpleName()
-                            + ": "
-                            + describe(field)
+            throw BlockSlot.refusal(
+                    type,
+                    path,
+                    describe(field)
                             + " holds a "
                             + field.getType().getSimpleName()
                             + " and nothing else. Declare it as a Block, or leave the block whole");
@@ -26,13 +23,10 @@ record FieldSlot(Object owner, Field field) implements BlockSlot {
         Class<?> declaring = field.getDeclaringClass();
         boolean fixed = declaring.isHidden() || declaring.isRecord();
         if (fixed && Modifier.isFinal(field.getModifiers())) {
-            throw new IllegalArgumentException(
-                    "The block "
-                            + path
-                            + " cannot become a "
-                            + type.getSimpleName()
-                            + ": "
-                            + describe(field)
+            throw BlockSlot.refusal(
+                    type,
+                    path,
+                    describe(field)
                             + " belongs to a "
                             + (declaring.isRecord() ? "record" : "lambda")
                             + ", whose fields Java does not let change. Hold the block in a field"

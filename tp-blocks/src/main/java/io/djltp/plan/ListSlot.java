@@ -26,17 +26,16 @@ record ListSlot<T>(List<T> list, int index, Field field) implements BlockSlot {
         try {
             list.set(index, list.get(index));
         } catch (UnsupportedOperationException e) {
-            throw new IllegalArgumentException(
-                    "The block "
-                            + path
-                            + " cannot become a "
-                            + type.getSimpleName()
-                            + ": it is in a list that cannot be changed, in "
-                            + (field == null
-                                    ? list.getClass().getName()
-                                    : FieldSlot.describe(field))
-                            + ". Use an ArrayList, or leave the block whole",
-                    e);
+            throw (IllegalArgumentException)
+                    BlockSlot.refusal(
+                                    type,
+                                    path,
+                                    "it is in a list that cannot be changed, in "
+                                            + (field == null
+                                                    ? list.getClass().getName()
+                                                    : FieldSlot.describe(field))
+                                            + ". Use an ArrayList, or leave the block whole")
+                            .initCause(e);
         }
     }
 
@@ -61,13 +60,10 @@ record ListSlot<T>(List<T> list, int index, Field field) implements BlockSlot {
                     ((ParameterizedType) field.getGenericType()).getActualTypeArguments();
             Type last = arguments[arguments.length - 1];
             if (last instanceof Class && !((Class<?>) last).isAssignableFrom(type)) {
-                throw new IllegalArgumentException(
-                        "The block "
-                                + path
-                                + " cannot become a "
-                                + type.getSimpleName()
-                                + ": "
-                                + FieldSlot.describe(field)
+                throw BlockSlot.refusal(
+                        type,
+                        path,
+                        FieldSlot.describe(field)
                                 + " holds elements of "
                                 + ((Class<?>) last).getSimpleName()
                                 + " and nothing else. Declare them as blocks, or leave the block"

@@ -15,15 +15,16 @@ record MapSlot(Map<?, ?> map, Object key, Field field) implements BlockSlot {
         try {
             put(map, map.get(key));
         } catch (UnsupportedOperationException e) {
-            throw new IllegalArgumentException(
-                    "The block "
-                            + path
-                            + " cannot become a "
-                            + type.getSimpleName()
-                            + ": it is in a map that cannot be changed, in "
-                            + (field == null ? map.getClass().getName() : FieldSlot.describe(field))
-                            + ". Use a LinkedHashMap, or leave the block whole",
-                    e);
+            throw (IllegalArgumentException)
+                    BlockSlot.refusal(
+                                    type,
+                                    path,
+                                    "it is in a map that cannot be changed, in "
+                                            + (field == null
+                                                    ? map.getClass().getName()
+                                                    : FieldSlot.describe(field))
+                                            + ". Use a LinkedHashMap, or leave the block whole")
+                            .initCause(e);
         }
     }
 

@@ -3,13 +3,14 @@ package io.djltp.report;
 import com.google.gson.Gson;
 import com.google.gson.JsonObject;
 
+import io.djltp.files.SideFolder;
+
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 
 /** The file of a report: a page with its style, the charting library uPlot, and the data in it. */
 final class ReportPage {
@@ -50,17 +51,10 @@ final class ReportPage {
             read();
         }
         String refresh = running ? refresh(data.get("interval").getAsDouble()) : "";
-        Path part = file.resolveSibling("." + file.getFileName() + ".part");
-        try {
-            Files.writeString(
-                    part, before.replace("<!-- refresh -->", refresh) + GSON.toJson(data) + after);
-            Files.move(
-                    part,
-                    file,
-                    StandardCopyOption.ATOMIC_MOVE,
-                    StandardCopyOption.REPLACE_EXISTING);
-        } finally {
-            Files.deleteIfExists(part);
+        String text = before.replace("<!-- refresh -->", refresh) + GSON.toJson(data) + after;
+        try (SideFolder side = SideFolder.in(file.getParent())) {
+            Files.writeString(side.resolve(file.getFileName().toString()), text);
+            side.replace();
         }
     }
 

@@ -5,16 +5,14 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.cut.Cut;
 
 import java.util.Objects;
-import java.util.OptionalInt;
 
 /** Cuts one axis: into balanced ranges, or as it is told to. */
-final class Axiswise extends ShardingStrategy {
+final class Axiswise extends OneAxis {
 
-    private final int axis;
     private final Cut chosen; // or null: balanced
 
     Axiswise(int axis, Cut chosen) {
-        this.axis = axis;
+        super(axis);
         this.chosen = chosen;
     }
 
@@ -24,28 +22,6 @@ final class Axiswise extends ShardingStrategy {
         return axis == 0
                 ? StrategyKind.ROWWISE
                 : axis == 1 ? StrategyKind.COLUMNWISE : StrategyKind.OTHER;
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public OptionalInt shardedAxis() {
-        return OptionalInt.of(axis);
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public int axis(Shape shape) {
-        return axis(axis, shape);
-    }
-
-    /** Returns the axis from 0, which may count from the last. */
-    static int axis(int axis, Shape shape) {
-        int dimensions = shape.dimension();
-        int counted = axis < 0 ? axis + dimensions : axis;
-        if (counted < 0 || counted >= dimensions) {
-            throw new IllegalArgumentException("The shape " + shape + " has no axis " + axis);
-        }
-        return counted;
     }
 
     /** {@inheritDoc} */

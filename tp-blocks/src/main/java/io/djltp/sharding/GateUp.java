@@ -5,33 +5,18 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.cut.Cut;
 
 import java.util.List;
-import java.util.OptionalInt;
 
 /** Cuts an axis that is two halves, [gate; up]: each half into balanced ranges. */
-final class GateUp extends ShardingStrategy {
-
-    private final int axis;
+final class GateUp extends OneAxis {
 
     GateUp(int axis) {
-        this.axis = axis;
+        super(axis);
     }
 
     /** {@inheritDoc} */
     @Override
     StrategyKind kind() {
         return StrategyKind.GATE_UP;
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public OptionalInt shardedAxis() {
-        return OptionalInt.of(axis);
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public int axis(Shape shape) {
-        return Axiswise.axis(axis, shape);
     }
 
     /** {@inheritDoc} */

@@ -7,33 +7,19 @@ import io.djltp.cut.ShardRange;
 
 import java.util.ArrayList;
 import java.util.List;
-import java.util.OptionalInt;
 import java.util.stream.Collectors;
 
 /** Cuts an axis part by part: a rank's shard is its share of each, one after another. */
-final class Segmented extends ShardingStrategy {
+final class Segmented extends OneAxis {
 
-    private final int axis;
     private final List<AxisPart> parts;
 
     Segmented(int axis, List<AxisPart> parts) {
+        super(axis);
         if (parts.isEmpty()) {
             throw new IllegalArgumentException("A segmented axis needs one part or more");
         }
-        this.axis = axis;
         this.parts = List.copyOf(parts);
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public OptionalInt shardedAxis() {
-        return OptionalInt.of(axis);
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public int axis(Shape shape) {
-        return Axiswise.axis(axis, shape);
     }
 
     /** {@inheritDoc} */

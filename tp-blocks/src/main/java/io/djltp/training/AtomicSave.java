@@ -3,16 +3,14 @@ package io.djltp.training;
 import ai.djl.Model;
 import ai.djl.util.Utils;
 
+import io.djltp.files.SideFolder;
+
 import java.io.IOException;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Proxy;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
-import java.util.List;
 import java.util.Locale;
-import java.util.stream.Collectors;
-import java.util.stream.Stream;
 
 /** Saves a model so that a file that was there before is replaced by a whole one, or not at all. */
 final class AtomicSave {
@@ -44,9 +42,8 @@ final class AtomicSave {
     static void save(Model model, Path folder, String newName) throws IOException {
         String name = newName == null || newName.isEmpty() ? model.getName() : newName;
         Files.createDirectories(folder);
-        Path side = Files.createTempDirectory(folder, ".saving-");
-        Path last = null;
-        try {
+        try (SideFolder side = SideFolder.in(folder)) {
+            Path last = null;
             if (model.getProperty("Epoch") == null) { // then DJL counts the files of the folder
                 int epoch = Utils.getCurrentEpoch(folder, name);
                 if (epoch >= 0) {
@@ -54,28 +51,11 @@ final class AtomicSave {
                     Files.createFile(last);
                 }
             }
-            model.save(side, name);
+            model.save(side.getPath(), name);
             if (last != null) {
                 Files.delete(last);
             }
-            for (Path file : list(side)) {
-                Files.move(
-                        file,
-                        folder.resolve(file.getFileName()),
-                        StandardCopyOption.ATOMIC_MOVE,
-                        StandardCopyOption.REPLACE_EXISTING);
-            }
-        } finally {
-            for (Path file : list(side)) {
-                Files.delete(file);
-            }
-            Files.delete(side);
-        }
-    }
-
-    private static List<Path> list(Path folder) throws IOException {
-        try (Stream<Path> files = Files.list(folder)) {
-            return files.collect(Collectors.toList());
+            side.replace();
         }
     }
 

@@ -11,6 +11,7 @@ import ai.djl.nn.Parameter;
 import ai.djl.translate.TranslatorFactory;
 import ai.djl.util.Pair;
 
+import io.djltp.files.SideFolder;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.safetensors.SafetensorsWriter;
 import io.djltp.torch.Autograd;
@@ -22,7 +23,6 @@ import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
 import java.util.Collections;
 import java.util.IdentityHashMap;
@@ -71,7 +71,7 @@ public final class ModelFolder {
     }
 
     /**
-     * Writes the folder. A file of the same name is replaced when the new one is complete.
+     * Writes the folder. Files of the same names are replaced when the new ones are complete.
      *
      * @param folder the folder, which is made if there is none; other files in it stay
      * @throws IOException if it cannot be written
@@ -88,27 +88,10 @@ public final class ModelFolder {
             HeldParameters.checkWhole(named.getValue(), "A model folder");
         }
         Files.createDirectories(folder);
-        replace(folder.resolve(WEIGHTS), this::writeWeights);
-        replace(folder.resolve(PROPERTIES), this::writeProperties);
-    }
-
-    /** What writes a file. */
-    private interface Content {
-
-        void write(Path file) throws IOException;
-    }
-
-    private static void replace(Path file, Content content) throws IOException {
-        Path part = file.resolveSibling(file.getFileName() + ".part");
-        try {
-            content.write(part);
-            Files.move(
-                    part,
-                    file,
-                    StandardCopyOption.ATOMIC_MOVE,
-                    StandardCopyOption.REPLACE_EXISTING);
-        } finally {
-            Files.deleteIfExists(part);
+        try (SideFolder side = SideFolder.in(folder)) {
+            writeWeights(side.resolve(WEIGHTS));
+            writeProperties(side.resolve(PROPERTIES));
+            side.replace(PROPERTIES);
         }
     }
 

@@ -66,7 +66,7 @@ public final class RankedNetwork extends DelegatedBlock implements AutoCloseable
             model.setBlock(stored.getNetwork());
             ranks = new ParallelInference(model, config);
             RankedNetwork network = new RankedNetwork(stored, model, ranks);
-            network.bytesRead = new ShardReading(stored, ranks).run();
+            network.bytesRead = stored.loadShards(ranks);
             return network;
         } catch (IOException | RuntimeException | Error e) {
             if (ranks != null) {

@@ -1,6 +1,5 @@
 package io.djltp.zoo;
 
-import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
@@ -12,14 +11,15 @@ import ai.djl.util.Pair;
 import io.djltp.parameters.ShapesOnly;
 import io.djltp.parameters.ShardedBlock;
 import io.djltp.safetensors.SafetensorsFile;
-import io.djltp.safetensors.SliceReader;
 import io.djltp.safetensors.StoredTensor;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.training.ParallelInference;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashSet;
 import java.util.IdentityHashMap;
@@ -152,71 +152,43 @@ final class StoredNetwork {
         return network;
     }
 
-    Shape[] getInputs() {
-        return inputs;
-    }
-
-    Path getPath() {
-        return path;
-    }
-
     List<Entry> getEntries() {
         return entries;
     }
 
     /** Gives the network all of its values, as {@code model.load} does it. */
     void loadWhole(NDManager manager) throws IOException {
-        try (SafetensorsFile file = SafetensorsFile.open(path)) {
-            initialize(file, false, () -> network.initialize(manager, DataType.FLOAT32, inputs));
-        }
+        initialize(1, () -> network.initialize(manager, DataType.FLOAT32, inputs));
         // as after DJL's load: a trainer records gradients, a predictor has no use for them
         entries.forEach(entry -> entry.parameter().getArray().setRequiresGradient(false));
     }
 
     /**
-     * Initializes the network with the values of the file, those of parameters that are cut left to
-     * who cuts them.
+     * Gives ranks their parts: every rank gets its shards, each read at its place in the file.
      *
-     * @param file the file
-     * @param cut whether parameters are cut
-     * @param initialization what initializes the network
+     * @param ranks the ranks
+     * @return the bytes that were read for each rank; what all ranks have is read once, for rank 0
      * @throws IOException if the file cannot be read
      */
-    void initialize(SafetensorsFile file, boolean cut, Runnable initialization) throws IOException {
+    List<Long> loadShards(ParallelInference ranks) throws IOException {
+        return initialize(ranks.getRanks().size(), () -> ranks.initialize(inputs));
+    }
+
+    private List<Long> initialize(int ranks, Runnable initialization) throws IOException {
+        long[] bytes = new long[ranks];
         Map<Parameter, Initializer> before = new IdentityHashMap<>();
-        for (Entry entry : entries) {
-            before.put(entry.parameter(), entry.parameter().getInitializer());
-            entry.parameter()
-                    .setInitializer(
-                            cut && entry.isCut()
-                                    ? Initializer.ZEROS
-                                    : (manager, shape, type) -> read(file, entry, manager, type));
-        }
-        try {
+        try (SafetensorsFile file = SafetensorsFile.open(path)) {
+            for (Entry entry : entries) {
+                Parameter parameter = entry.parameter();
+                before.put(parameter, parameter.getInitializer());
+                parameter.setInitializer(new StoredTensorSource(file, entry.name(), bytes));
+            }
             initialization.run();
         } catch (UncheckedIOException e) {
             throw e.getCause();
         } finally {
             before.forEach(Parameter::setInitializer);
         }
-    }
-
-    private static NDArray read(
-            SafetensorsFile file, Entry entry, NDManager manager, DataType type) {
-        try {
-            return ofType(new SliceReader(file).read(entry.name(), manager), type);
-        } catch (IOException e) {
-            throw new UncheckedIOException(e);
-        }
-    }
-
-    /** Returns values in a data type, instead of those in another. */
-    static NDArray ofType(NDArray values, DataType type) {
-        if (values.getDataType() == type) {
-            return values;
-        }
-        try (values) {
-            return values.toType(type, true);
-        }
+        return Arrays.stream(bytes).boxed().toList();
     }
 }

@@ -6,13 +6,13 @@ import ai.djl.repository.Artifact;
 import ai.djl.repository.MRL;
 import ai.djl.repository.Metadata;
 import ai.djl.util.Progress;
-import ai.djl.util.Utils;
+
+import io.djltp.files.SideFolder;
 
 import java.io.IOException;
 import java.net.URI;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 import java.util.List;
 import java.util.Map;
 
@@ -89,16 +89,13 @@ final class ZooRepository extends AbstractRepository {
             return;
         }
         Files.createDirectories(folder.getParent());
-        Path part = Files.createTempDirectory(folder.getParent(), ".part");
-        try {
-            files.write(part);
-            Files.move(part, folder, StandardCopyOption.ATOMIC_MOVE);
+        try (SideFolder side = SideFolder.in(folder.getParent())) {
+            files.write(Files.createDirectory(side.resolve(folder.getFileName().toString())));
+            side.replace();
         } catch (IOException e) {
             if (!Files.isDirectory(folder)) { // else another process was faster
                 throw e;
             }
-        } finally {
-            Utils.deleteQuietly(part);
         }
     }
 }

@@ -42,6 +42,7 @@ public class PackagesTest {
 
     private static final List<String> BLOCKS =
             List.of(
+                    "files",
                     "safetensors",
                     "checkpoint.store",
                     "layout",

@@ -38,16 +38,12 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.ExecutorService;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 
-/** Every piece of Java in docs/checkpoints.md is compiled here, and run. */
+/**
+ * The Java of docs/checkpoints.md, run. That the page has this code is what the test of all pages
+ * in {@code examples} holds, by the comments of the page that name the methods below.
+ */
 public class CheckpointGuideTest {
-
-    private static final Pattern SNIPPET =
-            Pattern.compile(
-                    "<!-- java skipped: run by CheckpointGuideTest#\\w+ -->\n```java\n(.*?)```",
-                    Pattern.DOTALL);
 
     private Path parent;
 
@@ -63,25 +59,6 @@ public class CheckpointGuideTest {
                 Files.delete(file);
             }
         }
-    }
-
-    @Test
-    public void theGuideHasThisCode() throws IOException {
-        Path root = Path.of(System.getProperty("basedir", "."));
-        String guide = Files.readString(root.resolve("../docs/checkpoints.md"));
-        String name = getClass().getName().replace('.', '/') + ".java";
-        String code = words(Files.readString(root.resolve("src/test/java").resolve(name)));
-        int count = 0;
-        for (Matcher matcher = SNIPPET.matcher(guide); matcher.find(); count++) {
-            Assert.assertTrue(code.contains(words(matcher.group(1))), matcher.group(1));
-        }
-        Assert.assertEquals(count, guide.split("```java").length - 1, "all of them are run");
-        Assert.assertEquals(count, 4);
-    }
-
-    /** Line breaks and spaces are the formatter's. */
-    private static String words(String code) {
-        return code.replaceAll("\\s+", "");
     }
 
     private static DefaultTrainingConfig config() {

@@ -31,6 +31,7 @@ import io.djltp.training.ParallelTrainer;
 import org.testng.Assert;
 
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
@@ -55,6 +56,7 @@ final class FittedRun {
     private final CheckpointBuilder settings;
     private TrainingListener disturbing;
     private int patience = 100;
+    private Duration limit = Duration.ofDays(1);
 
     final Map<String, List<String>> metrics = new TreeMap<>();
     final Map<String, float[]> weights = new TreeMap<>();
@@ -77,6 +79,11 @@ final class FittedRun {
 
     FittedRun withPatience(int epochsWithoutImprovement) {
         patience = epochsWithoutImprovement;
+        return this;
+    }
+
+    FittedRun withLimit(Duration duration) {
+        limit = duration;
         return this;
     }
 
@@ -111,6 +118,7 @@ final class FittedRun {
                             .addTrainingListeners(
                                     EarlyStoppingListener.builder()
                                             .optEpochPatience(patience)
+                                            .optMaxDuration(limit)
                                             .optEarlyStopPctImprovement(99)
                                             .build());
             if (disturbing != null) {

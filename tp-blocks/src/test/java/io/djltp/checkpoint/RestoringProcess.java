@@ -1,10 +1,8 @@
 package io.djltp.checkpoint;
 
-import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDManager;
-import ai.djl.training.DefaultTrainingConfig;
 
 import com.google.gson.JsonObject;
 
@@ -14,7 +12,6 @@ import io.djltp.job.Job;
 import io.djltp.launch.Launcher;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
 import java.io.IOException;
@@ -61,12 +58,7 @@ public final class RestoringProcess {
                         .build();
         try (Model model = Model.newInstance("net");
                 NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(task.network().get());
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(task.loss().get())
-                            .optOptimizer(task.optimizer().get())
-                            .optDevices(new Device[] {Device.cpu()});
-            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks);
+            try (ParallelTrainer trainer = new ParallelTrainer(model, task.begin(model), ranks);
                     CheckpointFolder folder = open(trainer, job, path);
                     TrainingState state = new TrainingState(trainer)) {
                 trainer.initialize(task.data().make(manager, 0).getShape());
@@ -80,12 +72,7 @@ public final class RestoringProcess {
                     if (from == 0 && step > 0) {
                         state.save(folder, new JsonObject());
                     }
-                    float loss =
-                            TrainingRun.backward(
-                                    trainer,
-                                    task.data().make(manager, step),
-                                    task.labels().make(manager, step));
-                    trainer.step();
+                    float loss = task.step(trainer, manager, step);
                     System.out.println("LOSS " + step + " " + Float.floatToIntBits(loss));
                 }
             }

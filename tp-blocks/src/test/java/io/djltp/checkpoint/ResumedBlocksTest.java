@@ -1,8 +1,10 @@
 package io.djltp.checkpoint;
 
+import io.djltp.checkpoint.StoppedRun.Task;
 import io.djltp.layout.ParallelMode;
 import io.djltp.testing.TrainerKind;
 
+import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -37,6 +39,33 @@ public class ResumedBlocksTest {
                         StoppedRun.resumed(kind, of.task(), stop, STEPS, folder)
                                 .assertEndOf(whole, of + " after " + stop);
                     }
+                });
+    }
+
+    @DataProvider
+    public Object[][] accumulated() {
+        TrainerKind mixed = new TrainerKind(ParallelMode.MIXED, 3);
+        return new Object[][] {
+            {ResumedTasks.MARGIN_HEAD, new TrainerKind(ParallelMode.TENSOR, 2), 2},
+            {ResumedTasks.EXPERTS, TrainerKind.mesh(2, 2), 2},
+            {ResumedTasks.BATCH_NORMS, mixed.clippedTo(0.05f), 1},
+            {ResumedTasks.EXPERTS, TrainerKind.mesh(2, 2).clippedTo(0.05f), 2}
+        };
+    }
+
+    /** The gradients of two batches are added up in a step, or their norm is limited, or both. */
+    @Test(dataProvider = "accumulated", timeOut = 60_000)
+    public void ofMicroBatchesAndClippedGradients(ResumedTasks of, TrainerKind kind, int batches) {
+        Task task = of.task().inMicroBatches(batches);
+        StoppedRun whole = StoppedRun.whole(kind, task, STEPS);
+        Assert.assertNotEquals(
+                whole.losses,
+                StoppedRun.whole(kind.clippedTo(0), of.task(), STEPS).losses,
+                "neither has an effect");
+        StoppedRun.inFolder(
+                folder -> {
+                    StoppedRun.saved(kind, task, List.of(3), folder).assertBeginningOf(whole);
+                    StoppedRun.resumed(kind, task, 3, STEPS, folder).assertEndOf(whole, "" + of);
                 });
     }
 

@@ -16,6 +16,7 @@ import org.testng.annotations.Test;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.Comparator;
 import java.util.List;
 
@@ -178,6 +179,42 @@ public class ResumedFitTest {
                 Assert.expectThrows(EarlyStoppedException.class, () -> resumed.run(6));
         Assert.assertEquals(stopped.getStopEpoch(), expected.getStopEpoch());
         Assert.assertEquals(stopped.getMessage(), expected.getMessage());
+    }
+
+    /** The time before the checkpoint is a part of the longest that the training may take. */
+    @Test(timeOut = 60_000)
+    public void theTimeOfEarlyStoppingGoesOn() throws Exception {
+        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
+        Duration limit = Duration.ofMillis(1700);
+        FittedRun broken =
+                new FittedRun(kind, parent.resolve("time"))
+                        .withLimit(limit)
+                        .with(
+                                new TrainingListenerAdapter() {
+                                    private int batches;
+
+                                    @Override
+                                    public void onTrainingBatch(Trainer trainer, BatchData data) {
+                                        if (batches++ == 1) {
+                                            throw new BrokenOff();
+                                        }
+                                        pause(limit);
+                                    }
+                                });
+        Assert.assertThrows(BrokenOff.class, () -> broken.run(5));
+        FittedRun resumed = new FittedRun(kind, broken.folder()).withLimit(limit);
+        EarlyStoppedException stopped =
+                Assert.expectThrows(EarlyStoppedException.class, () -> resumed.run(6));
+        Assert.assertEquals(stopped.getStopEpoch(), 1, stopped.getMessage());
+        Assert.assertTrue(stopped.getMessage().contains("ms elapsed"), stopped.getMessage());
+    }
+
+    private static void pause(Duration time) {
+        try {
+            Thread.sleep(time.toMillis());
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
     }
 
     /** Breaks off at the first batch of the third epoch. */

@@ -1,9 +1,7 @@
 package io.djltp.checkpoint;
 
-import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.ndarray.NDManager;
-import ai.djl.training.DefaultTrainingConfig;
 
 import com.google.gson.JsonObject;
 
@@ -13,7 +11,6 @@ import io.djltp.checkpoint.store.FolderOutput;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
@@ -185,17 +182,12 @@ public class SaveWhileTrainingTest {
                         .build();
         try (Model model = Model.newInstance("net");
                 NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(task.network().get());
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(task.loss().get())
-                            .optOptimizer(task.optimizer().get())
-                            .optDevices(new Device[] {Device.cpu()});
-            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks);
+            try (ParallelTrainer trainer = new ParallelTrainer(model, task.begin(model), ranks);
                     TrainingState state = new TrainingState(trainer)) {
                 trainer.initialize(task.data().make(manager, 0).getShape());
                 PendingSave save = state.save(folder, new JsonObject());
                 for (int step = 0; step < 3; step++) {
-                    step(trainer, task, manager, step);
+                    task.step(trainer, manager, step);
                 }
                 Assert.assertFalse(save.isDone());
                 PendingSave next = state.save(folder, new JsonObject());
@@ -204,12 +196,5 @@ public class SaveWhileTrainingTest {
                 return save;
             }
         }
-    }
-
-    private static void step(
-            ParallelTrainer trainer, StoppedRun.Task task, NDManager manager, int step) {
-        TrainingRun.backward(
-                trainer, task.data().make(manager, step), task.labels().make(manager, step));
-        trainer.step();
     }
 }

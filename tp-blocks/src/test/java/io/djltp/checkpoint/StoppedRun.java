@@ -60,16 +60,52 @@ final class StoppedRun {
      * @param optimizer makes the optimizer
      * @param data makes the data of a step
      * @param labels makes the labels of a step
+     * @param microBatches how many batches have their gradients added up in a step
      */
     record Task(
             Supplier<Block> network,
             Supplier<Loss> loss,
             Supplier<Optimizer> optimizer,
             Source data,
-            Source labels) {
+            Source labels,
+            int microBatches) {
+
+        private static final int NEXT = 1000; // the seed of the next batch of a step
+
+        Task(
+                Supplier<Block> network,
+                Supplier<Loss> loss,
+                Supplier<Optimizer> optimizer,
+                Source data,
+                Source labels) {
+            this(network, loss, optimizer, data, labels, 1);
+        }
 
         Task with(Supplier<Optimizer> other) {
-            return new Task(network, loss, other, data, labels);
+            return new Task(network, loss, other, data, labels, microBatches);
+        }
+
+        Task inMicroBatches(int count) {
+            return new Task(network, loss, optimizer, data, labels, count);
+        }
+
+        /** Gives a model the network, and returns how it is trained. */
+        DefaultTrainingConfig begin(Model model) {
+            model.setBlock(network.get());
+            return new DefaultTrainingConfig(loss.get())
+                    .optOptimizer(optimizer.get())
+                    .optDevices(new Device[] {Device.cpu()});
+        }
+
+        /** Makes a step, and returns the loss of its last batch. */
+        float step(ParallelTrainer trainer, NDManager manager, int step) {
+            float last = Float.NaN;
+            for (int i = 0; i < microBatches; i++) {
+                NDArray rows = data.make(manager, step + i * NEXT);
+                last = TrainingRun.backward(trainer, rows, labels.make(manager, step + i * NEXT));
+            }
+            trainer.step();
+            return last;
         }
     }
 
@@ -127,12 +163,7 @@ final class StoppedRun {
         Engine.getInstance().setRandomSeed(seed);
         try (Model model = Model.newInstance("net");
                 NDManager manager = NDManager.newBaseManager()) {
-            Block block = task.network().get();
-            model.setBlock(block);
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(task.loss().get())
-                            .optOptimizer(task.optimizer().get())
-                            .optDevices(new Device[] {Device.cpu()});
+            DefaultTrainingConfig config = task.begin(model);
             try (ParallelTrainer trainer = (ParallelTrainer) kind.open(model, config);
                     TrainingState state = new TrainingState(trainer)) {
                 Shape input = task.data().make(manager, 0).getShape();
@@ -140,14 +171,11 @@ final class StoppedRun {
                 for (int step = from; step < to; step++) {
                     try (NDManager scope = manager.newSubManager()) {
                         use.with(trainer, state, step);
-                        NDArray data = task.data().make(scope, step);
-                        NDArray labels = task.labels().make(scope, step);
-                        run.losses.add(TrainingRun.backward(trainer, data, labels));
-                        trainer.step();
+                        run.losses.add(task.step(trainer, scope, step));
                     }
                 }
             }
-            run.weights.addAll(TrainingRun.weights(block));
+            run.weights.addAll(TrainingRun.weights(model.getBlock()));
         } catch (IOException e) {
             throw new AssertionError(e);
         }

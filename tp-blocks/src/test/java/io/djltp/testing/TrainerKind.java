@@ -18,8 +18,9 @@ import java.util.List;
  * @param mode how the ranks share the work, or {@code null} for DJL's trainer or a mesh
  * @param ranks the number of ranks
  * @param mesh the mesh, or {@code null}
+ * @param clipNorm the largest norm of all gradients together, or 0 for any
  */
-public record TrainerKind(ParallelMode mode, int ranks, DeviceMesh mesh) {
+public record TrainerKind(ParallelMode mode, int ranks, DeviceMesh mesh, float clipNorm) {
 
     /** DJL's own trainer. */
     public static final TrainerKind PLAIN = new TrainerKind(null, 1);
@@ -31,7 +32,7 @@ public record TrainerKind(ParallelMode mode, int ranks, DeviceMesh mesh) {
      * @param ranks the number of ranks
      */
     public TrainerKind(ParallelMode mode, int ranks) {
-        this(mode, ranks, null);
+        this(mode, ranks, null, 0);
     }
 
     /**
@@ -45,7 +46,18 @@ public record TrainerKind(ParallelMode mode, int ranks, DeviceMesh mesh) {
         return new TrainerKind(
                 null,
                 data * tensor,
-                DeviceMesh.of(DeviceMesh.DATA, data, DeviceMesh.TENSOR, tensor));
+                DeviceMesh.of(DeviceMesh.DATA, data, DeviceMesh.TENSOR, tensor),
+                0);
+    }
+
+    /**
+     * Returns this trainer with a limit of the norm of all gradients together.
+     *
+     * @param norm the limit
+     * @return the trainer
+     */
+    public TrainerKind clippedTo(float norm) {
+        return new TrainerKind(mode, ranks, mesh, norm);
     }
 
     /**
@@ -100,12 +112,16 @@ public record TrainerKind(ParallelMode mode, int ranks, DeviceMesh mesh) {
     /**
      * Returns the configuration of the ranks.
      *
-     * @return the configuration, with the defaults
+     * @return the configuration, with the defaults but for the limit of the norm
      */
     public ParallelConfig config() {
-        return mesh == null
-                ? Ranks.config(mode, ranks)
-                : ParallelConfig.builder().setMesh(mesh).build();
+        ParallelConfig.Builder config = ParallelConfig.builder();
+        if (mesh == null) {
+            config.setMode(mode).setRanks(ranks);
+        } else {
+            config.setMesh(mesh);
+        }
+        return (clipNorm > 0 ? config.optGradientClipNorm(clipNorm) : config).build();
     }
 
     /** {@inheritDoc} */

@@ -4,6 +4,7 @@ import ai.djl.MalformedModelException;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.exchange.OnnxExport;
+import io.djltp.zoo.lemma.LemmaTranslatorFactory;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Option;
@@ -18,7 +19,8 @@ import java.util.concurrent.Callable;
 @Command(
         name = "export",
         description =
-                "Writes the trained model of ./tp train as an ONNX file, as safetensors, or both.",
+                "Writes the trained model of ./tp train as an ONNX file, as safetensors, or as a folder"
+                        + " that DJL and DJL Serving load over any number of ranks.",
         mixinStandardHelpOptions = true)
 public final class ExportCommand implements Callable<Integer> {
 
@@ -36,15 +38,37 @@ public final class ExportCommand implements Callable<Integer> {
             description = "The folder to write lemma.safetensors to, with PyTorch's names.")
     private Path safetensors;
 
+    @Option(
+            names = "--serving",
+            description =
+                    "The folder to write for DJL's Criteria and DJL Serving: model.safetensors,"
+                            + " serving.properties and the lemmas.")
+    private Path serving;
+
     /** Creates the command; its options are set by the command line. */
     public ExportCommand() {}
 
     /** {@inheritDoc} */
     @Override
     public Integer call() throws IOException, MalformedModelException {
-        if (onnx == null && safetensors == null) {
-            throw new BadInputException("Say what to write: --onnx FILE, --safetensors FOLDER");
+        if (onnx == null && safetensors == null && serving == null) {
+            throw new BadInputException(
+                    "Say what to write: --onnx FILE, --safetensors FOLDER, --serving FOLDER");
         }
+        if (onnx != null || safetensors != null) {
+            export();
+        }
+        if (serving != null) {
+            LemmaFolder.write(model, serving);
+            System.out.printf(
+                    "The model folder is %s: DJL Serving takes it as it is, Criteria with"
+                            + " optModelPath and optTranslatorFactory(new %s())%n",
+                    serving, LemmaTranslatorFactory.class.getSimpleName());
+        }
+        return 0;
+    }
+
+    private void export() throws IOException, MalformedModelException {
         if (onnx != null && onnx.toAbsolutePath().getParent() != null) {
             Files.createDirectories(onnx.toAbsolutePath().getParent());
         }
@@ -65,6 +89,5 @@ public final class ExportCommand implements Callable<Integer> {
                         saved.getLexicon().size());
             }
         }
-        return 0;
     }
 }

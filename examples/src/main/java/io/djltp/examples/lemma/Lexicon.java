@@ -1,5 +1,7 @@
 package io.djltp.examples.lemma;
 
+import io.djltp.files.SideFolder;
+
 import java.io.BufferedReader;
 import java.io.BufferedWriter;
 import java.io.IOException;
@@ -7,7 +9,6 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -124,8 +125,8 @@ public final class Lexicon {
     public void save(Path file) throws IOException {
         Path target = file.toAbsolutePath();
         Files.createDirectories(target.getParent());
-        Path part = target.resolveSibling(target.getFileName() + ".part");
-        try {
+        try (SideFolder side = SideFolder.in(target.getParent())) {
+            Path part = side.resolve(target.getFileName().toString());
             try (BufferedWriter writer = Files.newBufferedWriter(part, StandardCharsets.UTF_8)) {
                 for (int i = 0; i < size(); i++) {
                     writer.write(language(i).code());
@@ -134,13 +135,7 @@ public final class Lexicon {
                     writer.write('\n');
                 }
             }
-            Files.move(
-                    part,
-                    target,
-                    StandardCopyOption.ATOMIC_MOVE,
-                    StandardCopyOption.REPLACE_EXISTING);
-        } finally {
-            Files.deleteIfExists(part);
+            side.replace();
         }
     }
 

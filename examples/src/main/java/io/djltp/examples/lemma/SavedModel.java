@@ -2,9 +2,11 @@ package io.djltp.examples.lemma;
 
 import ai.djl.MalformedModelException;
 import ai.djl.Model;
+import ai.djl.nn.Block;
 import ai.djl.nn.core.Linear;
 
 import io.djltp.examples.BadInputException;
+import io.djltp.files.SideFolder;
 import io.djltp.zoo.lemma.CharNGrams;
 import io.djltp.zoo.lemma.LemmaNetwork;
 
@@ -13,12 +15,8 @@ import java.io.BufferedWriter;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
-import java.util.Comparator;
-import java.util.List;
 import java.util.Properties;
-import java.util.stream.Collectors;
-import java.util.stream.Stream;
+import java.util.function.IntFunction;
 
 /**
  * A trained lemmatiser in a folder: the parameters as DJL writes them, or as safetensors where one
@@ -36,11 +34,13 @@ public final class SavedModel implements AutoCloseable {
     private final Model model;
     private final Lexicon lexicon;
     private final CharNGrams nGrams;
+    private final int dim;
 
-    private SavedModel(Model model, Lexicon lexicon, CharNGrams nGrams) {
+    private SavedModel(Model model, Lexicon lexicon, CharNGrams nGrams, int dim) {
         this.model = model;
         this.lexicon = lexicon;
         this.nGrams = nGrams;
+        this.dim = dim;
     }
 
     /**
@@ -63,8 +63,8 @@ public final class SavedModel implements AutoCloseable {
             int dim,
             boolean safetensors)
             throws IOException {
-        Path part = Files.createTempDirectory(folder, ".part");
-        try {
+        try (SideFolder side = SideFolder.in(folder)) {
+            Path part = side.getPath();
             if (safetensors || !LemmaWeights.fitDjl(model)) {
                 LemmaWeights.write(model, part);
             } else {
@@ -78,18 +78,7 @@ public final class SavedModel implements AutoCloseable {
             try (BufferedWriter writer = Files.newBufferedWriter(part.resolve(SIZES))) {
                 sizes.store(writer, null);
             }
-            for (Path file : list(part)) {
-                Files.move(
-                        file,
-                        folder.resolve(file.getFileName()),
-                        StandardCopyOption.ATOMIC_MOVE,
-                        StandardCopyOption.REPLACE_EXISTING);
-            }
-        } finally {
-            for (Path file : list(part)) {
-                Files.delete(file);
-            }
-            Files.delete(part);
+            side.replace(SIZES); // which are what says that a model is there
         }
     }
 
@@ -102,6 +91,12 @@ public final class SavedModel implements AutoCloseable {
      * @throws MalformedModelException if a file is not what it should be
      */
     public static SavedModel load(Path folder) throws IOException, MalformedModelException {
+        return load(folder, classes -> Linear.builder().setUnits(classes).build());
+    }
+
+    /** Loads a model with another head, which is given the number of lemmas. */
+    static SavedModel load(Path folder, IntFunction<Block> head)
+            throws IOException, MalformedModelException {
         if (!Files.exists(folder.resolve(SIZES))) {
             throw new BadInputException(
                     "There is no trained model in " + folder + ": run ./tp train first");
@@ -118,22 +113,13 @@ public final class SavedModel implements AutoCloseable {
                         .build();
         Model model = Model.newInstance(NAME);
         int dim = Integer.parseInt(sizes.getProperty("dim"));
-        Linear head = Linear.builder().setUnits(lexicon.size()).build();
-        model.setBlock(LemmaNetwork.create(nGrams.rows(), dim, head));
+        model.setBlock(LemmaNetwork.create(nGrams.rows(), dim, head.apply(lexicon.size())));
         if (LemmaWeights.areNewest(folder)) {
             LemmaWeights.read(model, folder, nGrams.limit());
         } else {
             model.load(folder, NAME);
         }
-        return new SavedModel(model, lexicon, nGrams);
-    }
-
-    private static List<Path> list(Path folder) throws IOException {
-        try (Stream<Path> files = Files.list(folder)) {
-            // the sizes last: they are what says that a model is there
-            return files.sorted(Comparator.comparing((Path file) -> file.endsWith(SIZES)))
-                    .collect(Collectors.toList());
-        }
+        return new SavedModel(model, lexicon, nGrams, dim);
     }
 
     /**
@@ -161,6 +147,11 @@ public final class SavedModel implements AutoCloseable {
      */
     public CharNGrams getNGrams() {
         return nGrams;
+    }
+
+    /** Returns the number of features of a word. */
+    int getDim() {
+        return dim;
     }
 
     /** {@inheritDoc} */

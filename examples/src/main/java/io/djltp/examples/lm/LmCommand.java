@@ -56,13 +56,7 @@ public final class LmCommand implements Callable<Integer> {
     /** {@inheritDoc} */
     @Override
     public Integer call() throws Exception {
-        options.check();
-        return TrainingJob.run(
-                options.ranks,
-                options.checkpoints,
-                options.alike(),
-                spec.commandLine().getParseResult(),
-                this::run);
+        return TrainingJob.run(options, spec, this::run);
     }
 
     private void run(TrainingJob started) throws IOException, TranslateException {

@@ -6,6 +6,8 @@ import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.report.ReportOptions;
 import io.djltp.examples.train.CheckpointOptions;
+import io.djltp.examples.train.JobOptions;
+import io.djltp.examples.train.JobRanks;
 import io.djltp.launch.Launcher;
 
 import picocli.CommandLine.Mixin;
@@ -16,7 +18,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 /** The options of {@link LmCommand}. */
-final class LmOptions {
+final class LmOptions implements JobOptions {
 
     @Mixin final LmRanks ranks = new LmRanks();
 
@@ -80,8 +82,9 @@ final class LmOptions {
     @Option(names = "--json", description = "File to write figures and losses to.")
     Path json;
 
-    /** Checks everything that can be checked before the text is read. */
-    void check() {
+    /** {@inheritDoc} */
+    @Override
+    public void check() {
         ranks.check();
         sizes.check();
         positive("--steps", steps);
@@ -163,8 +166,21 @@ final class LmOptions {
         return values;
     }
 
-    /** Returns all options that the processes of a job must have alike. */
-    Map<String, String> alike() {
+    /** {@inheritDoc} */
+    @Override
+    public JobRanks ranks() {
+        return ranks;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public CheckpointOptions checkpoints() {
+        return checkpoints;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Map<String, String> alike() {
         Map<String, String> values = new LinkedHashMap<>(training());
         values.put("--mesh", ranks.meshName() == null ? "not set" : ranks.meshName());
         values.put("--sequence-parallel", "" + ranks.sequenceParallel);

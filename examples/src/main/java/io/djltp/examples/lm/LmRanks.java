@@ -53,8 +53,9 @@ final class LmRanks implements JobRanks {
         DeviceOptions.checkShared(count(), subject);
     }
 
-    /** Returns the number of ranks of all processes. */
-    int count() {
+    /** {@inheritDoc} */
+    @Override
+    public int count() {
         return mesh.getRanks();
     }
 
@@ -85,14 +86,8 @@ final class LmRanks implements JobRanks {
 
     /** {@inheritDoc} */
     @Override
-    public Job join() {
-        return where.join(count());
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public void checkDevices(Job job) {
-        where.checkDevices(job, count());
+    public DeviceOptions where() {
+        return where;
     }
 
     /** Returns the configuration of the ranks, with the largest norm of all gradients. */

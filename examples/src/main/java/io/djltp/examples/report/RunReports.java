@@ -1,7 +1,6 @@
 package io.djltp.examples.report;
 
 import ai.djl.training.Trainer;
-import ai.djl.training.listener.TrainingListener;
 
 import io.djltp.report.TensorBoardListener;
 import io.djltp.report.TrainingFigures;
@@ -29,15 +28,6 @@ public final class RunReports implements AutoCloseable {
     }
 
     /**
-     * Returns them as listeners, to come before one that evaluates between two steps.
-     *
-     * @return the listeners
-     */
-    public TrainingListener[] asListeners() {
-        return all.toArray(TrainingListener[]::new);
-    }
-
-    /**
      * Goes on after a checkpoint.
      *
      * @param losses the losses of the steps that were done before, maybe none
@@ -47,7 +37,7 @@ public final class RunReports implements AutoCloseable {
     }
 
     /**
-     * Adds a step of a loop that notifies no listeners.
+     * Adds a step. (As listeners they would each read its loss again.)
      *
      * @param trainer the trainer
      * @param loss the loss
@@ -61,7 +51,7 @@ public final class RunReports implements AutoCloseable {
      * Adds the result of an evaluation, after which the clock of the next step is started.
      *
      * @param trainer the trainer
-     * @param results what was found, by name
+     * @param results what was found, by name, maybe nothing
      */
     public void addEvaluation(Trainer trainer, Map<String, Double> results) {
         for (TrainingFigures figures : all) {

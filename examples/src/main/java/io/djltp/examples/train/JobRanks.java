@@ -6,16 +6,34 @@ import io.djltp.job.Job;
 public interface JobRanks {
 
     /**
+     * Returns the number of ranks of all processes.
+     *
+     * @return the number
+     */
+    int count();
+
+    /**
+     * Returns on which devices they are.
+     *
+     * @return the options
+     */
+    DeviceOptions where();
+
+    /**
      * Joins the job that a launcher has started.
      *
      * @return the job, or {@code null} if this process is alone
      */
-    Job join();
+    default Job join() {
+        return where().join(count());
+    }
 
     /**
      * Refuses devices that are not there, on all processes alike.
      *
      * @param job the job, or {@code null}
      */
-    void checkDevices(Job job);
+    default void checkDevices(Job job) {
+        where().checkDevices(job, count());
+    }
 }

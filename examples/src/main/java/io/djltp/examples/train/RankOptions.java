@@ -102,8 +102,9 @@ final class RankOptions implements JobRanks {
         }
     }
 
-    /** Returns the number of ranks of all processes. */
-    int count() {
+    /** {@inheritDoc} */
+    @Override
+    public int count() {
         return mesh.getRanks();
     }
 
@@ -134,14 +135,8 @@ final class RankOptions implements JobRanks {
 
     /** {@inheritDoc} */
     @Override
-    public Job join() {
-        return where.join(count());
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public void checkDevices(Job job) {
-        where.checkDevices(job, count());
+    public DeviceOptions where() {
+        return where;
     }
 
     /** Returns the configuration of the ranks. */

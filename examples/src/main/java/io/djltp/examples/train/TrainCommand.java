@@ -71,13 +71,7 @@ public final class TrainCommand implements Callable<Integer> {
     /** {@inheritDoc} */
     @Override
     public Integer call() throws Exception {
-        options.check();
-        return TrainingJob.run(
-                options.ranks,
-                options.checkpoints,
-                options.alike(),
-                spec.commandLine().getParseResult(),
-                this::run);
+        return TrainingJob.run(options, spec, this::run);
     }
 
     private void run(TrainingJob started) throws IOException, TranslateException {
@@ -198,8 +192,6 @@ public final class TrainCommand implements Callable<Integer> {
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                         .optOptimizer(options.optimizer.create(LearningRates.of(options, head)))
-                        // before what evaluates: that is no time of a step
-                        .addTrainingListeners(reports.asListeners())
                         .addTrainingListeners(progress[0]);
         if (checkpoints != null) {
             config.addTrainingListeners(checkpoints); // after all others

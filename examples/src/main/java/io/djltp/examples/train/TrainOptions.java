@@ -23,7 +23,7 @@ import java.util.Map;
 import java.util.stream.Collectors;
 
 /** The options of {@code tp train}. */
-final class TrainOptions {
+final class TrainOptions implements JobOptions {
 
     private static final String DEFAULT_OUT = "out/lemma"; // where tp lemma looks, too
     private static final double DEFAULT_MINUTES = 3;
@@ -120,8 +120,9 @@ final class TrainOptions {
     List<Language> languages;
     HeadKind head;
 
-    /** Checks everything that can be checked before anything is read or written. */
-    void check() {
+    /** {@inheritDoc} */
+    @Override
+    public void check() {
         try {
             languages = Language.parse(languageCodes);
         } catch (IllegalArgumentException e) {
@@ -199,11 +200,21 @@ final class TrainOptions {
         return values;
     }
 
-    /**
-     * Returns all options that the processes of a job must have alike: all but those that only
-     * process 0 uses, and --tp, which the job compares.
-     */
-    Map<String, String> alike() {
+    /** {@inheritDoc} */
+    @Override
+    public JobRanks ranks() {
+        return ranks;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public CheckpointOptions checkpoints() {
+        return checkpoints;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Map<String, String> alike() {
         Map<String, String> values = new LinkedHashMap<>(training());
         values.put("--mode", orNotSet(ranks.modeName()));
         values.put("--mesh", orNotSet(ranks.meshName()));

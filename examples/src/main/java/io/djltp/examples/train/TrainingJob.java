@@ -11,7 +11,8 @@ import io.djltp.job.Job;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelTrainer;
 
-import picocli.CommandLine.ParseResult;
+import picocli.CommandLine;
+import picocli.CommandLine.Model.CommandSpec;
 
 import java.io.IOException;
 import java.io.OutputStream;
@@ -54,37 +55,31 @@ public final class TrainingJob {
     }
 
     /**
-     * Runs a command in the job of a launcher, or alone.
+     * Checks the options of a command, and runs it in the job of a launcher, or alone.
      *
-     * @param ranks the ranks
-     * @param checkpoints when the training is saved
-     * @param options the other options that all processes must have alike
-     * @param command the command line
+     * @param options the options
+     * @param command the command
      * @param work what the command does
      * @return the exit status
      * @throws Exception if it fails
      */
-    public static int run(
-            JobRanks ranks,
-            CheckpointOptions checkpoints,
-            Map<String, String> options,
-            ParseResult command,
-            Work work)
-            throws Exception {
-        Map<String, String> all = new LinkedHashMap<>(options);
-        checkpoints.addTo(all);
-        try (Job joined = ranks.join()) {
+    public static int run(JobOptions options, CommandSpec command, Work work) throws Exception {
+        options.check();
+        Map<String, String> all = new LinkedHashMap<>(options.alike());
+        options.checkpoints().addTo(all);
+        try (Job joined = options.ranks().join()) {
             TrainingJob job = new TrainingJob(joined);
             if (joined != null) {
                 OptionsAgreement.check(all, joined);
             }
-            ranks.checkDevices(joined);
+            options.ranks().checkDevices(joined);
             try {
                 work.run(job);
             } catch (TrainingStoppedException e) {
                 if (job.first) {
                     System.err.printf(
-                            "%ntp: %s.%n%s", e.getMessage(), howToGoOn(e.isSaved(), command));
+                            "%ntp: %s.%n%s",
+                            e.getMessage(), howToGoOn(e.isSaved(), command.commandLine()));
                 }
                 return e.getSignal().exitStatus();
             }
@@ -92,9 +87,9 @@ public final class TrainingJob {
         return 0;
     }
 
-    private static String howToGoOn(boolean saved, ParseResult command) {
+    private static String howToGoOn(boolean saved, CommandLine command) {
         List<String> words = new ArrayList<>(List.of("./tp"));
-        words.addAll(command.originalArgs());
+        words.addAll(command.getParseResult().originalArgs());
         if (!words.contains(RESUME)) {
             words.add(RESUME);
         }

@@ -1,7 +1,6 @@
 package io.djltp.examples.train;
 
 import ai.djl.Device;
-import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.training.Trainer;
@@ -60,7 +59,7 @@ final class TrainingProgress extends TrainingListenerAdapter implements Resumabl
      * @param heldOut the held-out words
      * @param report where the loss of every step goes
      * @param shown whether this process shows it; all decide alike when training ends
-     * @param reports where the accuracy goes
+     * @param reports where the loss of every step goes too, and the accuracy
      */
     TrainingProgress(
             TrainOptions options,
@@ -104,13 +103,13 @@ final class TrainingProgress extends TrainingListenerAdapter implements Resumabl
     @Override
     public void onTrainingBatch(Trainer trainer, BatchData batchData) {
         Device device = batchData.getLabels().keySet().iterator().next();
-        NDArray loss =
-                trainer.getLoss()
-                        .evaluate(
-                                batchData.getLabels().get(device),
-                                batchData.getPredictions().get(device));
-        losses.add(loss.getFloat());
-        showNext(losses.get(losses.size() - 1));
+        NDList labels = batchData.getLabels().get(device);
+        NDList predictions = batchData.getPredictions().get(device);
+        float loss = trainer.getLoss().evaluate(labels, predictions).getFloat();
+        losses.add(loss);
+        // before the evaluation, which is no time of a step
+        reports.addStep(trainer, loss, labels.head().getShape().get(0));
+        showNext(loss);
         // the clocks of several processes differ: that of rank 0 decides
         boolean last = isLast();
         boolean due = System.nanoTime() > nextEvaluation;
@@ -122,6 +121,12 @@ final class TrainingProgress extends TrainingListenerAdapter implements Resumabl
         if (shown) {
             show();
         }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void onEpoch(Trainer trainer) {
+        reports.addEvaluation(trainer, Map.of()); // what comes between two passes is no step
     }
 
     private boolean isLast() {

@@ -6,7 +6,6 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.core.Linear;
 
-import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.torch.Autograd;
@@ -69,7 +68,12 @@ final class ActivationCheck {
                 pool.run(
                         context -> {
                             try (Autograd.GradMode mode = Autograd.gradMode(false)) {
-                                NDArray slice = shard(weight, ShardingStrategy.rowwise(), context);
+                                NDArray slice =
+                                        FormCheck.shard(
+                                                weight,
+                                                ShardingStrategy.rowwise(),
+                                                context,
+                                                manager);
                                 NDArray y = Activation.gelu(linear(x, slice));
                                 return context.getMappings()
                                         .gatherFromRegion(
@@ -83,7 +87,11 @@ final class ActivationCheck {
                         context -> {
                             try (Autograd.GradMode mode = Autograd.gradMode(false)) {
                                 NDArray slice =
-                                        shard(weight, ShardingStrategy.columnwise(), context);
+                                        FormCheck.shard(
+                                                weight,
+                                                ShardingStrategy.columnwise(),
+                                                context,
+                                                manager);
                                 NDArray part =
                                         context.getMappings()
                                                 .scatterToRegion(
@@ -105,14 +113,5 @@ final class ActivationCheck {
 
     private static NDArray linear(NDArray x, NDArray weight) {
         return Linear.linear(x, weight).singletonOrThrow();
-    }
-
-    private NDArray shard(NDArray whole, ShardingStrategy strategy, ParallelContext context) {
-        Shape shape = whole.getShape();
-        int rank = context.getRank();
-        int size = context.getSize();
-        NDArray shard = manager.create(strategy.shardShape(shape, rank, size));
-        strategy.scatterRows(whole, 0, shape, shard, rank, size);
-        return shard;
     }
 }

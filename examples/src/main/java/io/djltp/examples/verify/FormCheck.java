@@ -130,7 +130,8 @@ final class FormCheck {
         return ShardingStrategy.replicate();
     }
 
-    private NDArray shard(
+    /** Returns a copy of a rank's shard. */
+    static NDArray shard(
             NDArray whole, ShardingStrategy strategy, ParallelContext context, NDManager own) {
         try (Autograd.GradMode mode = Autograd.gradMode(false)) {
             int rank = context.getRank();

@@ -3,13 +3,10 @@ package io.djltp.examples.chaos;
 import static java.nio.charset.StandardCharsets.UTF_8;
 
 import java.io.IOException;
-import java.net.InetAddress;
-import java.net.ServerSocket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
 /** Carries out a plan: starts a job, kills one of its processes, and looks how the others end. */
@@ -79,41 +76,14 @@ final class KillRun implements AutoCloseable {
     }
 
     private void start() throws IOException {
-        int port;
-        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            port = socket.getLocalPort();
-        }
+        List<Path> logs = new ArrayList<>();
         for (int i = 0; i < plan.processes(); i++) {
-            ProcessBuilder builder = new ProcessBuilder(command());
-            Map<String, String> environment = builder.environment();
-            environment.put("RANK", "" + i);
-            environment.put("WORLD_SIZE", "" + plan.processes());
-            environment.put("MASTER_ADDR", "127.0.0.1");
-            environment.put("MASTER_PORT", "" + port);
-            environment.put("OMP_NUM_THREADS", "1");
-            builder.redirectErrorStream(true).redirectOutput(log(i).toFile());
-            processes.add(builder.start());
+            logs.add(log(i));
         }
-    }
-
-    private List<String> command() {
-        List<String> command = new ArrayList<>();
-        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-        command.addAll(
-                List.of(
-                        "-Xmx128m",
-                        "-XX:+UseSerialGC",
-                        "-XX:TieredStopAtLevel=1",
-                        "-XX:-UsePerfData"));
-        command.addAll(List.of("-Dai.djl.offline=true", "-DdisableProgressBar=true"));
-        command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
-        command.addAll(List.of("-cp", System.getProperty("java.class.path")));
-        command.add(ToyJob.class.getName());
-        command.add(plan.mode().name());
-        command.add("" + plan.processes() * plan.ranks());
-        command.add("" + plan.steps());
-        command.add("" + TIMEOUT_SECONDS);
-        return command;
+        int ranks = plan.processes() * plan.ranks();
+        List<String> arguments =
+                List.of(plan.mode().name(), "" + ranks, "" + plan.steps(), "" + TIMEOUT_SECONDS);
+        processes.addAll(ForkedJob.start(ToyJob.class, arguments, logs));
     }
 
     private void kill() throws IOException, InterruptedException {

@@ -5,13 +5,10 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 import io.djltp.layout.ParallelMode;
 
 import java.io.IOException;
-import java.net.InetAddress;
-import java.net.ServerSocket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 import java.util.SplittableRandom;
 import java.util.concurrent.TimeUnit;
 
@@ -107,36 +104,14 @@ final class KilledTraining {
     }
 
     private void start() throws IOException {
-        int port;
-        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            port = socket.getLocalPort();
-        }
-        running.clear();
+        List<Path> logs = new ArrayList<>();
         for (int i = 0; i < processes; i++) {
-            ProcessBuilder builder = new ProcessBuilder(command());
-            Map<String, String> environment = builder.environment();
-            environment.put("RANK", "" + i);
-            environment.put("WORLD_SIZE", "" + processes);
-            environment.put("MASTER_ADDR", "127.0.0.1");
-            environment.put("MASTER_PORT", "" + port);
-            environment.put("OMP_NUM_THREADS", "1");
-            Path log = folder.resolve(i + ".log");
-            builder.redirectErrorStream(true).redirectOutput(log.toFile());
-            running.add(builder.start());
+            logs.add(folder.resolve(i + ".log"));
         }
-    }
-
-    private List<String> command() {
-        List<String> command = new ArrayList<>();
-        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-        command.addAll(List.of("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
-        command.addAll(List.of("-XX:-UsePerfData", "-Dai.djl.offline=true"));
-        command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
-        command.addAll(List.of("-cp", System.getProperty("java.class.path")));
-        command.addAll(List.of(SavedToyJob.class.getName(), mode.name()));
-        command.addAll(List.of("" + processes * ranks, "" + epochs));
-        command.add(checkpoints().toString());
-        return command;
+        List<String> arguments =
+                List.of(mode.name(), "" + processes * ranks, "" + epochs, checkpoints().toString());
+        running.clear();
+        running.addAll(ForkedJob.start(SavedToyJob.class, arguments, logs));
     }
 
     private Path checkpoints() {

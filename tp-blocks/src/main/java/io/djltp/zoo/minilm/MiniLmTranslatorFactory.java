@@ -6,58 +6,45 @@ import ai.djl.modality.Output;
 import ai.djl.modality.nlp.translator.TextEmbeddingServingTranslator;
 import ai.djl.translate.TranslateException;
 import ai.djl.translate.Translator;
-import ai.djl.translate.TranslatorFactory;
-import ai.djl.util.Pair;
 
 import io.djltp.zoo.ClosedWithModel;
+import io.djltp.zoo.ServedTranslatorFactory;
 
 import java.io.IOException;
-import java.lang.reflect.Type;
-import java.nio.file.Path;
 import java.util.Map;
-import java.util.Set;
 
 /**
  * Makes translators for sentence embeddings: a text in, {@code String}; its embedding of length 1
  * out, {@code float[]}. {@code Input} and {@code Output} are for DJL Serving.
  */
-public final class MiniLmTranslatorFactory implements TranslatorFactory {
-
-    private static final Set<Pair<Type, Type>> TYPES =
-            Set.of(new Pair<>(String.class, float[].class), new Pair<>(Input.class, Output.class));
+public final class MiniLmTranslatorFactory extends ServedTranslatorFactory {
 
     /** Creates a factory. */
-    public MiniLmTranslatorFactory() {}
-
-    /** {@inheritDoc} */
-    @Override
-    public Set<Pair<Type, Type>> getSupportedTypes() {
-        return TYPES;
+    public MiniLmTranslatorFactory() {
+        super(float[].class);
     }
 
     /** {@inheritDoc} */
     @Override
-    @SuppressWarnings("unchecked")
-    public <I, O> Translator<I, O> newInstance(
-            Class<I> input, Class<O> output, Model model, Map<String, ?> arguments)
-            throws TranslateException {
-        EmbeddingTranslator translator;
+    protected Translator<String, float[]> newTranslator(
+            Class<?> answer, Model model, Map<String, ?> arguments)
+            throws IOException, TranslateException {
         try {
-            Path folder = model.getModelPath();
-            WordPieces pieces = WordPieces.load(folder);
+            WordPieces pieces = WordPieces.load(model.getModelPath());
             ClosedWithModel.add(model, pieces);
-            translator = new EmbeddingTranslator(pieces);
-        } catch (IOException e) {
-            throw new TranslateException(e.getMessage(), e);
+            return new EmbeddingTranslator(pieces);
         } catch (NoClassDefFoundError e) {
             throw new TranslateException(
                     "The tokenizer is not on the class path: add"
                             + " ai.djl.huggingface:tokenizers of the version of DJL",
                     e);
         }
-        return (Translator<I, O>)
-                (input == Input.class
-                        ? new TextEmbeddingServingTranslator(translator)
-                        : translator);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    protected Translator<Input, Output> newServingTranslator(Model model, Map<String, ?> arguments)
+            throws IOException, TranslateException {
+        return new TextEmbeddingServingTranslator(newTranslator(float[].class, model, arguments));
     }
 }

@@ -38,7 +38,7 @@ record OnnxTensor(String name, Shape shape, long type, ByteBuffer elements) {
                     } else if (number == 2) {
                         type[0] = value;
                     } else if (number == 8) {
-                        name[0] = OnnxGraph.text(bytes);
+                        name[0] = WireFormat.text(bytes);
                     } else if (number == 9) {
                         elements[0] = bytes;
                     }

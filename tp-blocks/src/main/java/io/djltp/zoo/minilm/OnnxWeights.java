@@ -26,9 +26,9 @@ public final class OnnxWeights {
     private final Map<String, OnnxTensor> tensors;
     private final Map<String, OnnxTensor> transposed = new HashMap<>();
 
-    private OnnxWeights(OnnxGraph graph) {
+    private OnnxWeights(OnnxFile graph) {
         tensors = graph.getInitializers();
-        for (OnnxGraph.Node node : graph.getNodes()) {
+        for (OnnxFile.Node node : graph.getNodes()) {
             if (node.operation().equals(MATMUL) && tensors.containsKey(node.inputs().get(1))) {
                 transposed.put(weightOf(node.name()), tensors.get(node.inputs().get(1)));
             }
@@ -45,7 +45,7 @@ public final class OnnxWeights {
      */
     public static OnnxWeights read(InputStream file) throws IOException {
         try {
-            return new OnnxWeights(OnnxGraph.read(ByteBuffer.wrap(file.readAllBytes())));
+            return new OnnxWeights(OnnxFile.read(ByteBuffer.wrap(file.readAllBytes())));
         } catch (IOException e) {
             throw new IOException("The ONNX file cannot be read: " + e.getMessage(), e);
         }

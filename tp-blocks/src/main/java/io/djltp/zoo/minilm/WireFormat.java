@@ -3,11 +3,13 @@ package io.djltp.zoo.minilm;
 import java.io.IOException;
 import java.nio.BufferUnderflowException;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 
 /**
  * The fields of a message in <a href="https://protobuf.dev/programming-guides/encoding/">protobuf's
- * wire format</a>, of which an ONNX file is one. That saves the users of this library a dependency,
- * and the weights a copy: what has a length is a view.
+ * wire format</a>, of which an ONNX file is one. Reading needs a handful of fields: that saves who
+ * loads the encoder the dependency with which {@link io.djltp.exchange.OnnxExport} writes such
+ * files, and the weights a copy: what has a length is a view.
  */
 final class WireFormat {
 
@@ -67,6 +69,11 @@ final class WireFormat {
         } catch (BufferUnderflowException | IndexOutOfBoundsException | ArithmeticException e) {
             throw new IOException("it ends too early", e);
         }
+    }
+
+    /** Returns a text. */
+    static String text(ByteBuffer bytes) {
+        return StandardCharsets.UTF_8.decode(bytes).toString();
     }
 
     /** Returns a number: 7 bits a byte, the lowest first, until one without the highest bit. */

@@ -2,19 +2,18 @@ package io.djltp.zoo.minilm;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
 /** What an ONNX file says of a network: its operations and its initializers, the weights. */
-final class OnnxGraph {
+final class OnnxFile {
 
     private final Map<String, OnnxTensor> initializers = new HashMap<>();
     private final List<Node> nodes = new ArrayList<>();
 
-    private OnnxGraph() {}
+    private OnnxFile() {}
 
     /**
      * An operation, a {@code NodeProto}.
@@ -33,9 +32,9 @@ final class OnnxGraph {
                     message,
                     (number, value, bytes) -> {
                         if (number == 1) {
-                            inputs.add(text(bytes));
+                            inputs.add(WireFormat.text(bytes));
                         } else if (number == 3 || number == 4) {
-                            texts[number] = text(bytes);
+                            texts[number] = WireFormat.text(bytes);
                         }
                     });
             return new Node(texts[3], texts[4], inputs);
@@ -43,8 +42,8 @@ final class OnnxGraph {
     }
 
     /** Reads a file, a {@code ModelProto}, of which field 7 is the graph. */
-    static OnnxGraph read(ByteBuffer file) throws IOException {
-        OnnxGraph graph = new OnnxGraph();
+    static OnnxFile read(ByteBuffer file) throws IOException {
+        OnnxFile graph = new OnnxFile();
         WireFormat.read(
                 file,
                 (number, value, bytes) -> {
@@ -63,10 +62,6 @@ final class OnnxGraph {
             OnnxTensor tensor = OnnxTensor.read(bytes);
             initializers.put(tensor.name(), tensor);
         }
-    }
-
-    static String text(ByteBuffer bytes) {
-        return StandardCharsets.UTF_8.decode(bytes).toString();
     }
 
     /** Returns the weights by name. */

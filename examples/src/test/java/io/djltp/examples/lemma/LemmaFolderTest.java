@@ -1,0 +1,187 @@
+package io.djltp.examples.lemma;
+
+import ai.djl.Model;
+import ai.djl.inference.Predictor;
+import ai.djl.modality.Classifications;
+import ai.djl.modality.Input;
+import ai.djl.modality.Output;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.repository.zoo.Criteria;
+import ai.djl.repository.zoo.ZooModel;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.GradientCollector;
+import ai.djl.training.ParameterStore;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+import ai.djl.util.Utils;
+
+import io.djltp.examples.TpRun;
+import io.djltp.layout.ParallelMode;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.nn.ClassificationHead;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.training.ParallelTrainer;
+import io.djltp.zoo.ModelFolder;
+import io.djltp.zoo.RankedNetwork;
+import io.djltp.zoo.lemma.CharNGrams;
+import io.djltp.zoo.lemma.LemmaNetwork;
+import io.djltp.zoo.lemma.LemmaTranslatorFactory;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+
+/** A lemmatiser of one's own is trained, exported, and loaded as the one of the zoo is. */
+public class LemmaFolderTest {
+
+    private static final int DIM = 12;
+    private static final int STEPS = 60;
+
+    private final LemmaCorpus corpus = TestCorpus.verbs(17, 2);
+    private final CharNGrams nGrams = CharNGrams.builder().setRows(256).optLimit(20).build();
+    private final String[] words = new String[corpus.size()];
+    private final int[] classes = new int[corpus.size()];
+    private Path folder;
+
+    @BeforeClass
+    public void train() throws IOException {
+        folder = Files.createTempDirectory("lemma-folder");
+        for (int i = 0; i < words.length; i++) {
+            words[i] = corpus.form(i);
+            classes[i] = corpus.classOf(i);
+        }
+        try (Model model = Model.newInstance("lemma")) {
+            ClassificationHead head =
+                    ClassificationHead.builder()
+                            .setUnits(corpus.classes())
+                            .optBatchShardedInput(true)
+                            .build();
+            model.setBlock(LemmaNetwork.create(nGrams.rows(), DIM, head));
+            train(model);
+            for (boolean safetensors : new boolean[] {false, true}) {
+                Path saved = Files.createDirectory(folder.resolve("" + safetensors));
+                SavedModel.save(saved, model, corpus.lexicon(), nGrams, DIM, safetensors);
+            }
+        }
+    }
+
+    @AfterClass
+    public void removeFolder() {
+        Utils.deleteQuietly(folder);
+    }
+
+    private void train(Model model) {
+        DefaultTrainingConfig config =
+                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                        .optOptimizer(
+                                Optimizer.adam()
+                                        .optLearningRateTracker(Tracker.fixed(0.05f))
+                                        .build());
+        ParallelConfig ranks =
+                ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(2).build();
+        try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks);
+                NDManager manager = NDManager.newBaseManager()) {
+            trainer.initialize(new Shape(words.length, nGrams.limit()));
+            NDList labels = new NDList(manager.create(classes));
+            for (int step = 0; step < STEPS; step++) {
+                try (GradientCollector collector = trainer.newGradientCollector()) {
+                    NDList output = trainer.forward(new NDList(rows(manager)), labels);
+                    collector.backward(trainer.getLoss().evaluate(labels, output));
+                    trainer.step();
+                }
+            }
+        }
+    }
+
+    private NDArray rows(NDManager manager) {
+        int[] rows = new int[words.length * nGrams.limit()];
+        for (int i = 0; i < words.length; i++) {
+            nGrams.fill(words[i], rows, i * nGrams.limit());
+        }
+        return manager.create(rows, new Shape(words.length, nGrams.limit()));
+    }
+
+    @DataProvider
+    public Object[][] files() {
+        return new Object[][] {{false, 1}, {true, 1}, {true, 2}, {true, 3}};
+    }
+
+    @Test(dataProvider = "files", timeOut = 60_000)
+    public void theFolderLoadsAsThatOfTheZoo(boolean safetensors, int degree) throws Exception {
+        Path saved = folder.resolve("" + safetensors);
+        Path serving = folder.resolve("serving-" + safetensors + "-" + degree);
+        TpRun run = TpRun.of("export", "--model", saved.toString(), "--serving", "" + serving);
+        Assert.assertEquals(run.status(), 0, run.output());
+        Assert.assertTrue(run.output().contains(serving.toString()), run.output());
+        float[] expected = probabilities(saved);
+        try (ZooModel<String, Classifications> model =
+                        load(serving, degree, String.class, Classifications.class);
+                Predictor<String, Classifications> predictor = model.newPredictor()) {
+            Assert.assertEquals(model.getBlock() instanceof RankedNetwork, degree > 1);
+            List<Classifications> answers = predictor.batchPredict(List.of(words));
+            for (int i = 0; i < words.length; i++) {
+                Classifications.Classification best = answers.get(i).best();
+                String lemma = corpus.lexicon().lemma(classes[i]);
+                Assert.assertEquals(best.getClassName(), lemma, words[i]);
+                float wanted = expected[i * corpus.classes() + classes[i]];
+                Assert.assertEquals(best.getProbability(), wanted, 1e-5, words[i]);
+            }
+        }
+        serve(serving);
+    }
+
+    /** As DJL Serving does it, with the degree of {@code serving.properties}. */
+    private void serve(Path serving) throws Exception {
+        Files.writeString(
+                serving.resolve(ModelFolder.PROPERTIES),
+                Files.readString(serving.resolve(ModelFolder.PROPERTIES))
+                        + "option.tensor_parallel_degree=2\n");
+        try (ZooModel<Input, Output> model = load(serving, 0, Input.class, Output.class);
+                Predictor<Input, Output> predictor = model.newPredictor()) {
+            Assert.assertEquals(((RankedNetwork) model.getBlock()).getRanks(), 2);
+            Input request = new Input();
+            request.add("data", words[3]);
+            String answer = predictor.predict(request).getData().getAsString();
+            Assert.assertTrue(answer.contains(corpus.lexicon().lemma(classes[3])), answer);
+        }
+    }
+
+    private static <I, O> ZooModel<I, O> load(
+            Path serving, int degree, Class<I> input, Class<O> output) throws Exception {
+        Criteria.Builder<I, O> criteria =
+                Criteria.builder().setTypes(input, output).optModelPath(serving);
+        if (degree > 0) { // a program; DJL chooses its translator before it reads the properties
+            criteria.optArgument("tensor_parallel_degree", degree)
+                    .optTranslatorFactory(new LemmaTranslatorFactory());
+        }
+        return criteria.build().loadModel();
+    }
+
+    /** The softmax of the logits that ordinary DJL blocks compute of the saved model. */
+    private float[] probabilities(Path saved) throws Exception {
+        try (SavedModel model = SavedModel.load(saved);
+                NDManager manager = NDManager.newBaseManager()) {
+            ParameterStore store = new ParameterStore(manager, false);
+            NDList logits =
+                    model.getModel().getBlock().forward(store, new NDList(rows(manager)), false);
+            return logits.head().softmax(1).toFloatArray();
+        }
+    }
+
+    @Test
+    public void somethingMustBeWritten() {
+        TpRun run = TpRun.of("export", "--model", folder.resolve("true").toString());
+        Assert.assertEquals(run.status(), 2, run.output());
+        Assert.assertTrue(run.output().contains("--serving FOLDER"), run.output());
+    }
+}

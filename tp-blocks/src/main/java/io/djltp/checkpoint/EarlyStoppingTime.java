@@ -1,0 +1,72 @@
+package io.djltp.checkpoint;
+
+import ai.djl.training.Trainer;
+import ai.djl.training.listener.EarlyStoppingListener;
+import ai.djl.training.listener.TrainingListener;
+
+import com.google.gson.JsonArray;
+
+import java.lang.reflect.Field;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * The time that {@link EarlyStoppingListener} has counted of its {@code optMaxDuration}. It notes
+ * when the training has begun, in a private field without accessors: a training that goes on is
+ * made to have begun that much earlier.
+ */
+final class EarlyStoppingTime {
+
+    private static final String BEGIN = "startTimeMills"; // DJL's spelling
+
+    private EarlyStoppingTime() {}
+
+    /** Returns the milliseconds that the listeners of a trainer have counted, in their order. */
+    static JsonArray of(Trainer trainer) {
+        JsonArray all = new JsonArray();
+        for (EarlyStoppingListener each : listeners(trainer)) {
+            try {
+                all.add(System.currentTimeMillis() - begin().getLong(each));
+            } catch (ReflectiveOperationException e) {
+                throw changed(e);
+            }
+        }
+        return all;
+    }
+
+    /** Lets the listeners of a trainer go on counting; those that come new begin with 0. */
+    static void restore(JsonArray all, Trainer trainer) {
+        List<EarlyStoppingListener> listeners = listeners(trainer);
+        for (int i = 0; i < Math.min(all.size(), listeners.size()); i++) {
+            long begin = System.currentTimeMillis() - all.get(i).getAsLong();
+            try {
+                begin().setLong(listeners.get(i), begin);
+            } catch (ReflectiveOperationException e) {
+                throw changed(e);
+            }
+        }
+    }
+
+    private static List<EarlyStoppingListener> listeners(Trainer trainer) {
+        List<EarlyStoppingListener> all = new ArrayList<>();
+        for (TrainingListener listener : EpochRecords.listeners(trainer)) {
+            if (listener instanceof EarlyStoppingListener) {
+                all.add((EarlyStoppingListener) listener);
+            }
+        }
+        return all;
+    }
+
+    private static Field begin() throws ReflectiveOperationException {
+        Field field = EarlyStoppingListener.class.getDeclaredField(BEGIN);
+        field.setAccessible(true);
+        return field;
+    }
+
+    private static IllegalStateException changed(ReflectiveOperationException cause) {
+        return new IllegalStateException(
+                "When DJL's EarlyStoppingListener began to count cannot be read or set: this"
+                        + " library needs the version of DJL that it is built with",
+                cause);
+    }
+}

@@ -1,0 +1,2 @@
+/** Files that are replaced by whole ones, or not at all. */
+package io.djltp.files;

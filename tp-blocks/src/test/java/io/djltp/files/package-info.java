@@ -1,0 +1,2 @@
+/** Tests of how files are replaced. */
+package io.djltp.files;
