@@ -61,8 +61,11 @@ record MlpLayers(
                 .build();
     }
 
-    /** Returns the activation between them where none is chosen. */
-    static Block activation(boolean gated) {
+    /** Returns the activation between them: what was chosen, or the default. */
+    static Block activation(Block chosen, boolean gated) {
+        if (chosen != null) {
+            return chosen;
+        }
         // not DJL's swish: it frees the memory of the number that it multiplies with before the
         // backward pass reads it
         return gated

@@ -91,12 +91,8 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
                         builder.precision);
         gateUp = builder.gated ? layers.gateUp() : null;
         up = addChildBlock(gateUp == null ? "up" : "gateUp", layers.first(gateUp));
-        activation =
-                addChildBlock(
-                        "activation",
-                        builder.activation == null
-                                ? MlpLayers.activation(builder.gated)
-                                : builder.activation);
+        Block between = MlpLayers.activation(builder.activation, builder.gated);
+        activation = addChildBlock("activation", between);
         down = addChildBlock("down", layers.second(units));
     }
 
