@@ -26,7 +26,12 @@ public class DoctorCommandTest {
             Assert.assertTrue(run.output().contains("local  yes, would be used"), run.output());
             JsonObject json = TpRun.json(file);
             Assert.assertEquals(json.get("chosen").getAsString(), "local");
-            Assert.assertTrue(json.get("facts").getAsJsonObject().has("libtorch"));
+            JsonObject facts = json.get("facts").getAsJsonObject();
+            Assert.assertTrue(facts.has("libtorch"));
+            String precisions = facts.get("precisions").getAsString();
+            Assert.assertTrue(precisions.startsWith("float32"), precisions);
+            // had, or why not
+            Assert.assertTrue(precisions.contains("bfloat16"), precisions);
             Map<String, JsonObject> backends = new HashMap<>();
             for (JsonElement backend : json.get("backends").getAsJsonArray()) {
                 JsonObject each = backend.getAsJsonObject();

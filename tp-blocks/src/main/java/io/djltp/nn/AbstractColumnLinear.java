@@ -103,12 +103,12 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
         NDArray y; // [.., in] @ [in, units/p]
         if (!overlaps) {
             boolean entered = gathered || shared || tokens != null;
-            y = linear(entered ? x : enterRegion(context, x), weight, bias).singletonOrThrow();
+            y = product().of(entered ? x : enterRegion(context, x), weight, bias);
         } else if (tokens != null) {
-            y = mappings.columnLinear(x, weight, bias, tokens.cut(), tokens.axis());
+            y = mappings.columnLinear(product(), x, weight, bias, tokens.cut(), tokens.axis());
         } else {
             Cut rows = gathered ? pass.getBatchCut() : null;
-            y = mappings.columnLinear(x, weight, bias, rows);
+            y = mappings.columnLinear(product(), x, weight, bias, rows, 0);
         }
         // a product that overlaps is known to autograd by the whole input that it is made of
         Features below = overlaps ? Features.REPLICATED : Features.SHARD;
@@ -273,8 +273,7 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
      *
      * @param <T> the builder
      */
-    public abstract static class Builder<T extends Builder<T>>
-            extends AbstractParallelLinear.Builder<T> {
+    public abstract static class Builder<T extends Builder<T>> extends ParallelLinearBuilder<T> {
 
         private VocabParallelEmbedding embedding; // or null
 

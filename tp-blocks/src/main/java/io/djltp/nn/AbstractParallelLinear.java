@@ -8,7 +8,6 @@ import ai.djl.nn.Parameter;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
-import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastBlock;
@@ -17,7 +16,8 @@ import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.ShardedBlock;
 import io.djltp.parameters.WeightSource;
 import io.djltp.rank.ParallelContext;
-import io.djltp.sharding.ShardingStrategy;
+import io.djltp.torch.LinearProduct;
+import io.djltp.torch.Precision;
 
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
@@ -31,12 +31,14 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
 
     private final boolean batchShardedInput;
     private final boolean skipBiasAdd;
+    private LinearProduct product;
     private WeightSource weightSource;
 
-    AbstractParallelLinear(Builder<?> builder) {
+    AbstractParallelLinear(ParallelLinearBuilder<?> builder) {
         super(builder);
-        batchShardedInput = builder.batchShardedInput;
-        skipBiasAdd = builder.skipBiasAdd;
+        batchShardedInput = builder.isBatchShardedInput();
+        skipBiasAdd = builder.isSkipBiasAdd();
+        product = new LinearProduct(builder.precision());
     }
 
     /**
@@ -129,7 +131,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
      * @return the output
      */
     NDArray forwardWhole(NDArray input, NDArray weight, NDArray bias) {
-        return linear(input, weight, bias).singletonOrThrow();
+        return product.of(input, weight, bias);
     }
 
     /**
@@ -161,6 +163,31 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
             NDArray bias,
             boolean training) {
         throw new UnsupportedOperationException();
+    }
+
+    /** Returns what computes products in the precision of the layer. */
+    LinearProduct product() {
+        return product;
+    }
+
+    /**
+     * Returns the precision of the layer's products.
+     *
+     * @return the precision, float32 unless {@code optPrecision} was set
+     */
+    public Precision getPrecision() {
+        return product.getPrecision();
+    }
+
+    /**
+     * Sets the precision of the layer's products, of a layer that a builder or a plan has made: see
+     * {@code optPrecision}. What is saved of the layer does not have it.
+     *
+     * @param precision float32 or bfloat16
+     * @throws IllegalArgumentException if it is another one
+     */
+    public void setPrecision(Precision precision) {
+        product = new LinearProduct(precision);
     }
 
     /** Returns the weight: [output features, input features] over all ranks. */
@@ -209,115 +236,5 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
         os.write(version);
         saveMetadata(os);
         weightSource.save(getDirectParameters().values(), os);
-    }
-
-    /**
-     * What the builders of column- and row-parallel layers share.
-     *
-     * @param <T> the builder
-     */
-    public abstract static class Builder<T extends Builder<T>> extends Linear.Builder {
-
-        private boolean batchShardedInput;
-        private boolean withBias = true; // DJL's field is private
-        private boolean skipBiasAdd;
-        private ShardingStrategy shardingStrategy; // or null: balanced
-
-        /** Creates a builder. */
-        protected Builder() {}
-
-        /**
-         * Returns this builder.
-         *
-         * @return this builder
-         */
-        protected abstract T self();
-
-        /** {@inheritDoc} */
-        @Override
-        public T setUnits(long units) {
-            super.setUnits(units);
-            return self();
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public T optBias(boolean bias) {
-            super.optBias(bias);
-            withBias = bias;
-            return self();
-        }
-
-        /**
-         * Sets whether the input is cut over the batch in MIXED mode: the layer is the first of the
-         * tensor-parallel head, gathers the features of all ranks and scatters their gradients
-         * back. In the other modes the input is never cut and this has no effect. Default: false.
-         *
-         * @param batchShardedInput whether the input is cut over the batch
-         * @return this builder
-         */
-        public T optBatchShardedInput(boolean batchShardedInput) {
-            this.batchShardedInput = batchShardedInput;
-            return self();
-        }
-
-        /**
-         * Sets how the weight is cut over the ranks: for lengths of your choice, such as {@code
-         * ShardingStrategy.rowwise(Cut.ofLengths(5, 3))}, or several ranges a rank. Default:
-         * balanced ranges.
-         *
-         * @param shardingStrategy the strategy, which cuts the axis that the layer is named after:
-         *     0, the output features, of a column-parallel layer, and 1, the input features, of a
-         *     row-parallel one
-         * @return this builder
-         */
-        public T optShardingStrategy(ShardingStrategy shardingStrategy) {
-            this.shardingStrategy = shardingStrategy;
-            return self();
-        }
-
-        /**
-         * Returns the strategy that was set, or the balanced one.
-         *
-         * @throws IllegalArgumentException if it does not cut the axis
-         */
-        ShardingStrategy shardingStrategy(int axis, String layer) {
-            if (shardingStrategy == null) {
-                return ShardingStrategy.axiswise(axis);
-            }
-            LayerInput.checkStrategy(shardingStrategy, new Shape(units, 1), axis, layer);
-            return shardingStrategy;
-        }
-
-        /** Leaves the bias to who takes the output. */
-        T skipBiasAdd(boolean skip) {
-            skipBiasAdd = skip;
-            return self();
-        }
-
-        /** Returns whether a strategy was set. */
-        boolean hasShardingStrategy() {
-            return shardingStrategy != null;
-        }
-
-        /** Returns whether the input is cut over the batch. */
-        boolean isBatchShardedInput() {
-            return batchShardedInput;
-        }
-
-        /** Returns whether there is a bias. */
-        boolean isWithBias() {
-            return withBias;
-        }
-
-        /** Checks what every layer needs. */
-        void checkUnits() {
-            Preconditions.checkArgument(
-                    units > 0, "The units of a layer must be 1 or more, not " + units);
-            Preconditions.checkArgument(
-                    withBias || !skipBiasAdd,
-                    "A layer without a bias has none to leave to the next block: set optBias(true),"
-                            + " or optSkipBiasAdd(false)");
-        }
     }
 }

@@ -119,9 +119,8 @@ public class RowParallelLinear extends AbstractParallelLinear {
             x = mappings.scatterToRegion(input, featureCut(context));
             pass.leave(x, Features.SHARD, Features.REPLICATED);
         }
-        NDArray y = linear(x, weight).singletonOrThrow(); // [.., in/p] @ [in/p, units]
-        pass.leave(y, Features.PARTIAL, Features.SHARD); // here the slice is taken
-        pass.getTrace().cut(y, featureCut(context));
+        // [.., in/p] @ [in/p, units]
+        NDArray y = product().of(x, weight, taken -> takeSlice(context, taken));
         if (batchShardedOutput && pass.isOverlaid()) {
             long rows = y.getShape().get(0);
             y = mappings.reduceScatterToSequenceRegion(y, rowCut(context, y));
@@ -133,6 +132,12 @@ public class RowParallelLinear extends AbstractParallelLinear {
             pass.enter(y, Features.REPLICATED, Features.PARTIAL);
         }
         return bias == null ? y : y.addi(bias);
+    }
+
+    /** Notes the product, at which the slice of the features ends. */
+    private void takeSlice(ParallelContext context, NDArray product) {
+        context.getPass().leave(product, Features.PARTIAL, Features.SHARD);
+        context.getPass().getTrace().cut(product, featureCut(context));
     }
 
     /** {@inheritDoc} */
@@ -191,7 +196,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
     }
 
     /** The builder to construct a {@link RowParallelLinear}. */
-    public static class Builder extends AbstractParallelLinear.Builder<Builder> {
+    public static class Builder extends ParallelLinearBuilder<Builder> {
 
         private boolean inputIsParallel = true;
         private boolean batchShardedOutput;

@@ -1,6 +1,12 @@
 package io.djltp.plan;
 
+import ai.djl.nn.Block;
 import ai.djl.util.Preconditions;
+
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.RowParallelLinear;
+import io.djltp.torch.LinearProduct;
+import io.djltp.torch.Precision;
 
 import java.util.Collections;
 import java.util.LinkedHashMap;
@@ -41,8 +47,10 @@ public final class Plan {
     private final Map<PathPattern, Style> styles;
     private final boolean auto;
     private final int ranks;
+    private final Precision precision;
 
     private Plan(Builder builder) {
+        precision = builder.precision;
         styles = Collections.unmodifiableMap(new LinkedHashMap<>(builder.styles));
         auto = builder.auto;
         ranks = builder.ranks;
@@ -88,6 +96,16 @@ public final class Plan {
         return assignment.getStyles();
     }
 
+    /** Lets the linear layers that a style has made compute in the precision of the plan. */
+    void setPrecision(Block made) {
+        if (made instanceof ColumnParallelLinear) {
+            ((ColumnParallelLinear) made).setPrecision(precision);
+        } else if (made instanceof RowParallelLinear) {
+            ((RowParallelLinear) made).setPrecision(precision);
+        }
+        made.getChildren().values().forEach(this::setPrecision);
+    }
+
     /** {@inheritDoc} */
     @Override
     public String toString() {
@@ -100,6 +118,7 @@ public final class Plan {
         private final Map<PathPattern, Style> styles = new LinkedHashMap<>();
         private boolean auto;
         private int ranks = 2;
+        private Precision precision = Precision.FLOAT32;
 
         private Builder() {}
 
@@ -152,6 +171,19 @@ public final class Plan {
         public Builder optRanks(int ranks) {
             Preconditions.checkArgument(ranks > 0, "A plan needs ranks, not " + ranks);
             this.ranks = ranks;
+            return this;
+        }
+
+        /**
+         * Sets the precision of the products of all column- and row-parallel layers that the plan
+         * makes, those of attentions and encoders too. Default: float32.
+         *
+         * @param precision float32 or bfloat16
+         * @return this builder
+         * @throws IllegalArgumentException if it is another one
+         */
+        public Builder optPrecision(Precision precision) {
+            this.precision = new LinearProduct(precision).getPrecision();
             return this;
         }
 

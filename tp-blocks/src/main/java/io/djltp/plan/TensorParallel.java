@@ -43,6 +43,7 @@ public final class TensorParallel {
         Block root = block;
         for (Map.Entry<BlockNode, Style> styled : styles.entrySet()) {
             Block replaced = replace(styled.getKey(), styled.getValue()::parallel);
+            plan.setPrecision(replaced);
             root = styled.getKey() == tree.root() ? replaced : root;
             logger.debug("{}: {}", styled.getKey(), styled.getValue());
         }

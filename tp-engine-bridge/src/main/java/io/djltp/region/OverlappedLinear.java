@@ -3,6 +3,8 @@ package io.djltp.region;
 import ai.djl.ndarray.NDArray;
 
 import io.djltp.collective.Work;
+import io.djltp.torch.LinearProduct;
+import io.djltp.torch.Precision;
 import io.djltp.torch.TensorView;
 
 import org.bytedeco.javacpp.PointerScope;
@@ -12,6 +14,7 @@ import org.bytedeco.pytorch.TensorBase;
 import org.bytedeco.pytorch.TensorOptional;
 import org.bytedeco.pytorch.VoidTensorHook;
 import org.bytedeco.pytorch.global.torch;
+import org.bytedeco.pytorch.global.torch.ScalarType;
 
 import java.util.UUID;
 import java.util.concurrent.atomic.AtomicReference;
@@ -32,6 +35,7 @@ import java.util.function.Function;
 @SuppressWarnings("try") // a scope is used by being open
 final class OverlappedLinear implements AutoCloseable {
 
+    private final LinearProduct product;
     private final Function<Tensor, Work> reduction;
     private final GradientHook inputHook;
     private final OutputHook outputHook = new OutputHook();
@@ -42,10 +46,15 @@ final class OverlappedLinear implements AutoCloseable {
     /**
      * Prepares a call.
      *
+     * @param product the precision of the three products
      * @param reduction begins to reduce a gradient of the input, in place
      * @param failure where the first exception of a hook is kept
      */
-    OverlappedLinear(Function<Tensor, Work> reduction, AtomicReference<Throwable> failure) {
+    OverlappedLinear(
+            LinearProduct product,
+            Function<Tensor, Work> reduction,
+            AtomicReference<Throwable> failure) {
+        this.product = product;
         this.reduction = reduction;
         inputHook = new GradientHook(this::reduceAndAccumulate, true, failure);
     }
@@ -59,21 +68,32 @@ final class OverlappedLinear implements AutoCloseable {
      * @return the output, [.., out]
      */
     NDArray forward(NDArray x, NDArray w, NDArray bias) {
+        product.check(x, w);
         x.getManager().attachInternal(UUID.randomUUID().toString(), this);
         try (PointerScope scope = new PointerScope();
                 NDArray view = x.reshape(x.getShape())) {
             Tensor hooked = TensorView.of(view).tensor();
             hooked.register_hook(inputHook);
-            input = hooked.detach().retainReference();
+            Tensor factor = product.round(hooked);
+            input = factor.detach().retainReference();
             weight = new Tensor(TensorView.of(w).tensor()).retainReference();
-            TensorOptional optional =
-                    bias == null
-                            ? new TensorOptional()
-                            : new TensorOptional(TensorView.of(bias).tensor());
-            Tensor output = torch.linear(hooked, weight.detach(), optional);
+            Tensor other = product.round(weight.detach());
+            Tensor output = compute(factor, other, bias);
             output.register_hook(outputHook);
             return TensorView.toArray(output, x.getManager());
         }
+    }
+
+    private Tensor compute(Tensor x, Tensor w, NDArray bias) {
+        TensorOptional optional =
+                bias == null
+                        ? new TensorOptional()
+                        : new TensorOptional(TensorView.of(bias).tensor());
+        if (product.getPrecision() == Precision.FLOAT32) {
+            return torch.linear(x, w, optional);
+        }
+        Tensor y = torch.linear(x, w, new TensorOptional()).to(ScalarType.Float);
+        return bias == null ? y : y.add_(optional.get());
     }
 
     /** The hook of the input: gets its gradient, fresh from the matrix product. */
@@ -90,12 +110,14 @@ final class OverlappedLinear implements AutoCloseable {
 
     private void accumulate() {
         Tensor rows = input.reshape(-1, input.size(-1));
-        Tensor left = outputGradient.reshape(-1, outputGradient.size(-1)).t();
+        Tensor above = product.round(outputGradient);
+        Tensor left = above.reshape(-1, above.size(-1)).t();
         Tensor gradient = weight.grad();
+        Tensor own = left.mm(rows).to(weight.scalar_type()); // the same tensor if it is
         if (gradient.defined()) {
-            gradient.add_(left.mm(rows)); // as autograd does: in one operation the bits differ
+            gradient.add_(own); // as autograd does: in one operation the bits differ
         } else {
-            weight.mutable_grad().put(left.mm(rows));
+            weight.mutable_grad().put(own);
         }
         outputGradient.close();
         outputGradient = null;

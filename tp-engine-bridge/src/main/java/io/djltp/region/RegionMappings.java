@@ -8,6 +8,8 @@ import io.djltp.collective.Work;
 import io.djltp.cut.Cut;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.LibTorch;
+import io.djltp.torch.LinearProduct;
+import io.djltp.torch.Precision;
 import io.djltp.torch.TensorView;
 
 import org.bytedeco.javacpp.PointerScope;
@@ -121,7 +123,8 @@ public final class RegionMappings extends SliceMappings {
 
     /**
      * Enters a tensor-parallel region by a column-parallel product, see {@link
-     * #columnLinear(NDArray, NDArray, NDArray, Cut, int)}, where axis 0 was gathered or none.
+     * #columnLinear(LinearProduct, NDArray, NDArray, NDArray, Cut, int)}, where axis 0 was gathered
+     * or none, in float32.
      *
      * @param input a replicated array, [.., in]
      * @param weight the rank's shard of the weight, [out/p, in], a leaf
@@ -130,13 +133,15 @@ public final class RegionMappings extends SliceMappings {
      * @return the rank's slice of the product, [.., out/p]
      */
     public NDArray columnLinear(NDArray input, NDArray weight, NDArray bias, Cut gathered) {
-        return columnLinear(input, weight, bias, gathered, 0);
+        LinearProduct product = new LinearProduct(Precision.FLOAT32);
+        return columnLinear(product, input, weight, bias, gathered, 0);
     }
 
     /**
      * Enters a tensor-parallel region by a column-parallel product: backward, the gradient of the
      * input is reduced while that of the weight is computed.
      *
+     * @param product the precision
      * @param input a replicated array, [.., in]
      * @param weight the rank's shard of the weight, [out/p, in], a leaf
      * @param bias the rank's shard of the bias, [out/p], or {@code null}
@@ -147,10 +152,15 @@ public final class RegionMappings extends SliceMappings {
      * @return the rank's slice of the product, [.., out/p]
      */
     public NDArray columnLinear(
-            NDArray input, NDArray weight, NDArray bias, Cut gathered, int axis) {
+            LinearProduct product,
+            NDArray input,
+            NDArray weight,
+            NDArray bias,
+            Cut gathered,
+            int axis) {
         Function<Tensor, Work> reduction =
                 gathered == null ? this::beginAllReduce : axis(gathered, axis)::beginSum;
-        return new OverlappedLinear(reduction, failure).forward(input, weight, bias);
+        return new OverlappedLinear(product, reduction, failure).forward(input, weight, bias);
     }
 
     /**

@@ -47,4 +47,20 @@ public final class BFloat16 {
             return TensorView.toArray(rounded.view(ScalarType.Half), manager);
         }
     }
+
+    /**
+     * Multiplies two matrices: products and sums as {@link Precision#BFLOAT16} has them, the result
+     * rounded.
+     *
+     * @param left the bits of a matrix, [m, k]
+     * @param right the bits of a matrix, [k, n]
+     * @return the bits of the product, [m, n], attached to the manager of the left one
+     */
+    public static NDArray dot(NDArray left, NDArray right) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            Tensor numbers = TensorView.of(left).tensor().view(ScalarType.BFloat16);
+            Tensor others = TensorView.of(right).tensor().view(ScalarType.BFloat16);
+            return TensorView.toArray(numbers.mm(others).view(ScalarType.Half), left.getManager());
+        }
+    }
 }

@@ -11,6 +11,8 @@ import io.djltp.collective.Work;
 import io.djltp.testing.TestArrays;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.LibTorch;
+import io.djltp.torch.LinearProduct;
+import io.djltp.torch.Precision;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
@@ -36,6 +38,7 @@ public class OverlappedLinearTest {
             Work work = () -> order.append(hasGradient(weight) ? "await" : "too early");
             NDArray output =
                     new OverlappedLinear(
+                                    new LinearProduct(Precision.FLOAT32),
                                     gradient -> {
                                         order.append(hasGradient(weight) ? "late " : "begin ");
                                         return work;
@@ -128,6 +131,7 @@ public class OverlappedLinearTest {
                                         ? ai.djl.nn.core.Linear.linear(input, weights[0])
                                                 .singletonOrThrow()
                                         : new OverlappedLinear(
+                                                        new LinearProduct(Precision.FLOAT32),
                                                         gradient -> Work.DONE,
                                                         new AtomicReference<>())
                                                 .forward(input, weights[1], null);

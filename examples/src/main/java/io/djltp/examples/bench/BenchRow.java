@@ -12,6 +12,7 @@ final class BenchRow {
     String shape;
     int ranks;
     String optimizer;
+    String precision;
 
     @SerializedName("ours_s")
     double oursSeconds;

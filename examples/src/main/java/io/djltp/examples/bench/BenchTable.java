@@ -23,10 +23,11 @@ final class BenchTable {
      */
     void print(List<BenchRow> rows, List<String> remarks) {
         out.printf(
-                "%n%-6s %16s %-8s %7s %9s %7s %9s %8s %9s %8s %7s %8s %8s %9s %8s%n",
+                "%n%-6s %16s %-9s %-9s %7s %9s %7s %9s %8s %9s %8s %7s %8s %8s %9s %8s%n",
                 "name",
                 "shape",
                 "optimizer",
+                "precision",
                 "ranks",
                 "ours s",
                 "spread",
@@ -43,11 +44,12 @@ final class BenchTable {
             boolean stock = row.stockSeconds != null;
             out.printf(
                     Locale.ROOT,
-                    "%-6s %16s %-9s %7s %9.4f %6.1f%% %9s %8.1f %9s %8s %7.4f %8.2f %8.0f %9.0f"
+                    "%-6s %16s %-9s %-9s %7s %9.4f %6.1f%% %9s %8.1f %9s %8s %7.4f %8.2f %8.0f %9.0f"
                             + " %8s%n",
                     row.name,
                     row.shape,
                     row.optimizer,
+                    row.precision,
                     row.ranks + " x " + row.threads,
                     row.oursSeconds,
                     100 * row.spread,

@@ -6,6 +6,12 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.torch.BFloat16;
+import io.djltp.torch.Precision;
+
+import java.util.EnumMap;
+import java.util.Map;
+
 /** What the machine can do with all its cores: the rates that the floor is made of. */
 final class FloorProbe implements Measured {
 
@@ -14,31 +20,63 @@ final class FloorProbe implements Measured {
     private static final long COPIED = 128L << 20; // floats: more than caches hold
 
     private final NDManager manager = NDManager.newBaseManager(Device.cpu());
-    private final NDArray left = manager.randomNormal(new Shape(SQUARE, SQUARE));
-    private final NDArray right = manager.randomNormal(new Shape(SQUARE, SQUARE));
+    private final Map<Precision, NDArray[]> factors = new EnumMap<>(Precision.class);
     private final NDArray from = manager.ones(new Shape(COPIED));
     private final NDArray to = manager.zeros(new Shape(COPIED));
+
+    FloorProbe() {
+        NDArray left = manager.randomNormal(new Shape(SQUARE, SQUARE));
+        NDArray right = manager.randomNormal(new Shape(SQUARE, SQUARE));
+        for (Precision precision : Precision.available(Device.cpu())) {
+            boolean wide = precision == Precision.FLOAT32;
+            factors.put(
+                    precision,
+                    new NDArray[] {
+                        wide ? left : BFloat16.bitsOf(left, manager),
+                        wide ? right : BFloat16.bitsOf(right, manager)
+                    });
+        }
+    }
+
+    /**
+     * Returns the place of a rate among those that a step measures.
+     *
+     * @param precision that of the products
+     * @return the index, the first after that of the copy
+     */
+    static int rateOf(Precision precision) {
+        return 1 + precision.ordinal();
+    }
 
     /**
      * {@inheritDoc}
      *
-     * @return the operations a second of a large square matrix product, and the bytes a second that
-     *     a copy reads and writes
+     * @return the bytes a second that a copy reads and writes, and for each precision that the
+     *     processor has the operations a second of a large square matrix product: see {@link
+     *     #rateOf}
      */
     @Override
     public double[] step() {
+        double[] rates = new double[1 + Precision.values().length];
+        factors.forEach((precision, each) -> rates[rateOf(precision)] = rate(precision, each));
+        long begin = System.nanoTime();
+        to.set(new NDIndex(":"), from); // copyTo() goes through Java memory
+        rates[0] = 2 * Float.BYTES * COPIED / ((System.nanoTime() - begin) / 1e9);
+        return rates;
+    }
+
+    private static double rate(Precision precision, NDArray[] factors) {
         double product = Double.MAX_VALUE;
         for (int i = 0; i < PRODUCTS; i++) {
             long begin = System.nanoTime();
-            left.dot(right).close();
+            NDArray result =
+                    precision == Precision.FLOAT32
+                            ? factors[0].dot(factors[1])
+                            : BFloat16.dot(factors[0], factors[1]);
             product = Math.min(product, (System.nanoTime() - begin) / 1e9);
+            result.close();
         }
-        long begin = System.nanoTime();
-        to.set(new NDIndex(":"), from); // copyTo() goes through Java memory
-        double copy = (System.nanoTime() - begin) / 1e9;
-        return new double[] {
-            2.0 * SQUARE * SQUARE * SQUARE / product, 2 * Float.BYTES * COPIED / copy
-        };
+        return 2.0 * SQUARE * SQUARE * SQUARE / product;
     }
 
     /** {@inheritDoc} */

@@ -21,6 +21,7 @@ import io.djltp.nn.RowParallelLinear;
 import io.djltp.plan.Plan;
 import io.djltp.plan.Style;
 import io.djltp.plan.TensorParallel;
+import io.djltp.torch.Precision;
 import io.djltp.zoo.lemma.LemmaNetwork;
 
 import java.util.List;
@@ -30,8 +31,10 @@ final class Networks {
 
     private Networks() {}
 
-    private static ClassificationHead.Builder last(Workload workload, HeadKind head) {
-        return head.builder(workload.units(), HeadKind.defaultShare(workload.units()), 1);
+    private static ClassificationHead.Builder last(
+            Workload workload, HeadKind head, Precision precision) {
+        return head.builder(workload.units(), HeadKind.defaultShare(workload.units()), 1)
+                .optPrecision(precision);
     }
 
     /**
@@ -39,9 +42,10 @@ final class Networks {
      *
      * @param workload which one
      * @param head how the head is computed, or {@code null} for DJL's own layers
+     * @param precision that of the products of the head or the layers, where they are not DJL's
      * @return the network
      */
-    static Block create(Workload workload, HeadKind head) {
+    static Block create(Workload workload, HeadKind head, Precision precision) {
         switch (workload.network()) {
             case HEAD:
                 // below any head there is something that needs the gradient of the features
@@ -50,18 +54,20 @@ final class Networks {
                         .add(
                                 head == null
                                         ? linear(workload.units(), false)
-                                        : last(workload, head).optBias(false).build());
+                                        : last(workload, head, precision).optBias(false).build());
             case STEP:
                 Block last =
                         head == null
                                 ? linear(workload.units(), true)
-                                : last(workload, head).optBatchShardedInput(true).build();
+                                : last(workload, head, precision)
+                                        .optBatchShardedInput(true)
+                                        .build();
                 LemmaNetwork.initializeHead(last);
                 return LemmaNetwork.create(tableRows(workload), workload.dim(), last);
             case TRANSFORMER:
-                return encoder(workload, head != null);
+                return encoder(workload, head != null, precision);
             default:
-                return layers(workload, head != null);
+                return layers(workload, head != null, precision);
         }
     }
 
@@ -87,14 +93,22 @@ final class Networks {
         return Linear.builder().setUnits(units).optBias(biased).build();
     }
 
-    private static Block layers(Workload workload, boolean parallel) {
+    private static Block layers(Workload workload, boolean parallel, Precision precision) {
         SequentialBlock all = new SequentialBlock();
         for (int i = 0; i < Workload.BLOCKS; i++) {
             SequentialBlock two = new SequentialBlock();
             if (parallel) {
-                two.add(ColumnParallelLinear.builder().setUnits(workload.units()).build())
+                two.add(
+                                ColumnParallelLinear.builder()
+                                        .setUnits(workload.units())
+                                        .optPrecision(precision)
+                                        .build())
                         .add(Activation::relu)
-                        .add(RowParallelLinear.builder().setUnits(workload.dim()).build());
+                        .add(
+                                RowParallelLinear.builder()
+                                        .setUnits(workload.dim())
+                                        .optPrecision(precision)
+                                        .build());
             } else {
                 two.add(linear(workload.units(), true))
                         .add(Activation::relu)
@@ -106,7 +120,7 @@ final class Networks {
     }
 
     /** DJL's encoder, which a plan makes parallel, on something that needs its gradient. */
-    private static Block encoder(Workload workload, boolean parallel) {
+    private static Block encoder(Workload workload, boolean parallel, Precision precision) {
         SequentialBlock all =
                 new SequentialBlock()
                         .add(LayerNorm.builder().axis(2).build())
@@ -118,7 +132,8 @@ final class Networks {
                                         0, // masks are no arithmetic of the layer
                                         Activation::gelu))
                         .add(LambdaBlock.singleton(tokens -> tokens.mean(new int[] {1})));
-        Plan plan = Plan.of("*Encoder*", Style.encoder());
+        Plan plan =
+                Plan.builder().add("*Encoder*", Style.encoder()).optPrecision(precision).build();
         return parallel ? TensorParallel.parallelize(all, plan) : all;
     }
 

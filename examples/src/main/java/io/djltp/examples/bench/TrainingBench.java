@@ -3,12 +3,15 @@ package io.djltp.examples.bench;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.OptimizerName;
+import io.djltp.torch.Precision;
 
 import java.io.IOException;
 import java.io.PrintStream;
 import java.util.ArrayList;
+import java.util.EnumSet;
 import java.util.List;
 import java.util.Locale;
+import java.util.Set;
 
 /** Measures training steps: this library, stock DJL and the floor, in turns. */
 final class TrainingBench {
@@ -75,7 +78,10 @@ final class TrainingBench {
     private void checkMemory(List<Workload> workloads) {
         for (OptimizerName optimizer : options.optimizers) {
             for (Workload workload : workloads) {
-                double ours = options.ranks.size() * workload.oursBytes(optimizer, head.head);
+                double ours =
+                        options.precisions.size()
+                                * options.ranks.size()
+                                * workload.oursBytes(optimizer, head.head);
                 double stock = options.withoutStock ? 0 : workload.stockBytes(optimizer);
                 BenchMemory.check(workload.shape(), optimizer, ours, stock);
             }
@@ -84,10 +90,14 @@ final class TrainingBench {
 
     private void measure(Workload workload, OptimizerName optimizer) throws IOException {
         List<WorkerTask> tasks = new ArrayList<>();
-        for (int ranks : options.ranks) {
-            int threads = options.common.threads(ranks);
-            tasks.add(WorkerTask.ours(workload, optimizer, head.head, ranks, threads));
+        for (Precision precision : options.precisions) {
+            for (int ranks : options.ranks) {
+                int threads = options.common.threads(ranks);
+                WorkerTask task = WorkerTask.ours(workload, optimizer, head.head, ranks, threads);
+                tasks.add(task.in(precision));
+            }
         }
+        int ours = tasks.size();
         tasks.add(WorkerTask.floor());
         if (!options.withoutStock) {
             tasks.add(WorkerTask.stock(workload, optimizer));
@@ -95,17 +105,27 @@ final class TrainingBench {
         try (Turns turns = new Turns(tasks, options.common.timeout())) {
             turns.run(options.common);
             int probe = turns.find(WorkerTask.Side.FLOOR);
-            Floor floor = new Floor(turns.values(probe, 0), turns.values(probe, 1));
-            remarks.add(floor.describe(workload, optimizer));
-            for (int i = 0; i < options.ranks.size(); i++) {
+            Set<Precision> floors = EnumSet.of(Precision.FLOAT32); // to compare with
+            floors.addAll(options.precisions);
+            floors.forEach(
+                    each -> remarks.add(floor(turns, probe, each).describe(workload, optimizer)));
+            for (int i = 0; i < ours; i++) {
                 BenchRow row = row(turns, i, workload, optimizer);
-                row.floorSeconds = floor.seconds(workload, optimizer);
+                Precision precision = turns.process(i).getTask().precision();
+                row.floorSeconds = floor(turns, probe, precision).seconds(workload, optimizer);
                 rows.add(row);
                 if (options.longRun > 0) {
                     remarks.add(longRun(turns.process(i)));
                 }
             }
         }
+    }
+
+    private static Floor floor(Turns turns, int probe, Precision precision) {
+        return new Floor(
+                precision,
+                turns.values(probe, FloorProbe.rateOf(precision)),
+                turns.values(probe, 0));
     }
 
     private BenchRow row(Turns turns, int worker, Workload workload, OptimizerName optimizer) {
@@ -122,7 +142,9 @@ final class TrainingBench {
         row.spread = Samples.spread(times);
         row.oursBytes = turns.process(worker).peakResident();
         row.weightsAndState = workload.stateBytes(optimizer);
+        row.precision = task.precision().toString();
         int one = options.ranks.indexOf(1);
+        one += one < 0 ? 0 : worker - worker % options.ranks.size(); // of the same precision
         row.ofOneRank =
                 one < 0 ? Double.NaN : row.oursSeconds / Samples.median(turns.values(one, 0));
         int stock = turns.find(WorkerTask.Side.STOCK);

@@ -1,7 +1,10 @@
 package io.djltp.examples.bench;
 
+import ai.djl.Device;
+
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.OptimizerName;
+import io.djltp.torch.Precision;
 
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
@@ -30,6 +33,16 @@ final class TrainingOptions {
             description = "Any of ${COMPLETION-CANDIDATES} (${DEFAULT-VALUE}).")
     List<OptimizerName> optimizers;
 
+    @Option(
+            names = "--precision",
+            split = ",",
+            defaultValue = "float32",
+            description =
+                    "Arithmetic of this library's products, any of ${COMPLETION-CANDIDATES} that"
+                            + " the processor has, such as float32,bfloat16 (${DEFAULT-VALUE})."
+                            + " Weights are float32 in all.")
+    List<Precision> precisions;
+
     @Option(names = "--no-stock", description = "Leave stock DJL out.")
     boolean withoutStock;
 
@@ -44,6 +57,13 @@ final class TrainingOptions {
     /** Checks everything that can be checked before anything is measured. */
     void check(PrintStream out) {
         common.check(ranks, out);
+        for (Precision precision : precisions) {
+            try {
+                precision.check(Device.cpu());
+            } catch (IllegalArgumentException e) {
+                throw new BadInputException(e.getMessage());
+            }
+        }
         if (longRun != 0 && longRun < LONG_RUN_PARTS) {
             throw new BadInputException(
                     "--long-run must be 0, or at least 10 for a tenth of it to be a step, not "

@@ -48,7 +48,7 @@ final class TrainingStep implements Measured {
         int classes = workload.network().isLayer() ? workload.dim() : workload.units();
         labels = manager.randomInteger(0, classes, new Shape(workload.batch()), DataType.INT64);
         model = Model.newInstance("bench");
-        model.setBlock(Networks.create(workload, task.head()));
+        model.setBlock(Networks.create(workload, task.head(), task.precision()));
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(Networks.loss(workload, parallel))
                         .optDevices(new Device[] {Device.cpu()})

@@ -2,6 +2,7 @@ package io.djltp.examples.bench;
 
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
+import io.djltp.torch.Precision;
 
 import java.util.List;
 
@@ -15,6 +16,7 @@ import java.util.List;
  * @param ranks the number of ranks
  * @param threads the threads of a rank
  * @param sizes the sizes of messages in bytes, or {@code null}
+ * @param precision that of this library's products
  */
 record WorkerTask(
         Side side,
@@ -23,7 +25,25 @@ record WorkerTask(
         HeadKind head,
         int ranks,
         int threads,
-        List<Long> sizes) {
+        List<Long> sizes,
+        Precision precision) {
+
+    /** In float32. */
+    private WorkerTask(
+            Side side,
+            Workload workload,
+            OptimizerName optimizer,
+            HeadKind head,
+            int ranks,
+            int threads,
+            List<Long> sizes) {
+        this(side, workload, optimizer, head, ranks, threads, sizes, Precision.FLOAT32);
+    }
+
+    /** Returns the same task in another precision. */
+    WorkerTask in(Precision other) {
+        return new WorkerTask(side, workload, optimizer, head, ranks, threads, sizes, other);
+    }
 
     /** Whose time is taken. */
     enum Side {
@@ -61,7 +81,8 @@ record WorkerTask(
                 return "this library on "
                         + ranks
                         + (ranks == 1 ? " rank, " : " ranks, ")
-                        + workload.shape();
+                        + workload.shape()
+                        + (precision == Precision.FLOAT32 ? "" : ", " + precision);
             case STOCK:
                 return "stock DJL, " + workload.shape();
             case FLOOR:

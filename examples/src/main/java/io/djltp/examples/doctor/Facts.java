@@ -1,5 +1,6 @@
 package io.djltp.examples.doctor;
 
+import ai.djl.Device;
 import ai.djl.engine.Engine;
 
 import io.djltp.collective.mpi.MpiLibrary;
@@ -9,6 +10,7 @@ import io.djltp.launch.Launcher;
 import io.djltp.report.SystemMemory;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.LibTorch;
+import io.djltp.torch.Precision;
 
 import java.io.PrintStream;
 import java.util.LinkedHashMap;
@@ -41,6 +43,7 @@ final class Facts {
         values.put("engine", "DJL " + Engine.getDjlVersion() + ", " + engine.getEngineName());
         values.put("libtorch", engine.getVersion() + ", one copy, bound by JavaCPP");
         values.put("threads an operation", "" + Autograd.getThreads());
+        values.put("precisions", precisions());
         values.put("gpus", gpus());
         values.put("nccl", NcclLibrary.whyNot().map(why -> "no: " + why).orElseGet(Facts::nccl));
         values.put(
@@ -59,6 +62,16 @@ final class Facts {
         return IntStream.range(0, NcclLibrary.deviceCount())
                 .mapToObj(NcclLibrary::deviceName)
                 .collect(Collectors.joining(", "));
+    }
+
+    /** Of the first device, which is that of rank 0. */
+    private static String precisions() {
+        Device device = LibTorch.load().defaultDevice();
+        String has =
+                Precision.available(device).stream()
+                        .map(Precision::toString)
+                        .collect(Collectors.joining(", "));
+        return Precision.BFLOAT16.whyNot(device).map(why -> has + "; bfloat16 " + why).orElse(has);
     }
 
     private static String nccl() {

@@ -58,6 +58,7 @@ public final class LmNetwork {
                 ColumnParallelLinear.builder()
                         .setUnits(vocabulary)
                         .optTiedWeight(embedding)
+                        .optPrecision(sizes.precision)
                         .optBias(false)
                         .optSequenceParallel(cutTokens)
                         .build();
@@ -73,6 +74,7 @@ public final class LmNetwork {
                         ParallelMultiHeadAttention.builder()
                                 .setEmbeddingSize(sizes.width)
                                 .setHeads(sizes.heads)
+                                .optPrecision(sizes.precision)
                                 .optKeyValueHeads(sizes.keyValueHeads())
                                 .optRotary(RotaryEmbedding.builder().build())
                                 .optCausal(true)
@@ -83,6 +85,7 @@ public final class LmNetwork {
                         ParallelMlp.builder()
                                 .setUnits(sizes.width)
                                 .setHiddenFeatures(sizes.hidden())
+                                .optPrecision(sizes.precision)
                                 .optGated(true)
                                 .optBias(false)
                                 .optSequenceParallel(cutTokens)

@@ -3,6 +3,8 @@ package io.djltp.examples.lm;
 import static io.djltp.examples.train.DeviceOptions.positive;
 
 import io.djltp.examples.BadInputException;
+import io.djltp.torch.LinearProduct;
+import io.djltp.torch.Precision;
 
 import picocli.CommandLine.Option;
 
@@ -43,6 +45,15 @@ public final class LmSizes {
             description = "Characters that the model sees at a time (${DEFAULT-VALUE}).")
     int context;
 
+    @Option(
+            names = "--precision",
+            defaultValue = "float32",
+            description =
+                    "Arithmetic of the products of all layers: float32, or bfloat16 where the"
+                            + " processor or the GPU has it (${DEFAULT-VALUE}). Weights, sums and"
+                            + " the update are float32 in both.")
+    Precision precision = Precision.FLOAT32;
+
     /** Creates the sizes; they are set by the command line. */
     public LmSizes() {}
 
@@ -53,6 +64,7 @@ public final class LmSizes {
         positive("--heads", heads);
         positive("--context", context);
         positive("--kv-heads", keyValueHeads());
+        checkPrecision();
         if (width % (2 * heads) != 0) {
             throw new BadInputException(
                     "--width "
@@ -72,6 +84,14 @@ public final class LmSizes {
                             + heads
                             + " query heads: use a divisor of "
                             + heads);
+        }
+    }
+
+    private void checkPrecision() {
+        try {
+            new LinearProduct(precision);
+        } catch (IllegalArgumentException e) {
+            throw new BadInputException("--precision " + precision + ": " + e.getMessage());
         }
     }
 

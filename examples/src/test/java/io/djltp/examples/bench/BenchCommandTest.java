@@ -30,6 +30,7 @@ public class BenchCommandTest {
                     "shape",
                     "ranks",
                     "optimizer",
+                    "precision",
                     "ours_s",
                     "stock_s",
                     "floor_s",

@@ -1,6 +1,7 @@
 package io.djltp.examples.bench;
 
 import io.djltp.examples.OptimizerName;
+import io.djltp.torch.Precision;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
@@ -23,10 +24,10 @@ public class SamplesTest {
     public void testFloorIsTheLargerOfComputingAndMoving() {
         Workload head = new Workload(Workload.Network.HEAD, 64, 128, 1000);
         // 6 x 64 x 128 x 1000 operations
-        Floor slow = new Floor(List.of(1e6, 2e6), List.of(1e12));
+        Floor slow = new Floor(Precision.FLOAT32, List.of(1e6, 2e6), List.of(1e12));
         Assert.assertEquals(slow.seconds(head, OptimizerName.SGD), 49.152e6 / 2e6, 1e-9);
         // the weight of 128,000 floats is moved 3 times, two arrays of state 2 times each
-        Floor narrow = new Floor(List.of(1e15), List.of(1e6));
+        Floor narrow = new Floor(Precision.FLOAT32, List.of(1e15), List.of(1e6));
         Assert.assertEquals(narrow.seconds(head, OptimizerName.SGD), 3 * 0.512, 1e-9);
         Assert.assertEquals(narrow.seconds(head, OptimizerName.ADAM), 7 * 0.512, 1e-9);
         Assert.assertTrue(narrow.describe(head, OptimizerName.SGD).contains("sgd: bytes"));

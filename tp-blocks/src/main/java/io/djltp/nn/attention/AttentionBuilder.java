@@ -4,6 +4,7 @@ import ai.djl.util.Preconditions;
 
 import io.djltp.nn.ParallelDropout;
 import io.djltp.nn.norm.RmsNorm;
+import io.djltp.torch.Precision;
 
 /**
  * What a {@link ParallelMultiHeadAttention} is built of.
@@ -24,6 +25,7 @@ public abstract class AttentionBuilder<T extends AttentionBuilder<T>> {
     boolean sequenceParallel;
     boolean recomputeCore;
     RotaryEmbedding rotary;
+    Precision precision = Precision.FLOAT32;
     private float dropoutRate;
     private float normEpsilon;
 
@@ -212,6 +214,18 @@ public abstract class AttentionBuilder<T extends AttentionBuilder<T>> {
      */
     public T optRecomputeCore(boolean recomputeCore) {
         this.recomputeCore = recomputeCore;
+        return self();
+    }
+
+    /**
+     * Sets the precision of the products of the projections: to queries, keys and values, and of
+     * the output. Scores, softmax and weighted values are float32 in any. Default: float32.
+     *
+     * @param precision float32 or bfloat16
+     * @return this builder
+     */
+    public T optPrecision(Precision precision) {
+        this.precision = precision;
         return self();
     }
 

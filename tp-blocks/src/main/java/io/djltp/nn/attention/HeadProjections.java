@@ -14,6 +14,7 @@ import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.torch.Precision;
 
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -28,6 +29,7 @@ final class HeadProjections {
     private final boolean crossed;
     private final boolean bias;
     private final boolean sequenceParallel;
+    private final Precision precision;
     private final Map<String, ColumnParallelLinear> layers = new LinkedHashMap<>();
 
     /**
@@ -44,6 +46,7 @@ final class HeadProjections {
         crossed = builder.crossAttention;
         bias = builder.bias;
         sequenceParallel = builder.sequenceParallel;
+        precision = builder.precision;
         int heads = shape.heads();
         int groups = shape.keyValueHeads();
         long dim = shape.headDim();
@@ -67,6 +70,7 @@ final class HeadProjections {
                 ColumnParallelLinear.builder()
                         .setUnits(heads * shape.headDim())
                         .optBias(bias)
+                        .optPrecision(precision)
                         .optShardingStrategy(strategy)
                         .optSequenceParallel(sequenceParallel)
                         .build());

@@ -104,6 +104,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
                         RowParallelLinear.builder()
                                 .setUnits(shape.embedding())
                                 .optBias(builder.outputBias)
+                                .optPrecision(builder.precision)
                                 .optShardingStrategy(shape.outputStrategy())
                                 .optSequenceParallel(builder.sequenceParallel)
                                 .build());

@@ -1,6 +1,8 @@
 package io.djltp.nn.mlp;
 
+import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
+import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.core.Linear;
 
 import io.djltp.cut.Cut;
@@ -9,6 +11,7 @@ import io.djltp.nn.RowParallelLinear;
 import io.djltp.nn.StackedOutput;
 import io.djltp.sharding.AxisPart;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.torch.Precision;
 
 /**
  * Makes the two layers of an MLP, and resolves how each is cut.
@@ -19,6 +22,7 @@ import io.djltp.sharding.ShardingStrategy;
  * @param bias whether the layers have a bias
  * @param batchSharded whether what comes before and after has a part of the batch
  * @param sequenceParallel whether what comes before and after has a part of the tokens
+ * @param precision that of the layers' products
  */
 record MlpLayers(
         long hidden,
@@ -26,7 +30,8 @@ record MlpLayers(
         Cut chosen,
         boolean bias,
         boolean batchSharded,
-        boolean sequenceParallel) {
+        boolean sequenceParallel,
+        Precision precision) {
 
     /** Returns the two projections that a gated MLP stacks. */
     StackedOutput gateUp() {
@@ -49,10 +54,23 @@ record MlpLayers(
         return ColumnParallelLinear.builder()
                 .setUnits(rows)
                 .optBias(bias)
+                .optPrecision(precision)
                 .optBatchShardedInput(batchSharded)
                 .optSequenceParallel(sequenceParallel)
                 .optShardingStrategy(stacked == null ? one : both)
                 .build();
+    }
+
+    /** Returns the activation between them: what was chosen, or the default. */
+    static Block activation(Block chosen, boolean gated) {
+        if (chosen != null) {
+            return chosen;
+        }
+        // not DJL's swish: it frees the memory of the number that it multiplies with before the
+        // backward pass reads it
+        return gated
+                ? LambdaBlock.singleton(x -> Activation.sigmoid(x).mul(x))
+                : Activation.geluBlock();
     }
 
     /** Returns the second layer. */
@@ -63,6 +81,7 @@ record MlpLayers(
         return RowParallelLinear.builder()
                 .setUnits(units)
                 .optBias(bias)
+                .optPrecision(precision)
                 .optBatchShardedOutput(batchSharded)
                 .optSequenceParallel(sequenceParallel)
                 .optShardingStrategy(

@@ -6,7 +6,6 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.AbstractBlock;
-import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.core.Linear;
@@ -22,6 +21,7 @@ import io.djltp.nn.StackedOutput;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.torch.Precision;
 
 import java.util.function.Function;
 
@@ -87,10 +87,12 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
                         builder.hiddenCut,
                         builder.bias,
                         builder.batchSharded,
-                        builder.sequenceParallel);
+                        builder.sequenceParallel,
+                        builder.precision);
         gateUp = builder.gated ? layers.gateUp() : null;
         up = addChildBlock(gateUp == null ? "up" : "gateUp", layers.first(gateUp));
-        activation = addChildBlock("activation", builder.activation());
+        Block between = MlpLayers.activation(builder.activation, builder.gated);
+        activation = addChildBlock("activation", between);
         down = addChildBlock("down", layers.second(units));
     }
 
@@ -165,6 +167,7 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
         private boolean sequenceParallel;
         private Block activation; // or null: the default
         private Cut hiddenCut; // or null: balanced
+        private Precision precision = Precision.FLOAT32;
         private ShardingStrategy strategy = ShardingStrategy.tensorParallel();
 
         private Builder() {}
@@ -273,6 +276,17 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
         }
 
         /**
+         * Sets the precision of the products of both layers. Default: float32.
+         *
+         * @param precision float32 or bfloat16
+         * @return this builder
+         */
+        public Builder optPrecision(Precision precision) {
+            this.precision = precision;
+            return this;
+        }
+
+        /**
          * Sets whether the block is cut. Default: {@link ShardingStrategy#tensorParallel()}, which
          * here is the rows of the first weight and the columns of the second.
          *
@@ -308,17 +322,6 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
                     hiddenCut == null || hiddenCut.getLength() == hidden,
                     "The cut " + hiddenCut + " is not one of " + hidden + " hidden features");
             return new ParallelMlp(this);
-        }
-
-        private Block activation() {
-            if (activation != null) {
-                return activation;
-            }
-            // not DJL's swish: it frees the memory of the number that it multiplies with
-            // before the backward pass reads it
-            return gated
-                    ? LambdaBlock.singleton(x -> Activation.sigmoid(x).mul(x))
-                    : Activation.geluBlock();
         }
     }
 }

@@ -1,0 +1,285 @@
+package io.djltp.nn;
+
+import static io.djltp.testing.Blocks.gelu;
+import static io.djltp.testing.Blocks.map;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.sum;
+
+import ai.djl.Device;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.nn.norm.LayerNorm;
+import ai.djl.training.loss.Loss;
+
+import io.djltp.layout.ParallelMode;
+import io.djltp.nn.attention.ParallelMultiHeadAttention;
+import io.djltp.nn.mlp.ParallelMlp;
+import io.djltp.nn.norm.RmsNorm;
+import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+import io.djltp.torch.Precision;
+
+import org.testng.Assert;
+import org.testng.SkipException;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.Function;
+
+/**
+ * Networks whose layers compute in bfloat16 are trained as the same network is in float32 by DJL's
+ * own trainer, but for rounding: on 1 to 4 ranks with uneven parts, in all modes, with
+ * micro-batches.
+ *
+ * <p>Losses and parameters after three steps are compared relative to the largest of an array. A
+ * product is off by about sqrt(k) 2^-8 of its terms, as roundings are independent; two layers
+ * forward and two backward, over three steps of which each moves a weight by some hundredths, stay
+ * below 2^-6. (A single product keeps a bound that no draw can break: LinearProductTest.)
+ */
+public class LayerPrecisionTest {
+
+    private static final double TOLERANCE = 1.0 / 64;
+    private static final int WIDTH = 8;
+    private static final int LENGTH = 5;
+
+    @BeforeClass
+    public void needBFloat16() {
+        if (Precision.BFLOAT16.whyNot(Device.cpu()).isPresent()) {
+            throw new SkipException("the processor has no bfloat16");
+        }
+    }
+
+    @DataProvider
+    public Object[][] kinds() {
+        return TrainerKind.parallel();
+    }
+
+    @DataProvider
+    public Object[][] tensorKinds() {
+        List<Object[]> kinds = new ArrayList<>();
+        for (int ranks : new int[] {1, 2, 3, 4}) {
+            kinds.add(new Object[] {new TrainerKind(ParallelMode.TENSOR, ranks)});
+        }
+        kinds.add(new Object[] {TrainerKind.mesh(2, 2)});
+        return kinds.toArray(new Object[0][]);
+    }
+
+    /** Three steps of two micro-batches each. */
+    private static TrainingRun run(TrainerKind kind, Block block, long... tail) {
+        long[] shape = new long[tail.length + 1];
+        shape[0] = 9;
+        System.arraycopy(tail, 0, shape, 1, tail.length);
+        long[] target = shape.clone();
+        target[target.length - 1] = WIDTH;
+        return TrainingRun.of(
+                kind,
+                block,
+                Loss.l2Loss(),
+                new Shape(shape),
+                (trainer, manager, numbers) -> {
+                    for (int step = 0; step < 3; step++) {
+                        for (int part = 0; part < 2; part++) {
+                            NDArray data = TrainingRun.random(manager, 10 * step + part, shape);
+                            NDArray labels =
+                                    TrainingRun.random(manager, 10 * step + part + 5, target);
+                            numbers.add(TrainingRun.backward(trainer, data, labels));
+                        }
+                        trainer.step();
+                    }
+                });
+    }
+
+    private static void assertTrained(
+            TrainerKind kind, Function<Precision, Block> network, long... tail) {
+        TrainingRun wide = run(TrainerKind.PLAIN, network.apply(Precision.FLOAT32), tail);
+        TrainingRun narrow = run(kind, network.apply(Precision.BFLOAT16), tail);
+        narrow.assertSame(wide, TOLERANCE);
+        // and it is another arithmetic
+        Assert.expectThrows(AssertionError.class, () -> narrow.assertSame(wide, 1e-5));
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void columnAndRow(TrainerKind kind) {
+        assertTrained(
+                kind,
+                precision ->
+                        sequence(
+                                ColumnParallelLinear.builder()
+                                        .setUnits(17)
+                                        .optBatchShardedInput(true)
+                                        .optPrecision(precision)
+                                        .build(),
+                                gelu(),
+                                RowParallelLinear.builder()
+                                        .setUnits(WIDTH)
+                                        .optBatchShardedOutput(true)
+                                        .optPrecision(precision)
+                                        .build()),
+                11);
+    }
+
+    /** Three axes, the output gathered, and a row-parallel layer that takes its slice itself. */
+    @Test(dataProvider = "tensorKinds", timeOut = 60_000)
+    public void gatheredAndScattered(TrainerKind kind) {
+        assertTrained(
+                kind,
+                precision ->
+                        sequence(
+                                ColumnParallelLinear.builder()
+                                        .setUnits(13)
+                                        .optGatherOutput(true)
+                                        .optPrecision(precision)
+                                        .build(),
+                                gelu(),
+                                RowParallelLinear.builder()
+                                        .setUnits(WIDTH)
+                                        .optInputIsParallel(false)
+                                        .optPrecision(precision)
+                                        .build()),
+                LENGTH,
+                7);
+    }
+
+    @Test(dataProvider = "tensorKinds", timeOut = 60_000)
+    public void groupedQueriesAndGates(TrainerKind kind) {
+        assertTrained(kind, precision -> decoder(precision, false, false), LENGTH, WIDTH);
+    }
+
+    @Test(dataProvider = "tensorKinds", timeOut = 60_000)
+    public void recomputedLayers(TrainerKind kind) {
+        assertTrained(kind, precision -> decoder(precision, true, false), LENGTH, WIDTH);
+    }
+
+    @Test(dataProvider = "tensorKinds", timeOut = 60_000)
+    public void sequenceParallelLayers(TrainerKind kind) {
+        assertTrained(
+                kind,
+                precision ->
+                        sequence(
+                                LayerNorm.builder().axis(2).build(),
+                                new SequenceScatter(),
+                                decoder(precision, false, true),
+                                new SequenceGather()),
+                LENGTH,
+                WIDTH);
+    }
+
+    /** The layer that has the weight of an embedding has the sum of both gradients. */
+    @Test(dataProvider = "tensorKinds", timeOut = 60_000)
+    public void tiedWeights(TrainerKind kind) {
+        TrainingRun[] runs = new TrainingRun[2];
+        for (int i = 0; i < 2; i++) {
+            Precision precision = i == 0 ? Precision.FLOAT32 : Precision.BFLOAT16;
+            VocabParallelEmbedding embedding =
+                    VocabParallelEmbedding.builder()
+                            .setVocabularySize(13)
+                            .setEmbeddingSize(WIDTH)
+                            .build();
+            Block block =
+                    sequence(
+                            embedding,
+                            ColumnParallelLinear.builder()
+                                    .setUnits(13)
+                                    .optTiedWeight(embedding)
+                                    .optBias(false)
+                                    .optGatherOutput(true)
+                                    .optPrecision(precision)
+                                    .build());
+            runs[i] =
+                    TrainingRun.of(
+                            i == 0 ? TrainerKind.PLAIN : kind,
+                            block,
+                            Loss.l2Loss(),
+                            new Shape(9),
+                            (trainer, manager, numbers) -> {
+                                for (int step = 0; step < 3; step++) {
+                                    NDArray ids = TrainingRun.labels(manager, step, 9, 13);
+                                    NDArray labels = TrainingRun.random(manager, step + 5, 9, 13);
+                                    numbers.add(TrainingRun.backward(trainer, ids, labels));
+                                    trainer.step();
+                                }
+                            });
+        }
+        runs[1].assertSame(runs[0], TOLERANCE);
+    }
+
+    private static Block decoder(Precision precision, boolean recompute, boolean cutTokens) {
+        return ParallelTransformerDecoderLayer.builder()
+                .setAttention(
+                        ParallelMultiHeadAttention.builder()
+                                .setEmbeddingSize(WIDTH)
+                                .setHeads(4)
+                                .optKeyValueHeads(2)
+                                .optCausal(true)
+                                .optSequenceParallel(cutTokens)
+                                .optPrecision(precision)
+                                .build())
+                .setMlp(
+                        ParallelMlp.builder()
+                                .setUnits(WIDTH)
+                                .setHiddenFeatures(9)
+                                .optGated(true)
+                                .optSequenceParallel(cutTokens)
+                                .optPrecision(precision)
+                                .build())
+                .setNorm(() -> RmsNorm.builder().build())
+                .optPreNorm(true)
+                .optRecompute(recompute)
+                .build();
+    }
+
+    /** A residual network under DJL's own trainer is the unsharded one, in bfloat16 too. */
+    @Test(timeOut = 60_000)
+    public void djlsTrainerHasThePrecision() {
+        assertTrained(
+                TrainerKind.PLAIN,
+                precision ->
+                        sequence(
+                                sum(
+                                        map(x -> x),
+                                        ColumnParallelLinear.builder()
+                                                .setUnits(WIDTH)
+                                                .optPrecision(precision)
+                                                .build())),
+                WIDTH);
+    }
+
+    @Test
+    public void aPrecisionThatLayersDoNotHaveIsRefusedWhereItIsChosen() {
+        for (Precision precision : List.of(Precision.FLOAT16, Precision.TF32)) {
+            IllegalArgumentException error =
+                    Assert.expectThrows(
+                            IllegalArgumentException.class,
+                            () -> ColumnParallelLinear.builder().optPrecision(precision));
+            Assert.assertTrue(error.getMessage().contains("" + precision), error.getMessage());
+        }
+    }
+
+    /** One error, before the first step, that says what to do. */
+    @Test(timeOut = 60_000)
+    public void weightsOf16BitsAreRefused() {
+        Block block =
+                ColumnParallelLinear.builder().setUnits(4).optPrecision(Precision.BFLOAT16).build();
+        try (ai.djl.ndarray.NDManager manager = ai.djl.ndarray.NDManager.newBaseManager()) {
+            block.initialize(manager, ai.djl.ndarray.types.DataType.FLOAT16, new Shape(2, 3));
+            NDList x = new NDList(manager.ones(new Shape(2, 3)));
+            IllegalArgumentException error =
+                    Assert.expectThrows(
+                            IllegalArgumentException.class,
+                            () ->
+                                    block.forward(
+                                            new ai.djl.training.ParameterStore(manager, false),
+                                            x,
+                                            false));
+            Assert.assertTrue(
+                    error.getMessage().contains("Initialize the network in float32"),
+                    error.getMessage());
+        }
+    }
+}

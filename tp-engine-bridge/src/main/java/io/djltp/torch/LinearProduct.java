@@ -1,0 +1,157 @@
+package io.djltp.torch;
+
+import ai.djl.Device;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.nn.core.Linear;
+
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorOptional;
+import org.bytedeco.pytorch.global.torch;
+import org.bytedeco.pytorch.global.torch.ScalarType;
+
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Consumer;
+
+/**
+ * The product \(y = x W^T + b\) of a linear layer in a {@link Precision}, and in the graph, so that
+ * its two products of the backward pass are computed in the precision too.
+ *
+ * <p>In bfloat16 the factors x, W and the gradient of y are rounded to 8 bits of significand, the
+ * sums are float32, and the sum is rounded to 8 bits once: what PyTorch's autocast does. Arrays of
+ * DJL are float32 on both sides: input, weight, bias, output and all gradients. With the unit
+ * roundoff \(u = 2^{-8}\) and k features of the input, an element of y is
+ *
+ * <p>\(|\hat y - y| \le u |y| + (1 + u)(2u + u^2 + k 2^{-23}) \sum_j |x_j| |w_j|\)
+ *
+ * <p>from the exact one, and so are the gradients of x and W with the gradient of y as a factor.
+ * (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1.) The bias is added in
+ * float32. From the forward to the backward pass the graph keeps the rounded input and weight, 2
+ * bytes an element, and not the input in float32.
+ */
+@SuppressWarnings("try") // a scope is used by being open
+public final class LinearProduct {
+
+    private static final Set<Device> CHECKED = ConcurrentHashMap.newKeySet(); // have bfloat16
+
+    private final Precision precision;
+
+    /**
+     * Chooses a precision.
+     *
+     * @param precision {@link Precision#FLOAT32} or {@link Precision#BFLOAT16}
+     * @throws IllegalArgumentException if it is another one
+     */
+    public LinearProduct(Precision precision) {
+        if (precision == Precision.FLOAT16) {
+            throw new IllegalArgumentException(
+                    "Parallel layers do not compute in float16: gradients below 6e-8 would be zero"
+                            + " without a scaled loss, which the trainer does not have. bfloat16"
+                            + " has the range of float32: use optPrecision(Precision.BFLOAT16)");
+        }
+        if (precision == Precision.TF32) {
+            throw new IllegalArgumentException(
+                    "Parallel layers cannot choose tf32 for themselves: libtorch has one setting"
+                            + " of it for the process. Use optPrecision(Precision.BFLOAT16), or"
+                            + " FLOAT32");
+        }
+        this.precision = precision;
+    }
+
+    /**
+     * Returns the precision.
+     *
+     * @return float32 or bfloat16
+     */
+    public Precision getPrecision() {
+        return precision;
+    }
+
+    /**
+     * Computes \(x W^T + b\).
+     *
+     * @param x the input, [.., in]
+     * @param weight the weight W, [out, in]
+     * @param bias the bias b, [out], or {@code null}
+     * @return the output, [.., out], attached to the manager of the input
+     * @throws IllegalArgumentException if the device does not have the precision, or arrays are not
+     *     float32 where it is another one
+     */
+    public NDArray of(NDArray x, NDArray weight, NDArray bias) {
+        if (precision == Precision.FLOAT32) {
+            return Linear.linear(x, weight, bias).singletonOrThrow();
+        }
+        NDArray y = of(x, weight, product -> {});
+        return bias == null ? y : y.addi(bias);
+    }
+
+    /**
+     * Computes \(x W^T\), and shows the place of the product in the graph.
+     *
+     * @param x the input, [.., in]
+     * @param weight the weight W, [out, in]
+     * @param listener gets what the product gives, before it is float32 again: its node of the
+     *     graph and its shape may be asked for, nothing else
+     * @return the output, [.., out], attached to the manager of the input
+     * @throws IllegalArgumentException as {@link #of(NDArray, NDArray, NDArray)}
+     */
+    public NDArray of(NDArray x, NDArray weight, Consumer<NDArray> listener) {
+        if (precision == Precision.FLOAT32) {
+            NDArray y = Linear.linear(x, weight).singletonOrThrow();
+            listener.accept(y);
+            return y;
+        }
+        check(x, weight);
+        try (TorchScope scope = TorchScope.open()) {
+            Tensor product =
+                    torch.linear(
+                            round(TensorView.of(x).tensor()),
+                            round(TensorView.of(weight).tensor()),
+                            new TensorOptional());
+            try (NDArray narrow = TensorView.toArray(product, x.getManager())) {
+                listener.accept(narrow);
+            }
+            return TensorView.toArray(product.to(ScalarType.Float), x.getManager());
+        }
+    }
+
+    /**
+     * Rounds a factor to the precision, as a part of the graph. For mappings of the bridge only.
+     *
+     * @param factor a tensor in float32
+     * @return the tensor in the precision, with float32 the same
+     */
+    public Tensor round(Tensor factor) {
+        return precision == Precision.FLOAT32 ? factor : factor.to(ScalarType.BFloat16);
+    }
+
+    /**
+     * Checks that a product can be computed.
+     *
+     * @param x the input
+     * @param weight the weight
+     * @throws IllegalArgumentException as {@link #of(NDArray, NDArray, NDArray)}
+     */
+    public void check(NDArray x, NDArray weight) {
+        if (precision == Precision.FLOAT32) {
+            return;
+        }
+        Device device = x.getDevice();
+        if (!CHECKED.contains(device)) {
+            precision.check(device);
+            CHECKED.add(device);
+        }
+        if (weight.getDataType() != DataType.FLOAT32 || x.getDataType() != DataType.FLOAT32) {
+            throw new IllegalArgumentException(
+                    "A layer with optPrecision("
+                            + precision
+                            + ") has float32 weights, inputs and outputs, and rounds the factors of"
+                            + " its products itself; here the weight is "
+                            + weight.getDataType()
+                            + " and the input "
+                            + x.getDataType()
+                            + ". Initialize the network in float32, or leave optPrecision out");
+        }
+    }
+}
