@@ -72,6 +72,10 @@ public final class TrainCommand implements Callable<Integer> {
     @Override
     public Integer call() throws Exception {
         options.check();
+        if (options.exportSplit != null) {
+            SplitExport.run(options.languages, options.exportSplit, System.out);
+            return 0;
+        }
         return TrainingJob.run(
                 options.ranks,
                 options.checkpoints,
