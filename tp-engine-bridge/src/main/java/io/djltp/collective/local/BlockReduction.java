@@ -36,25 +36,57 @@ public final class BlockReduction implements AutoCloseable {
      * @param at where in {@code to} the result starts
      */
     public void reduce(Tensor[] from, long start, long length, ReduceOp op, Tensor[] to, long at) {
-        if (from.length == 1 && from[0] == to[0]) {
+        if (length == 0 || from.length == 1 && from[0] == to[0]) {
             return;
         }
-        Tensor accumulator = accumulator(from[0].scalar_type().intern());
+        boolean direct = takesSums(from, start, length, to[0], at);
+        Tensor accumulator = direct ? to[0] : accumulator(from[0].scalar_type().intern());
         for (long done = 0; done < length; done += BLOCK) {
             long size = Math.min(BLOCK, length - done);
-            try (Tensor sum = accumulator.narrow(0, 0, size)) {
-                for (int i = 0; i < from.length; i++) {
-                    try (Tensor block = from[i].narrow(0, start + done, size)) {
-                        accumulate(sum, block, i == 0, op);
-                    }
-                }
-                for (Tensor target : to) {
-                    try (Tensor block = target.narrow(0, at + done, size)) {
+            try (Tensor sum = accumulator.narrow(0, direct ? at + done : 0, size)) {
+                reduceBlock(from, start + done, size, op, sum);
+                for (int i = direct ? 1 : 0; i < to.length; i++) {
+                    try (Tensor block = to[i].narrow(0, at + done, size)) {
                         block.copy_(sum);
                     }
                 }
             }
         }
+    }
+
+    private static void reduceBlock(Tensor[] from, long at, long size, ReduceOp op, Tensor sum) {
+        try (Tensor first = from[0].narrow(0, at, size)) {
+            // two numbers of 16 bits would be added as such, and rounded
+            boolean copied = from.length == 1 || sum.element_size() != first.element_size();
+            if (copied) {
+                sum.copy_(first);
+            }
+            for (int i = 1; i < from.length; i++) {
+                try (Tensor block = from[i].narrow(0, at, size)) {
+                    combine(sum, i == 1 && !copied ? first : sum, block, op);
+                }
+            }
+        }
+    }
+
+    /**
+     * Returns whether a place can hold the sums on their way: it needs their type, and must be none
+     * that is still to be read. The range of the first tensor is read before it is written to.
+     */
+    private static boolean takesSums(Tensor[] from, long start, long length, Tensor to, long at) {
+        if (accumulates(from[0].scalar_type().intern()) != to.scalar_type().intern()) {
+            return false;
+        }
+        long width = to.element_size();
+        long target = to.data_ptr().address() + at * width;
+        for (int i = 0; i < from.length; i++) {
+            long source = from[i].data_ptr().address() + start * width;
+            boolean apart = Math.abs(source - target) >= length * width;
+            if (!apart && (i > 0 || source != target)) {
+                return false;
+            }
+        }
+        return true;
     }
 
     /**
@@ -69,22 +101,25 @@ public final class BlockReduction implements AutoCloseable {
         }
     }
 
-    private static void accumulate(Tensor sum, Tensor block, boolean first, ReduceOp op) {
-        if (first) {
-            sum.copy_(block);
-        } else if (op == ReduceOp.SUM) {
-            sum.add_(block);
+    private static void combine(Tensor out, Tensor sum, Tensor block, ReduceOp op) {
+        if (op == ReduceOp.SUM) {
+            torch.add_out(out, sum, block);
         } else if (op == ReduceOp.MAX) {
-            torch.maximum_out(sum, sum, block);
+            torch.maximum_out(out, sum, block);
         } else {
-            torch.minimum_out(sum, sum, block);
+            torch.minimum_out(out, sum, block);
         }
     }
 
-    private Tensor accumulator(ScalarType type) {
+    /** Returns the type of sums: those of 16 bits are rounded once, when they are complete. */
+    private static ScalarType accumulates(ScalarType type) {
         boolean half = type == ScalarType.Half || type == ScalarType.BFloat16;
+        return half ? ScalarType.Float : type;
+    }
+
+    private Tensor accumulator(ScalarType type) {
         return accumulators.computeIfAbsent(
-                half ? ScalarType.Float : type,
+                accumulates(type),
                 t -> {
                     try (Scalar zero = new Scalar(0)) {
                         Tensor block =
