@@ -4,10 +4,13 @@ import io.djltp.collective.ReduceOp;
 
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorVector;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
+import java.util.Arrays;
 import java.util.EnumMap;
+import java.util.List;
 import java.util.Map;
 
 /**
@@ -16,8 +19,8 @@ import java.util.Map;
  */
 public final class BlockReduction implements AutoCloseable {
 
-    /** Elements of a block: with 4-byte elements a quarter of a 1 MiB cache. */
-    private static final long BLOCK = 1 << 16;
+    /** Elements of a block of each tensor together: 1 MiB of float32, as large as many a cache. */
+    private static final long BLOCK = 1 << 18;
 
     private final Map<ScalarType, Tensor> accumulators = new EnumMap<>(ScalarType.class);
 
@@ -40,32 +43,74 @@ public final class BlockReduction implements AutoCloseable {
             return;
         }
         boolean direct = takesSums(from, start, length, to[0], at);
-        Tensor accumulator = direct ? to[0] : accumulator(from[0].scalar_type().intern());
-        for (long done = 0; done < length; done += BLOCK) {
-            long size = Math.min(BLOCK, length - done);
-            try (Tensor sum = accumulator.narrow(0, direct ? at + done : 0, size)) {
-                reduceBlock(from, start + done, size, op, sum);
-                for (int i = direct ? 1 : 0; i < to.length; i++) {
-                    try (Tensor block = to[i].narrow(0, at + done, size)) {
-                        block.copy_(sum);
+        long size = Math.max(1, BLOCK / from.length);
+        Blocks[] read = blocks(from, start, length, size);
+        Blocks[] written = blocks(to, at, length, size);
+        Tensor accumulator = direct ? null : accumulator(from[0].scalar_type().intern());
+        try {
+            for (int i = 0; i < read[0].size(); i++) {
+                if (direct) {
+                    reduceBlock(read, i, op, written[0].get(i));
+                } else {
+                    try (Tensor sum = accumulator.narrow(0, 0, read[0].get(i).numel())) {
+                        reduceBlock(read, i, op, sum);
+                        written[0].get(i).copy_(sum);
                     }
                 }
+                for (int k = 1; k < written.length; k++) {
+                    written[k].get(i).copy_(written[0].get(i));
+                }
             }
+        } finally {
+            List.of(read).forEach(Blocks::close);
+            List.of(written).forEach(Blocks::close);
         }
     }
 
-    private static void reduceBlock(Tensor[] from, long at, long size, ReduceOp op, Tensor sum) {
-        try (Tensor first = from[0].narrow(0, at, size)) {
-            // two numbers of 16 bits would be added as such, and rounded
-            boolean copied = from.length == 1 || sum.element_size() != first.element_size();
-            if (copied) {
-                sum.copy_(first);
-            }
-            for (int i = 1; i < from.length; i++) {
-                try (Tensor block = from[i].narrow(0, at, size)) {
-                    combine(sum, i == 1 && !copied ? first : sum, block, op);
-                }
-            }
+    private static void reduceBlock(Blocks[] from, int number, ReduceOp op, Tensor sum) {
+        Tensor first = from[0].get(number);
+        // two numbers of 16 bits would be added as such, and rounded
+        boolean copied = from.length == 1 || sum.element_size() != first.element_size();
+        if (copied) {
+            sum.copy_(first);
+        }
+        for (int i = 1; i < from.length; i++) {
+            combine(sum, i == 1 && !copied ? first : sum, from[i].get(number), op);
+        }
+    }
+
+    private static Blocks[] blocks(Tensor[] tensors, long start, long length, long size) {
+        return Arrays.stream(tensors)
+                .map(each -> new Blocks(each, start, length, size))
+                .toArray(Blocks[]::new);
+    }
+
+    /**
+     * The blocks of a range: one native object of all of them. A {@code Tensor} that frees itself,
+     * for each block, takes as long as its arithmetic, and the ranks wait for each other there.
+     */
+    private static final class Blocks implements AutoCloseable {
+
+        private final Tensor range;
+        private final TensorVector blocks;
+
+        Blocks(Tensor tensor, long start, long length, long size) {
+            range = tensor.narrow(0, start, length);
+            blocks = range.split(size);
+        }
+
+        int size() {
+            return (int) blocks.size();
+        }
+
+        Tensor get(int number) {
+            return blocks.get(number);
+        }
+
+        @Override
+        public void close() {
+            blocks.close();
+            range.close();
         }
     }
 

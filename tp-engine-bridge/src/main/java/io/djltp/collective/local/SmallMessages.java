@@ -25,7 +25,7 @@ import java.util.Arrays;
 final class SmallMessages {
 
     /** What all ranks read in an operation, at most: then the others' way is faster. */
-    private static final long MOST_READ = 1 << 17;
+    private static final long MOST_READ = 1 << 16;
 
     private final int rank;
     private final Shelf[] shelves;

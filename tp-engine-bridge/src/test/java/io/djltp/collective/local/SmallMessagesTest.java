@@ -24,7 +24,7 @@ import java.util.Random;
 public class SmallMessagesTest {
 
     private static final int ROUNDS = 400;
-    private static final int LIMIT = 1 << 17; // bytes that all ranks read together
+    private static final int LIMIT = 1 << 16; // bytes that all ranks read together
 
     @DataProvider
     public static Object[][] sizes() {
