@@ -21,8 +21,8 @@ import java.util.Map;
 @SuppressWarnings("try") // a scope is used by being open
 public class AllReduceTest {
 
-    /** Around the local backend's block of 65,536 elements, and not divisible by the ranks. */
-    private static final long[] LENGTHS = {0, 1, 3, 1000, 65_535, 65_537, 150_001};
+    /** From small ones to several of the local backend's blocks, and not divisible by the ranks. */
+    private static final long[] LENGTHS = {0, 1, 3, 1000, 65_535, 65_537, 300_001};
 
     /** Returns every type with every number of ranks. */
     @DataProvider
@@ -69,7 +69,7 @@ public class AllReduceTest {
 
     @Test(timeOut = 60_000)
     public void takesSeveralBlocksARank() throws Exception {
-        int length = 2 * (2 * 65_536 + 5) + 1;
+        int length = 2 * (4 * 65_536 + 5) + 1;
         RankThreads.run(
                 2,
                 (communicator, manager) -> {

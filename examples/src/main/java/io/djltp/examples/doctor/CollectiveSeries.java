@@ -16,15 +16,15 @@ import java.nio.ByteBuffer;
 public final class CollectiveSeries {
 
     private static final long SERIES_NANOS = 20_000_000; // about how long a series takes
-    private static final int MOST_CALLS = 200;
+    private static final int MOST_CALLS = 2000;
 
     private final Communicator world;
     private final NDManager manager;
     private final Runnable call;
-    private final int calls;
+    private int calls = 3;
 
     /**
-     * Finds out how many calls make a series.
+     * Prepares a series. How many calls it has is found out by the series before.
      *
      * @param world the ranks
      * @param manager the manager of temporary arrays
@@ -34,8 +34,7 @@ public final class CollectiveSeries {
         this.world = world;
         this.manager = manager;
         this.call = call;
-        double one = agreed(series(3)) / 3;
-        calls = (int) Math.max(2, Math.min(MOST_CALLS, SERIES_NANOS / 1e9 / one));
+        seconds();
     }
 
     /**
@@ -44,7 +43,10 @@ public final class CollectiveSeries {
      * @return the time of one call on the slowest rank in seconds, the same on all ranks
      */
     public double seconds() {
-        return agreed(series(calls)) / calls;
+        double one = agreed(series(calls)) / calls;
+        // the first calls of a process are far slower than the later ones
+        calls = (int) Math.max(2, Math.min(MOST_CALLS, SERIES_NANOS / 1e9 / one));
+        return one;
     }
 
     private double series(int count) {

@@ -71,6 +71,11 @@ public final class TrainCommand implements Callable<Integer> {
     /** {@inheritDoc} */
     @Override
     public Integer call() throws Exception {
+        if (options.exportSplit != null) {
+            options.check();
+            SplitExport.run(options.languages, options.exportSplit, System.out);
+            return 0;
+        }
         return TrainingJob.run(options, spec, this::run);
     }
 

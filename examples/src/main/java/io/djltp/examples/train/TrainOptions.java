@@ -112,6 +112,13 @@ final class TrainOptions implements JobOptions {
                             + " ${DEFAULT-VALUE} (${DEFAULT-VALUE}).")
     int heldOut;
 
+    @Option(
+            names = "--export-split",
+            description =
+                    "Train nothing, but write the words to this folder, those to train on and those"
+                            + " held out, as fastText reads them.")
+    Path exportSplit;
+
     @Option(names = "--json", description = "File for the figures of the run.")
     Path json;
 

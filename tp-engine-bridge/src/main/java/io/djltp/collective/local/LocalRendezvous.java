@@ -12,8 +12,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.Condition;
-import java.util.concurrent.locks.ReentrantLock;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /**
  * Where the threads of a group meet: once with what each is about to do, and once when all have
@@ -23,23 +22,20 @@ import java.util.concurrent.locks.ReentrantLock;
 final class LocalRendezvous {
 
     private static final int PROCESSORS = Runtime.getRuntime().availableProcessors();
-    private static final long SPIN_NANOS = 50_000;
 
-    private final ReentrantLock lock = new ReentrantLock();
-    private final Condition met = lock.newCondition();
+    private final Meeting meeting;
     private final long timeoutNanos;
     private final int[] ranks; // by their numbers in the group of all ranks
     private final int worldSize;
 
     private final CollectiveCall[] calls; // the latest call of each rank
-    private final boolean[] hasArrived; // who has come to the present meeting
-    private int arrived;
-    private volatile long meeting; // changed under the lock
+    private final long[] latest; // the meeting that each rank has come to last
+    private final SmallMessages.Shelf[] shelves; // what each rank hands to the others
     private final GroupFailure failure;
     private final Map<Integer, LocalRendezvous> parts = new HashMap<>(); // of the present split
     private final Place[] places; // of the ranks in the present split
-    private final Runnable wake = this::wake;
-    private int closed; // ranks that do not come any more
+    private final Runnable wake;
+    private final AtomicInteger closed = new AtomicInteger(); // ranks that do not come any more
 
     /**
      * Creates the place where the ranks of a group meet.
@@ -56,7 +52,12 @@ final class LocalRendezvous {
         timeoutNanos = timeout.toNanos();
         places = new Place[ranks.length];
         calls = new CollectiveCall[ranks.length];
-        hasArrived = new boolean[ranks.length];
+        latest = new long[ranks.length];
+        Arrays.fill(latest, -1);
+        shelves = new SmallMessages.Shelf[ranks.length];
+        // a processor that one rank keeps busy while it waits may be that of the rank it waits for
+        meeting = new Meeting(ranks.length, worldSize <= PROCESSORS, failure::isSet);
+        wake = meeting::wake;
         failure.onSet(wake);
     }
 
@@ -67,6 +68,13 @@ final class LocalRendezvous {
     /** Returns the number of a rank of this group in the group of all ranks. */
     int getWorldRank(int rank) {
         return ranks[rank];
+    }
+
+    /**
+     * Returns what each rank hands to the others; a rank puts its own there before it meets them.
+     */
+    SmallMessages.Shelf[] getShelves() {
+        return shelves;
     }
 
     GroupFailure getFailure() {
@@ -86,17 +94,13 @@ final class LocalRendezvous {
 
     /** Forms parts of the group: a meeting of all ranks, each with its color and key. */
     Part split(int rank, CollectiveCall call, int color, int key) {
-        lock.lock();
-        try {
+        synchronized (parts) {
             parts.clear(); // of the split before, which all ranks have left
             places[rank] = new Place(rank, color, key);
-        } finally {
-            lock.unlock();
         }
         meet(rank, call);
         Part part;
-        lock.lock();
-        try {
+        synchronized (parts) {
             // those of one key stay in their order
             int[] members =
                     Arrays.stream(places)
@@ -110,8 +114,6 @@ final class LocalRendezvous {
                             color,
                             c -> new LocalRendezvous(worldRanks, worldSize, timeout(), failure));
             part = new Part(shared, Arrays.stream(members).boxed().toList().indexOf(rank));
-        } finally {
-            lock.unlock();
         }
         leave(rank);
         return part;
@@ -129,41 +131,16 @@ final class LocalRendezvous {
      * @return the calls of all ranks; they stay as they are until {@link #leave}
      */
     CollectiveCall[] meet(int rank, CollectiveCall call) {
-        long present;
-        lock.lock();
-        try {
+        throwFailure(rank);
+        long present = meeting.number();
+        calls[rank] = call;
+        latest[rank] = present;
+        if (!meeting.come(this::checkAgreement)) {
             throwFailure(rank);
-            calls[rank] = call;
-            hasArrived[rank] = true;
-            present = meeting;
-            if (++arrived == calls.length) {
-                if (checkAgreement()) {
-                    endMeeting();
-                } else {
-                    throwFailure(rank);
-                }
-            }
-        } finally {
-            lock.unlock();
         }
-        spin(present);
-        lock.lock();
-        try {
-            awaitOthers(rank, present);
-            return calls;
-        } finally {
-            lock.unlock();
-        }
-    }
-
-    /** Ranks often come together: to sleep and be woken takes longer than most operations. */
-    private void spin(long present) {
-        if (calls.length <= PROCESSORS) {
-            long end = System.nanoTime() + SPIN_NANOS;
-            while (meeting == present && !failure.isSet() && System.nanoTime() < end) {
-                Thread.onSpinWait();
-            }
-        }
+        meeting.spin(present);
+        awaitOthers(rank, present);
+        return calls;
     }
 
     /**
@@ -173,27 +150,12 @@ final class LocalRendezvous {
      * @param rank the rank that is done
      */
     void leave(int rank) {
-        long present;
-        lock.lock();
-        try {
-            present = meeting;
-            if (++arrived == calls.length) {
-                endMeeting();
-            }
-        } finally {
-            lock.unlock();
-        }
-        spin(present);
-        lock.lock();
-        try {
-            // whatever happens: until then, the others read this rank's tensors
-            while (present == meeting) {
-                met.awaitUninterruptibly();
-            }
-            throwFailure(rank);
-        } finally {
-            lock.unlock();
-        }
+        long present = meeting.number();
+        meeting.come(() -> true);
+        meeting.spin(present);
+        // whatever happens: until then, the others read this rank's tensors
+        meeting.sleepUntilEnd(present);
+        throwFailure(rank);
     }
 
     void fail(CollectiveException cause) {
@@ -202,42 +164,24 @@ final class LocalRendezvous {
 
     /** Lets go of the group's failure, which lives longer, when the last rank has closed. */
     void close() {
-        lock.lock();
-        try {
-            if (++closed == calls.length) {
-                failure.forget(wake);
-            }
-        } finally {
-            lock.unlock();
+        if (closed.incrementAndGet() == calls.length) {
+            failure.forget(wake);
         }
-    }
-
-    private void wake() {
-        lock.lock();
-        try {
-            met.signalAll();
-        } finally {
-            lock.unlock();
-        }
-    }
-
-    private void endMeeting() {
-        arrived = 0;
-        Arrays.fill(hasArrived, false);
-        meeting++;
-        met.signalAll();
     }
 
     private void awaitOthers(int rank, long present) {
-        long left = timeoutNanos;
-        // a failure after the meeting is for later: the others count on this rank now
-        while (present == meeting) {
-            throwFailure(rank);
+        long end = System.nanoTime() + timeoutNanos;
+        while (!meeting.hasEnded(present)) {
+            // a failure after the meeting is for later: the others count on this rank now
+            if (failure.isSet() && meeting.giveUp(present)) {
+                throwFailure(rank);
+            }
+            long left = end - System.nanoTime();
             if (left <= 0) {
-                fail(new CollectiveException(describeTimeout(rank)));
+                fail(new CollectiveException(describeTimeout(rank, present)));
             } else {
                 try {
-                    left = met.awaitNanos(left);
+                    meeting.sleep(present, left);
                 } catch (InterruptedException e) {
                     Thread.currentThread().interrupt();
                     fail(
@@ -269,10 +213,10 @@ final class LocalRendezvous {
         return true;
     }
 
-    private String describeTimeout(int rank) {
+    private String describeTimeout(int rank, long present) {
         List<String> missing = new ArrayList<>();
-        for (int i = 0; i < hasArrived.length; i++) {
-            if (!hasArrived[i]) {
+        for (int i = 0; i < latest.length; i++) {
+            if (latest[i] != present) {
                 missing.add(
                         "rank "
                                 + ranks[i]

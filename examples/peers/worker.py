@@ -1,0 +1,48 @@
+"""What a peer of `tp bench` speaks.
+
+The first line of standard input is the task, as JSON. Then each line asks for a step or for the peak of the
+memory; the answers are lists of numbers, in lines that begin with @. It ends when its input does.
+"""
+import json
+import sys
+
+import torch
+
+RATE = 1e-5  # as the bench: hardly any, see docs/performance.md
+
+
+def read_task():
+    task = json.loads(sys.stdin.readline())
+    torch.set_num_threads(task["threads"])
+    torch.manual_seed(7)
+    return task
+
+
+def optimizer(task, parameters):
+    name = task["optimizer"]
+    if name == "SGD":
+        return torch.optim.SGD(parameters, lr=RATE)
+    if name == "MOMENTUM":
+        return torch.optim.SGD(parameters, lr=RATE, momentum=0.9)
+    if name == "ADAM":
+        return torch.optim.Adam(parameters, lr=RATE)
+    if name == "ADAMW":
+        return torch.optim.AdamW(parameters, lr=RATE)
+    raise SystemExit("PyTorch has no optimizer " + name)
+
+
+def peak(process="self"):
+    """The largest resident memory of a process, in bytes."""
+    with open("/proc/%s/status" % process) as lines:
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
+def answer(text):
+    print("@" + text, flush=True)
+
+
+def serve(step, memory=peak):
+    """Answers until nobody asks any more; step returns the list of what it has measured."""
+    answer("ready")
+    for line in sys.stdin:
+        answer(json.dumps(step() if line.strip() == "step" else [memory()]))

@@ -1,0 +1,86 @@
+package io.djltp.examples.lemma;
+
+import java.io.BufferedWriter;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.stream.Collectors;
+
+/**
+ * A split as <a href="https://fasttext.cc/docs/en/supervised-tutorial.html">fastText</a> reads it:
+ * a line for each example, the labels first, each with {@code __label__} before it.
+ *
+ * <ul>
+ *   <li>{@value #TRAIN}: a pair a line, in an order drawn once, as fastText goes through the file
+ *       from where each thread begins, and a dictionary in its own order would teach it a letter at
+ *       a time
+ *   <li>{@value #TEST}: a held-out form a line, with all of its right classes
+ *   <li>{@value #LABELS}: the lemma of each class, a line each
+ * </ul>
+ *
+ * <p>A label is the number of a class: two languages may have lemmas of one spelling, and fastText
+ * ends a label at a space.
+ */
+public final class FastTextFiles {
+
+    /** The file to train on. */
+    public static final String TRAIN = "train.txt";
+
+    /** The file of the held-out forms. */
+    public static final String TEST = "test.txt";
+
+    /** The file that says what the labels mean. */
+    public static final String LABELS = "labels.txt";
+
+    private static final String PREFIX = "__label__";
+    private static final long SEED = 1;
+
+    private final HeldOutSplit split;
+
+    /**
+     * Prepares the files.
+     *
+     * @param split the split
+     */
+    public FastTextFiles(HeldOutSplit split) {
+        this.split = split;
+    }
+
+    /**
+     * Writes the files.
+     *
+     * @param folder where they go; made if it is not there
+     * @throws IOException if they cannot be written
+     */
+    public void write(Path folder) throws IOException {
+        Files.createDirectories(folder);
+        LemmaCorpus corpus = split.corpus();
+        int[] pairs = split.trainingPairs();
+        Permutation order = new Permutation(pairs.length, Permutation.key(SEED, 0));
+        try (BufferedWriter train = Files.newBufferedWriter(folder.resolve(TRAIN))) {
+            for (int i = 0; i < pairs.length; i++) {
+                int pair = pairs[order.get(i)];
+                line(train, PREFIX + corpus.classOf(pair), corpus.form(pair));
+            }
+        }
+        try (BufferedWriter test = Files.newBufferedWriter(folder.resolve(TEST))) {
+            for (int i = 0; i < split.size(); i++) {
+                String labels =
+                        Arrays.stream(split.goldClasses(i))
+                                .mapToObj(each -> PREFIX + each)
+                                .collect(Collectors.joining(" "));
+                line(test, labels, split.form(i));
+            }
+        }
+        try (BufferedWriter labels = Files.newBufferedWriter(folder.resolve(LABELS))) {
+            for (int i = 0; i < corpus.classes(); i++) {
+                line(labels, PREFIX + i, corpus.lexicon().label(i));
+            }
+        }
+    }
+
+    private static void line(BufferedWriter out, String labels, String text) throws IOException {
+        out.write(labels + " " + text + "\n");
+    }
+}

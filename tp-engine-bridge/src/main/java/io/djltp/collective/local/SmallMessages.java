@@ -1,0 +1,152 @@
+package io.djltp.collective.local;
+
+import ai.djl.ndarray.types.DataType;
+
+import io.djltp.collective.Collective;
+import io.djltp.collective.CollectiveCall;
+import io.djltp.torch.TensorView;
+
+import org.bytedeco.javacpp.BytePointer;
+import org.bytedeco.javacpp.Pointer;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.Arrays;
+
+/**
+ * Small operations of one rank: it copies what it puts in to its shelf, meets the others, and
+ * computes the whole result from all shelves, in the order of the ranks.
+ *
+ * <p>That is more arithmetic than if every rank did its part, but one meeting instead of two, and
+ * no call of libtorch: for some kilobytes these take most of the time. A shelf has two places, used
+ * in turn. What a rank puts there in an operation is read by the others before they come to the
+ * next meeting, and it is overwritten only after that one.
+ */
+final class SmallMessages {
+
+    /** What all ranks read in an operation, at most: then the others' way is faster. */
+    private static final long MOST_READ = 1 << 16;
+
+    private final int rank;
+    private final Shelf[] shelves;
+    private final Address tensor = new Address();
+    private int turn;
+    private final SmallSums sums = new SmallSums();
+
+    /**
+     * Creates a rank's end.
+     *
+     * @param rank the rank
+     * @param shelves those of all ranks, where it puts its own
+     */
+    SmallMessages(int rank, Shelf[] shelves) {
+        this.rank = rank;
+        this.shelves = shelves;
+    }
+
+    /** Memory of a rank that the others read. */
+    static final class Shelf {
+
+        private final ByteBuffer[] places = new ByteBuffer[2]; // keep the memory, too
+        private final Pointer[] pointers = new Pointer[2];
+
+        Shelf(int bytes) {
+            for (int i = 0; i < places.length; i++) {
+                places[i] = ByteBuffer.allocateDirect(bytes).order(ByteOrder.nativeOrder());
+                pointers[i] = new BytePointer(places[i]);
+            }
+        }
+
+        ByteBuffer place(int turn) {
+            return places[turn];
+        }
+
+        Pointer pointer(int turn) {
+            return pointers[turn];
+        }
+    }
+
+    /** Returns whether an operation is small, which all ranks find alike if they agree on it. */
+    boolean take(CollectiveCall call) {
+        Collective kind = call.getCollective();
+        if (shelves.length == 1 || kind == Collective.BARRIER || kind == Collective.ALL_TO_ALL) {
+            return false;
+        }
+        DataType type = call.getDataType();
+        boolean adds = type == DataType.FLOAT32 || type == DataType.FLOAT64;
+        long bytes = call.getPayload();
+        return bytes > 0 && bytes * shelves.length <= MOST_READ && (adds || call.getOp() == null);
+    }
+
+    /** Puts what the rank gives where the others read it, before they meet. */
+    void put(CollectiveCall call) {
+        if (shelves[rank] == null) {
+            shelves[rank] = new Shelf((int) (MOST_READ / shelves.length));
+        }
+        turn = 1 - turn;
+        if (call.getRoot() < 0 || call.getRoot() == rank) {
+            copy(shelves[rank].pointer(turn), tensor.of(call.getInput(), 0), call.getBytes());
+        }
+    }
+
+    /** Makes the result of what all ranks have put there, once they have met. */
+    void finish(CollectiveCall call) {
+        switch (call.getCollective()) {
+            case ALL_REDUCE:
+                reduce(call, 0, call.getInput().size());
+                break;
+            case REDUCE_SCATTER:
+                reduce(
+                        call,
+                        Arrays.stream(call.getShares(), 0, rank).sum(),
+                        call.getShares()[rank]);
+                break;
+            case ALL_GATHER:
+                gather(call);
+                break;
+            default: // a broadcast
+                if (call.getRoot() != rank) {
+                    take(call.getRoot(), tensor.of(call.getOutput(), 0), call.getBytes());
+                }
+        }
+    }
+
+    private void gather(CollectiveCall call) {
+        int width = call.getDataType().getNumOfBytes();
+        long start = 0;
+        for (int i = 0; i < shelves.length; i++) {
+            long share = call.getShares()[i];
+            take(i, tensor.of(call.getOutput(), start * width), share * width);
+            start += share;
+        }
+    }
+
+    private void take(int from, Pointer to, long bytes) {
+        copy(to, shelves[from].pointer(turn), bytes);
+    }
+
+    private static void copy(Pointer to, Pointer from, long bytes) {
+        if (bytes > 0) {
+            Pointer.memcpy(to, from, bytes);
+        }
+    }
+
+    private void reduce(CollectiveCall call, long start, long length) {
+        int width = call.getDataType().getNumOfBytes();
+        if (call.getDataType() == DataType.FLOAT32) {
+            sums.reduceFloats(shelves, turn, (int) start, (int) length, call.getOp());
+        } else {
+            sums.reduceDoubles(shelves, turn, (int) start, (int) length, call.getOp());
+        }
+        copy(tensor.of(call.getOutput(), 0), sums.getResult(), length * width);
+    }
+
+    /** A place in a tensor, as an argument: one object for all calls. */
+    private static final class Address extends Pointer {
+
+        Address of(TensorView view, long bytes) {
+            address = view.address() + bytes;
+            return this;
+        }
+    }
+}
