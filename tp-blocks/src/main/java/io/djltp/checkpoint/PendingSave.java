@@ -24,6 +24,7 @@ public final class PendingSave {
 
     private final long step;
     private final AtomicReference<Stage> stage = new AtomicReference<>(Stage.STREAMING);
+    private volatile boolean awaited;
     private final CountDownLatch streaming = new CountDownLatch(1);
     private final CompletableFuture<Long> completed = new CompletableFuture<>();
 
@@ -84,6 +85,7 @@ public final class PendingSave {
      */
     void awaitStreamed(Duration limit) {
         boolean interrupted = false;
+        awaited = true;
         long end = System.nanoTime() + limit.toNanos();
         while (true) {
             try {
@@ -114,6 +116,11 @@ public final class PendingSave {
         boolean intact = stage.compareAndSet(Stage.STREAMING, Stage.STREAMED);
         streaming.countDown();
         return intact;
+    }
+
+    /** Returns whether somebody has waited until the weights may change, or waits. */
+    boolean isAwaited() {
+        return awaited;
     }
 
     boolean isAbandoned() {

@@ -12,6 +12,7 @@ import io.djltp.optimizer.StateKind;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.TensorView;
 import io.djltp.training.TrainerState;
 
 import java.io.IOException;
@@ -82,6 +83,31 @@ final class StateReader {
 
     /** Reads a rank's part into its memory, where it may have another shape. */
     private void read(ParallelContext context, CutTensor tensor, NDArray target)
+            throws IOException {
+        TensorView view = TensorView.of(target);
+        if (target.getDataType() == tensor.type()
+                && view.isContiguous()
+                && !view.getDevice().isGpu()) {
+            readInto(context, tensor, target);
+        } else {
+            readAndCopy(context, tensor, target);
+        }
+    }
+
+    private void readInto(ParallelContext context, CutTensor tensor, NDArray target)
+            throws IOException {
+        if (tensor.isWhole()) {
+            checkpoint.readInto(tensor.name(), target);
+        } else {
+            checkpoint.readInto(
+                    tensor.name(),
+                    tensor.axis(),
+                    layout.rangesOf(tensor, context.getLocalIndex()),
+                    target);
+        }
+    }
+
+    private void readAndCopy(ParallelContext context, CutTensor tensor, NDArray target)
             throws IOException {
         NDManager manager = state.getParameters().getStore(context).getManager();
         try (Autograd.GradMode mode = Autograd.gradMode(false);

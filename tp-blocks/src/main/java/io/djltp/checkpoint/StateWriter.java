@@ -64,7 +64,7 @@ final class StateWriter implements AutoCloseable {
             PendingSave save, TakenState state, CheckpointFolder folder, JsonObject values) {
         try (TakenState taken = state;
                 CheckpointWriter writer = taken.begin(folder)) {
-            writer.stream();
+            writer.stream(save::isAwaited);
             if (!save.endStreaming()) {
                 throw new CheckpointException(
                         "the weights were not written before the next step had to change them");

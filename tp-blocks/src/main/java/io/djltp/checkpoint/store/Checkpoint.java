@@ -165,21 +165,60 @@ public final class Checkpoint implements Closeable {
     public NDArray read(String name, int axis, List<ShardRange> ranges, NDManager manager)
             throws IOException {
         CutTensor tensor = getTensor(name);
+        return read(tensor, box(tensor, axis, ranges), manager);
+    }
+
+    /**
+     * Reads a whole tensor into the memory of an array, without a second copy.
+     *
+     * @param name its name
+     * @param target a contiguous array in host memory, of the tensor's data type and size; its
+     *     shape may be another. If the tensor is damaged, it has what was read before the damage
+     * @throws CheckpointException if there is none of this name, or it is damaged
+     * @throws IOException if it cannot be read
+     * @throws IllegalArgumentException if the array is another
+     */
+    public void readInto(String name, NDArray target) throws IOException {
+        CutTensor tensor = getTensor(name);
+        readInto(tensor, whole(tensor), target);
+    }
+
+    /**
+     * Reads ranges of an axis of a tensor into the memory of an array, without a second copy.
+     *
+     * @param name its name
+     * @param axis the axis, whether the tensor is cut along it or not
+     * @param ranges the ranges, in the order in which the array has them
+     * @param target a contiguous array in host memory, of the tensor's data type and the size of
+     *     the ranges; its shape may be another. If the tensor is damaged, it has what was read
+     *     before the damage
+     * @throws CheckpointException if there is none of this name, or it is damaged
+     * @throws IOException if it cannot be read
+     * @throws IllegalArgumentException if the tensor has no such axis or range, or the array is
+     *     another
+     */
+    public void readInto(String name, int axis, List<ShardRange> ranges, NDArray target)
+            throws IOException {
+        CutTensor tensor = getTensor(name);
+        readInto(tensor, box(tensor, axis, ranges), target);
+    }
+
+    private static List<List<ShardRange>> box(CutTensor tensor, int axis, List<ShardRange> ranges) {
         if (axis < 0 || axis >= tensor.shape().dimension()) {
             throw new IllegalArgumentException(
-                    "Tensor " + name + " " + tensor.shape() + " has no axis " + axis);
+                    "Tensor " + tensor.name() + " " + tensor.shape() + " has no axis " + axis);
         }
         for (ShardRange range : ranges) {
             if (range.end() > tensor.shape().get(axis)) {
                 throw new IllegalArgumentException(
                         String.format(
                                 "Axis %d of tensor %s %s has no range %d to %d",
-                                axis, name, tensor.shape(), range.start(), range.end()));
+                                axis, tensor.name(), tensor.shape(), range.start(), range.end()));
             }
         }
         List<List<ShardRange>> box = whole(tensor);
         box.set(axis, ranges);
-        return read(tensor, box, manager);
+        return box;
     }
 
     private NDArray read(CutTensor tensor, List<List<ShardRange>> box, NDManager manager)
@@ -187,15 +226,31 @@ public final class Checkpoint implements Closeable {
         Device device = manager.getDevice();
         try (NDManager host = manager.newSubManager(Device.cpu())) {
             NDArray array = host.create(new Shape(TensorReader.lengths(box)), tensor.type());
-            TensorReader reader = Objects.requireNonNullElseGet(idle.poll(), this::newReader);
-            reader.read(tensor, box, TensorBuffers.of(array));
-            idle.add(reader);
+            readInto(tensor, box, array);
             if (device.isGpu()) {
                 array = array.toDevice(device, true);
             }
             array.attach(manager);
             return array;
         }
+    }
+
+    private void readInto(CutTensor tensor, List<List<ShardRange>> box, NDArray target)
+            throws IOException {
+        Shape shape = new Shape(TensorReader.lengths(box));
+        if (target.getDataType() != tensor.type() || target.size() != shape.size()) {
+            throw new IllegalArgumentException(
+                    String.format(
+                            "What is read of tensor %s is %s %s, and the array is %s %s",
+                            tensor.name(),
+                            tensor.type(),
+                            shape,
+                            target.getDataType(),
+                            target.getShape()));
+        }
+        TensorReader reader = Objects.requireNonNullElseGet(idle.poll(), this::newReader);
+        reader.read(tensor, box, TensorBuffers.of(target));
+        idle.add(reader);
     }
 
     /** Returns the ranges of each axis that are the whole tensor, in a list that can be changed. */

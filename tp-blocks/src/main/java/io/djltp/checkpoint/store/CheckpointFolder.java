@@ -41,6 +41,7 @@ public final class CheckpointFolder implements Closeable {
     private final String run; // null to read only
     private final Map<Long, Integer> attempts = new HashMap<>(); // at a step
     private final Queue<Path> givenUp = new ConcurrentLinkedQueue<>(); // half written folders
+    private final WriteChunk chunk = new WriteChunk();
     private Duration timeout = TIMEOUT;
     private UnaryOperator<WritableByteChannel> output = UnaryOperator.identity();
 
@@ -248,6 +249,11 @@ public final class CheckpointFolder implements Closeable {
 
     UnaryOperator<WritableByteChannel> output() {
         return output;
+    }
+
+    /** Returns the memory of direct writes. */
+    WriteChunk chunk() {
+        return chunk;
     }
 
     /**

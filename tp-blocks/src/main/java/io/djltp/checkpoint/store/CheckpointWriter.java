@@ -17,6 +17,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.function.BooleanSupplier;
 import java.util.function.UnaryOperator;
 import java.util.stream.IntStream;
 
@@ -151,13 +152,27 @@ public final class CheckpointWriter implements Closeable {
      * @throws IllegalStateException if an array is missing
      */
     public void stream() throws IOException {
+        stream(() -> false);
+    }
+
+    /**
+     * Writes the parts of this process as {@link #stream()} does. The bytes go straight to the disk
+     * where the file system takes them so, which costs training the least of the processor, and is
+     * as slow as the disk; once somebody waits for the arrays the rest goes to the page cache.
+     *
+     * @param hurry whether somebody waits for the arrays: asked before each write, and once it is
+     *     true it stays so
+     * @throws IOException if they cannot be written; what was written is removed
+     * @throws IllegalStateException if an array is missing
+     */
+    public void stream(BooleanSupplier hurry) throws IOException {
         if (streamed || ended) {
             throw new IllegalStateException("A checkpoint is written once");
         }
         streamed = true;
         try {
             for (PartWriter part : own.values()) {
-                bytesWritten += part.stream(tensors.values(), output);
+                bytesWritten += part.stream(tensors.values(), output, of.chunk(), hurry);
             }
         } catch (IOException e) {
             throw giveUp(cannotBeWritten(e));

@@ -14,7 +14,7 @@ import java.util.Locale;
 /** What has to be on the disk before something else is. */
 final class DurableFiles {
 
-    private static final boolean WINDOWS =
+    static final boolean WINDOWS =
             System.getProperty("os.name").toLowerCase(Locale.ROOT).startsWith("windows");
 
     private DurableFiles() {}

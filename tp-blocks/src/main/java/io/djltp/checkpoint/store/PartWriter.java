@@ -1,17 +1,18 @@
 package io.djltp.checkpoint.store;
 
+import ai.djl.ndarray.types.Shape;
+
 import io.djltp.safetensors.SafetensorsWriter;
 
 import java.io.Closeable;
 import java.io.IOException;
-import java.nio.channels.FileChannel;
 import java.nio.channels.WritableByteChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardOpenOption;
 import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.function.BooleanSupplier;
 import java.util.function.UnaryOperator;
 
 /** Writes the file of one part: first all its bytes, then they are synced. */
@@ -22,7 +23,7 @@ final class PartWriter implements Closeable {
     private final int part;
     private final int parts;
     private final Map<String, ArraySource> sources = new LinkedHashMap<>();
-    private FileChannel file;
+    private PartFile file;
     private BlockChecksums checksums;
 
     PartWriter(Path folder, long step, int part, int parts) {
@@ -41,26 +42,35 @@ final class PartWriter implements Closeable {
      *
      * @param tensors all tensors of the checkpoint
      * @param output what the bytes go through on their way
+     * @param chunk the memory of direct writes
+     * @param hurry whether the arrays are waited for
      * @return the bytes of the file
      * @throws IllegalStateException if the part has a tensor that was not put
      */
-    long stream(Collection<CutTensor> tensors, UnaryOperator<WritableByteChannel> output)
+    long stream(
+            Collection<CutTensor> tensors,
+            UnaryOperator<WritableByteChannel> output,
+            WriteChunk chunk,
+            BooleanSupplier hurry)
             throws IOException {
         SafetensorsWriter.Builder builder =
                 SafetensorsWriter.builder()
                         .optMetadata("format", "pt")
                         .optMetadata("step", Long.toString(step))
                         .optMetadata("part", part + " of " + parts);
+        long bytes = 0;
         for (CutTensor tensor : tensors) {
             if (tensor.isIn(part)) {
                 if (!sources.containsKey(tensor.name())) {
                     throw new IllegalStateException(
                             "Part " + part + " of tensor " + tensor.name() + " was not put");
                 }
-                builder.addTensor(tensor.name(), tensor.type(), tensor.getShardShape(part));
+                Shape shape = tensor.getShardShape(part);
+                builder.addTensor(tensor.name(), tensor.type(), shape);
+                bytes += shape.size() * tensor.type().getNumOfBytes();
             }
         }
-        file = FileChannel.open(path(), StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE);
+        file = new PartFile(path(), bytes, chunk, hurry);
         ChecksummedChannel out = new ChecksummedChannel(output.apply(file));
         SafetensorsWriter writer = builder.build(out);
         for (CutTensor tensor : tensors) {
@@ -69,6 +79,7 @@ final class PartWriter implements Closeable {
             }
         }
         writer.finish();
+        file.finish();
         sources.clear(); // the arrays are the trainer's again
         checksums = out.checksums();
         return checksums.size();
@@ -76,7 +87,7 @@ final class PartWriter implements Closeable {
 
     /** Brings the file to the disk and closes it. */
     IndexedPart sync() throws IOException {
-        file.force(true);
+        file.sync();
         file.close();
         return new IndexedPart(path().getFileName().toString(), checksums);
     }

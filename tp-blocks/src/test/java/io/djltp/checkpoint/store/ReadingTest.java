@@ -14,6 +14,7 @@ import org.testng.annotations.BeforeClass;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
+import java.nio.IntBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -92,6 +93,54 @@ public class ReadingTest {
             }
             Assert.assertTrue(checkpoint.getBytesRead() - headers <= all);
         }
+    }
+
+    @Test
+    public void testIntoTheMemoryOfAnArray() throws IOException {
+        List<ShardRange> rows = List.of(new ShardRange(6_000, 9_000), new ShardRange(3, 7));
+        try (Checkpoint checkpoint = open()) {
+            NDArray target = manager.zeros(new Shape(9_007L * 125)); // of another shape
+            checkpoint.readInto("w", 0, rows, target);
+            Assert.assertEquals(
+                    Checkpoints.bits(target), Checkpoints.bits(Checkpoints.slice(whole, 0, rows)));
+            NDArray all = manager.zeros(SHAPE);
+            checkpoint.readInto("w", all);
+            Assert.assertEquals(Checkpoints.bits(all), Checkpoints.bits(whole));
+            for (NDArray wrong :
+                    List.of(
+                            manager.zeros(new Shape(9_008, 125)),
+                            manager.zeros(new Shape(9_007, 125), DataType.FLOAT64),
+                            manager.zeros(new Shape(125, 9_007)).transpose())) {
+                Assert.expectThrows(
+                        IllegalArgumentException.class,
+                        () -> checkpoint.readInto("w", 0, rows, wrong));
+            }
+        }
+    }
+
+    /** Memory gets what was checked, and nothing of a block that is damaged. */
+    @Test
+    public void testADamagedBlockDoesNotReachTheArray() throws IOException {
+        Path other = root.resolve("other");
+        Checkpoints.write(other, 9, 3, List.of(TENSOR), Map.of("w", whole));
+        Path file = other.resolve("step-00000009").resolve("part-1-of-3.safetensors");
+        byte[] bytes = Files.readAllBytes(file);
+        bytes[5 * BlockChecksums.BLOCK + 9] ^= 4;
+        Files.write(file, bytes);
+        NDArray target = manager.zeros(SHAPE);
+        try (Checkpoint checkpoint = Checkpoint.open(other.resolve("step-00000009"))) {
+            Assert.expectThrows(CheckpointException.class, () -> checkpoint.readInto("w", target));
+        }
+        IntBuffer read = Checkpoints.bits(target).asIntBuffer();
+        IntBuffer right = Checkpoints.bits(whole).asIntBuffer();
+        int copied = 0;
+        for (int i = 0; i < read.limit(); i++) {
+            if (read.get(i) != 0) {
+                Assert.assertEquals(read.get(i), right.get(i), "element " + i);
+                copied++;
+            }
+        }
+        Assert.assertTrue(copied > read.limit() / 3 && copied < read.limit() * 2 / 3, "" + copied);
     }
 
     @Test

@@ -8,6 +8,7 @@ import ai.djl.ndarray.types.Shape;
 import com.google.gson.JsonObject;
 
 import io.djltp.cut.Cut;
+import io.djltp.cut.ShardRange;
 
 import java.io.IOException;
 import java.nio.file.Files;
@@ -25,7 +26,9 @@ import java.util.concurrent.Future;
 
 /**
  * Measures saving and loading of a head with momentum, rows x 128, on two ranks, in turns with dd
- * on the same disk: writing with {@code conv=fsync}, reading what is not in the page cache.
+ * on the same disk: writing with {@code conv=fsync}; reading what is not in the page cache, what is
+ * in it ("again"), and past it ("direct"). Loads are into the arrays that are there, as those of a
+ * trainer, or into new ones, whose memory is touched for the first time.
  *
  * <pre>
  *   java -Xmx64m -cp .. io.djltp.checkpoint.store.StoreSpeed FOLDER ROWS ROUNDS
@@ -74,22 +77,34 @@ final class StoreSpeed {
                 System.out.printf(
                         "  memory: %d MiB more at most during the save%n",
                         memory("VmHWM") - before >> 10);
-                evict(raw);
-                time("dd read", () -> shell("dd bs=4M of=/dev/null if=" + raw));
                 Path saved = root.resolve(StepNames.complete(step));
-                for (int part = 0; part < PARTS; part++) {
-                    evict(saved.resolve(StepNames.part(part, PARTS)));
-                }
-                time("load", () -> load(saved));
+                // read before it is dropped: the page cache has memory of the same kind for both
+                time("dd again", () -> shell("dd bs=16M of=/dev/null if=" + raw));
+                evict(raw);
+                time("dd read", () -> shell("dd bs=16M of=/dev/null if=" + raw));
+                time("dd direct", () -> shell("dd bs=16M iflag=direct of=/dev/null if=" + raw));
+                load(saved, arrays);
+                time("load again", () -> load(saved, arrays));
+                evict(saved);
+                time("load", () -> load(saved, arrays));
+                evict(saved);
+                time("load new", () -> load(saved, Map.of()));
                 DurableFiles.removeFolder(saved);
             }
         } finally {
             Files.deleteIfExists(source);
             Files.deleteIfExists(raw);
         }
-        for (String each : List.of("write save", "read load")) {
-            List<Double> disk = speeds.get("dd " + each.split(" ")[0]);
-            List<Double> own = speeds.get(each.split(" ")[1]);
+        for (String[] each :
+                new String[][] {
+                    {"save", "dd write"},
+                    {"load", "dd read"},
+                    {"load", "dd direct"},
+                    {"load again", "dd again"},
+                    {"load new", "dd read"}
+                }) {
+            List<Double> own = speeds.get(each[0]);
+            List<Double> disk = speeds.get(each[1]);
             List<Double> ratios = new ArrayList<>();
             for (int i = 0; i < rounds; i++) {
                 ratios.add(own.get(i) / disk.get(i));
@@ -97,9 +112,10 @@ final class StoreSpeed {
             ratios.sort(null);
             System.out.printf(
                     Locale.ROOT,
-                    "%s: median %.2f of dd's speed (%.2f to %.2f)%n",
-                    each.split(" ")[1],
+                    "%s: median %.2f of %s (%.2f to %.2f)%n",
+                    each[0],
                     ratios.get(rounds / 2),
+                    each[1],
                     ratios.get(0),
                     ratios.get(rounds - 1));
         }
@@ -131,8 +147,8 @@ final class StoreSpeed {
         }
     }
 
-    /** Each rank reads its shards on a thread of its own. */
-    private void load(Path saved) throws IOException {
+    /** Each rank reads its shards on a thread of its own, into arrays that are there or new. */
+    private void load(Path saved, Map<String, NDArray> arrays) throws IOException {
         ExecutorService ranks = Executors.newFixedThreadPool(PARTS);
         try (Checkpoint checkpoint = Checkpoint.open(saved)) {
             List<Future<?>> done = new ArrayList<>();
@@ -141,18 +157,7 @@ final class StoreSpeed {
                 done.add(
                         ranks.submit(
                                 () -> {
-                                    try (NDManager manager = NDManager.newBaseManager()) {
-                                        for (CutTensor each : tensors()) {
-                                            checkpoint.read(
-                                                    each.name(),
-                                                    0,
-                                                    each.cut().getRanges(part),
-                                                    manager);
-                                        }
-                                    }
-                                    System.out.printf(
-                                            "  rank %d waited %.2f s for a core%n",
-                                            part, waited() / 1e9);
+                                    load(checkpoint, part, arrays);
                                     return null;
                                 }));
             }
@@ -166,10 +171,19 @@ final class StoreSpeed {
         }
     }
 
-    /** Returns the nanoseconds that this thread could have run in, on a machine of its own. */
-    private static long waited() throws IOException {
-        return Long.parseLong(
-                Files.readString(Path.of("/proc/thread-self/schedstat")).split(" ")[1]);
+    private void load(Checkpoint checkpoint, int part, Map<String, NDArray> arrays)
+            throws IOException {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            for (CutTensor each : tensors()) {
+                List<ShardRange> ranges = each.cut().getRanges(part);
+                NDArray target = arrays.get(each.name() + part);
+                if (target == null) {
+                    checkpoint.read(each.name(), 0, ranges, manager);
+                } else {
+                    checkpoint.readInto(each.name(), 0, ranges, target);
+                }
+            }
+        }
     }
 
     private interface Work {
@@ -185,7 +199,7 @@ final class StoreSpeed {
         speeds.computeIfAbsent(what, key -> new ArrayList<>()).add(mib / seconds);
         System.out.printf(
                 Locale.ROOT,
-                "%-8s %6.2f s %7.0f MiB/s, %4.2f s of the processor%n",
+                "%-10s %6.2f s %7.0f MiB/s, %4.2f s of the processor%n",
                 what,
                 seconds,
                 mib / seconds,
@@ -205,9 +219,15 @@ final class StoreSpeed {
         throw new IOException("no " + what);
     }
 
-    /** Drops a file from the page cache. */
-    private static void evict(Path file) throws IOException {
-        shell("sync " + file + "; dd if=" + file + " iflag=nocache count=0");
+    /** Drops a file, or the parts of a checkpoint, from the page cache. */
+    private static void evict(Path path) throws IOException {
+        if (Files.isRegularFile(path)) {
+            shell("sync " + path + "; dd if=" + path + " iflag=nocache count=0");
+            return;
+        }
+        for (int part = 0; part < PARTS; part++) {
+            evict(path.resolve(StepNames.part(part, PARTS)));
+        }
     }
 
     private static void shell(String command) throws IOException {

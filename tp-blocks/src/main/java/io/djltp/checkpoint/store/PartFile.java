@@ -1,0 +1,146 @@
+package io.djltp.checkpoint.store;
+
+import com.sun.nio.file.ExtendedOpenOption;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.channels.WritableByteChannel;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.function.BooleanSupplier;
+
+/**
+ * The file of a part while it is written, from its beginning to its end. Its bytes go to the disk
+ * past the page cache (O_DIRECT), through one chunk of memory: that takes a third of the processor
+ * time, which training has instead, and leaves in memory what the kernel had there. It takes as
+ * long as the disk takes, though. As soon as training waits for the arrays, and where the file
+ * system wants no direct writes, the rest goes through the page cache.
+ */
+final class PartFile implements WritableByteChannel {
+
+    private static final Logger logger = LoggerFactory.getLogger(PartFile.class);
+
+    private final FileChannel file;
+    private final WriteChunk spare;
+    private final BooleanSupplier hurry;
+    private FileChannel direct; // null once the rest goes through the page cache
+    private ByteBuffer chunk; // what was not written yet; not null while direct is not
+    private long place; // in the file, of what is written next
+
+    /**
+     * Creates the file.
+     *
+     * @param path the file, which is not there yet
+     * @param bytes about how many it will have: a small one goes through the page cache
+     * @param spare the chunk of memory
+     * @param hurry whether the arrays are waited for
+     */
+    PartFile(Path path, long bytes, WriteChunk spare, BooleanSupplier hurry) throws IOException {
+        this.spare = spare;
+        this.hurry = hurry;
+        file = FileChannel.open(path, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE);
+        chunk = bytes < WriteChunk.SIZE ? null : spare.take(path);
+        if (chunk != null) {
+            try {
+                direct =
+                        FileChannel.open(path, StandardOpenOption.WRITE, ExtendedOpenOption.DIRECT);
+            } catch (IOException | UnsupportedOperationException e) {
+                endDirect(e);
+            }
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public int write(ByteBuffer bytes) throws IOException {
+        int count = bytes.remaining();
+        if (direct != null && hurry.getAsBoolean()) {
+            endDirect(null);
+        }
+        while (direct != null && bytes.hasRemaining()) {
+            int some = Math.min(bytes.remaining(), chunk.remaining());
+            chunk.put(bytes.slice(bytes.position(), some));
+            bytes.position(bytes.position() + some);
+            if (!chunk.hasRemaining()) {
+                writeChunk();
+            }
+        }
+        writeThroughCache(bytes);
+        return count;
+    }
+
+    private void writeChunk() throws IOException {
+        chunk.flip();
+        try {
+            while (chunk.hasRemaining()) {
+                place += direct.write(chunk, place);
+            }
+            chunk.clear();
+        } catch (IOException e) {
+            chunk.compact(); // what is left of it
+            endDirect(e); // fails again if it is for more than the alignment
+        }
+    }
+
+    /** Lets the rest of the file go through the page cache. */
+    private void endDirect(Exception why) throws IOException {
+        if (why != null) {
+            logger.debug("No direct writes, but through the page cache", why);
+        }
+        closeDirect();
+        chunk.flip();
+        writeThroughCache(chunk);
+        spare.giveBack(chunk);
+        chunk = null;
+    }
+
+    private void writeThroughCache(ByteBuffer bytes) throws IOException {
+        while (bytes.hasRemaining()) {
+            place += file.write(bytes, place);
+        }
+    }
+
+    /** Writes what is left, which may be less than direct writes can be of. */
+    void finish() throws IOException {
+        if (direct != null) {
+            endDirect(null);
+        }
+    }
+
+    /** Brings all to the disk. */
+    void sync() throws IOException {
+        file.force(true);
+    }
+
+    private void closeDirect() throws IOException {
+        if (direct != null) {
+            FileChannel closed = direct;
+            direct = null;
+            closed.close();
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public boolean isOpen() {
+        return file.isOpen();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void close() throws IOException {
+        try {
+            closeDirect();
+        } finally {
+            file.close();
+            if (chunk != null) {
+                spare.giveBack(chunk);
+                chunk = null;
+            }
+        }
+    }
+}
