@@ -60,7 +60,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     private ParallelTrainer trainer;
     private RunSaves saves; // null until the training begins
     private JsonObject afterBatches; // the progress at the end of an epoch's batches
-    private long seenStep;
+    private final ToldSteps told = new ToldSteps();
 
     CheckpointListener(CheckpointBuilder builder) {
         path = builder.path;
@@ -105,8 +105,8 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
             return false;
         }
         progress.restore(saved, trainer);
-        seenStep = getStep();
-        logger.info("Resumed after step {} from {}", seenStep, path);
+        told.begin(getStep());
+        logger.info("Resumed after step {} from {}", getStep(), path);
         return true;
     }
 
@@ -177,10 +177,9 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     public void endStep() {
         begin();
         long step = getStep();
-        if (step == seenStep) {
+        if (!told.add(step)) {
             return; // gradients of several batches are added up
         }
-        seenStep = step;
         SaveSchedule.Decision decision = schedule.afterStep(trainer, step);
         if (decision.save()) {
             save(progress.save(trainer));
@@ -223,6 +222,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     /** Begins or resumes an epoch over the data. */
     DataPosition beginEpoch() {
         begin();
+        told.expect();
         if (progress.position().isRunning()) {
             progress.endEpoch(trainer); // a loop of the user's own, which tells no listener
         }
@@ -236,6 +236,12 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         if (schedule.isStoppable()) {
             afterBatches = progress.save(trainer);
         }
+    }
+
+    /** {@inheritDoc} Refuses to go on if steps are made that it is not told of. */
+    @Override
+    public void onTrainingBatch(Trainer trainer, BatchData batchData) {
+        told.check(schedule, getStep());
     }
 
     /** {@inheritDoc} */
@@ -255,6 +261,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     @Override
     public void onEpoch(Trainer trainer) {
         afterBatches = null;
+        told.endEpoch(schedule, getStep());
         progress.endEpoch(trainer);
         if (everyEpoch) {
             save();

@@ -62,6 +62,11 @@ final class SaveSchedule implements AutoCloseable {
         return stopOf(LargestValue.of(trainer, stopNumber())[0]);
     }
 
+    /** Returns whether there is anything to decide after a step, which has to be told of then. */
+    boolean isAfterSteps() {
+        return everySteps > 0 || everyNanos > 0 || isStoppable();
+    }
+
     /** Returns whether a signal can end the training. */
     boolean isStoppable() {
         return !signalNames.isEmpty();

@@ -1,0 +1,161 @@
+package io.djltp.checkpoint;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.EasyTrain;
+import ai.djl.training.dataset.ArrayDataset;
+import ai.djl.training.dataset.Batch;
+import ai.djl.training.loss.Loss;
+
+import io.djltp.checkpoint.store.CheckpointFolder;
+import io.djltp.layout.ParallelMode;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.training.ParallelTrainer;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterMethod;
+import org.testng.annotations.BeforeMethod;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Comparator;
+import java.util.List;
+
+/** A training that tells its listener of no step is not one that is silently saved never. */
+public class ForgottenCallsTest {
+
+    private Path folder;
+
+    @BeforeMethod
+    public void makeFolder() throws IOException {
+        folder = Files.createTempDirectory("forgotten");
+    }
+
+    @AfterMethod
+    public void deleteFolder() throws IOException {
+        try (var files = Files.walk(folder)) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
+                Files.delete(file);
+            }
+        }
+    }
+
+    /** What is done with an open trainer. */
+    private interface Body {
+        void run(ParallelTrainer trainer, CheckpointListener checkpoints, ArrayDataset data)
+                throws Exception;
+    }
+
+    private void train(CheckpointBuilder settings, int rows, Body body) throws Exception {
+        CheckpointListener checkpoints = settings.setFolder(folder).build();
+        ParallelConfig ranks =
+                ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(2).build();
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(Linear.builder().setUnits(2).build());
+            DefaultTrainingConfig config =
+                    new DefaultTrainingConfig(Loss.l2Loss())
+                            .optDevices(new Device[] {Device.cpu()})
+                            .addTrainingListeners(checkpoints);
+            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks);
+                    NDManager manager = NDManager.newBaseManager()) {
+                trainer.initialize(new Shape(2, 3));
+                NDArray x = manager.arange(rows * 3f).reshape(rows, 3);
+                ArrayDataset data =
+                        new ArrayDataset.Builder()
+                                .setData(x)
+                                .optLabels(x.get(":, :2"))
+                                .setSampling(2, true)
+                                .build();
+                body.run(trainer, checkpoints, data);
+            }
+        }
+    }
+
+    private static CheckpointBuilder everyStep() {
+        return CheckpointListener.builder().optEverySteps(1);
+    }
+
+    private static void assertRefused(Assert.ThrowingRunnable runnable) {
+        String message = Assert.expectThrows(IllegalStateException.class, runnable).getMessage();
+        Assert.assertTrue(message.contains("checkpoints.resumed(trainingSet)"), message);
+    }
+
+    @Test(timeOut = 60_000)
+    public void aTrainingSetThatIsNotWrapped() throws Exception {
+        train(
+                everyStep(),
+                8,
+                (trainer, checkpoints, data) -> {
+                    assertRefused(() -> EasyTrain.fit(trainer, 2, data, null));
+                    Assert.assertEquals(checkpoints.getStep(), 1); // refused before the second
+                });
+    }
+
+    @Test(timeOut = 60_000)
+    public void anEpochOfOneBatch() throws Exception {
+        train(
+                CheckpointListener.builder().optEveryMinutes(5),
+                2,
+                (trainer, checkpoints, data) ->
+                        assertRefused(() -> EasyTrain.fit(trainer, 2, data, null)));
+    }
+
+    /** The position in the data would be lost: the epoch would begin anew. */
+    @Test(timeOut = 60_000)
+    public void aRunThatIsResumed() throws Exception {
+        train(
+                everyStep(),
+                8,
+                (trainer, checkpoints, data) ->
+                        EasyTrain.fit(trainer, 1, checkpoints.resumed(data), null));
+        train(
+                everyStep(),
+                8,
+                (trainer, checkpoints, data) -> {
+                    Assert.assertTrue(checkpoints.resume(trainer));
+                    assertRefused(() -> EasyTrain.fit(trainer, 1, data, null));
+                });
+    }
+
+    @Test(timeOut = 60_000)
+    public void aSecondFit() throws Exception {
+        train(
+                everyStep(),
+                8,
+                (trainer, checkpoints, data) -> {
+                    EasyTrain.fit(trainer, 1, checkpoints.resumed(data), null);
+                    assertRefused(() -> EasyTrain.fit(trainer, 1, data, null));
+                });
+    }
+
+    /** What needs to know of no step goes on as it did, and so does a loop that tells of them. */
+    @Test(timeOut = 60_000)
+    public void othersGoOn() throws Exception {
+        train(
+                CheckpointListener.builder().optEveryEpoch(true),
+                8,
+                (trainer, checkpoints, data) -> EasyTrain.fit(trainer, 2, data, null));
+        Assert.assertEquals(CheckpointFolder.read(folder).getSteps(), List.of(4L, 8L));
+        deleteFolder();
+        train(
+                everyStep().optKeep(9),
+                8,
+                (trainer, checkpoints, data) -> {
+                    for (Batch batch : trainer.iterateDataset(data)) {
+                        try (batch) {
+                            EasyTrain.trainBatch(trainer, batch);
+                            trainer.step();
+                        }
+                        checkpoints.endStep();
+                    }
+                });
+        Assert.assertEquals(CheckpointFolder.read(folder).getSteps(), List.of(1L, 2L, 3L, 4L));
+    }
+}
