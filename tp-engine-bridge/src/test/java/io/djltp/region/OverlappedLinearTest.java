@@ -144,6 +144,46 @@ public class OverlappedLinearTest {
         }
     }
 
+    /** In bfloat16 the bits are those that autograd gives the same three products. */
+    @Test(timeOut = 60_000)
+    public void bfloat16HasTheBitsOfAutograd() {
+        if (Precision.BFLOAT16.whyNot(ai.djl.Device.cpu()).isPresent()) {
+            throw new org.testng.SkipException("the processor has no bfloat16");
+        }
+        LinearProduct product = new LinearProduct(Precision.BFLOAT16);
+        try (NDManager manager = NDManager.newBaseManager();
+                Autograd.GradMode mode = Autograd.gradMode(true)) {
+            NDArray[][] found = new NDArray[2][];
+            NDArray start = manager.randomNormal(new Shape(13, 17));
+            NDArray values = manager.randomNormal(new Shape(11, 17));
+            NDArray above = manager.randomNormal(new Shape(11, 13));
+            NDArray offsets = manager.randomNormal(new Shape(13));
+            for (int way = 0; way < 2; way++) {
+                NDArray weight = TestArrays.leaf(start.duplicate());
+                NDArray input = TestArrays.leaf(values.duplicate());
+                NDArray bias = TestArrays.leaf(offsets.duplicate());
+                OverlappedLinear overlapped =
+                        new OverlappedLinear(
+                                product, gradient -> Work.DONE, new AtomicReference<>());
+                NDArray output =
+                        way == 0
+                                ? product.of(input, weight, bias)
+                                : overlapped.forward(input, weight, bias);
+                Autograd.backward(output, above);
+                found[way] =
+                        new NDArray[] {
+                            output.stopGradient(),
+                            Autograd.gradient(input),
+                            Autograd.gradient(weight),
+                            Autograd.gradient(bias)
+                        };
+            }
+            for (int i = 0; i < 4; i++) {
+                TestArrays.assertSame(found[1][i], found[0][i], "" + i);
+            }
+        }
+    }
+
     private static NDArray plain(
             RegionMappings mappings, NDArray input, NDArray weight, NDArray bias) {
         NDArray x = mappings.copyToRegion(input, true);
