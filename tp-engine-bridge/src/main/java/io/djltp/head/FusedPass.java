@@ -145,17 +145,25 @@ final class FusedPass {
      * Sums up what the workers have, with the largest of their offsets m: each times exp(m_i - m).
      */
     private void combine(List<PassWorker> workers) {
-        Tensor offset = buffers.column(Column.OFFSET).copy_(workers.get(0).offset());
-        for (PassWorker worker : workers) {
-            torch.maximum_out(offset, offset, worker.offset());
+        Tensor offset = buffers.column(Column.OFFSET).zero_(); // that of all, if not guarded
+        if (guarded) {
+            offset.copy_(workers.get(0).offset());
+            for (PassWorker worker : workers) {
+                torch.maximum_out(offset, offset, worker.offset());
+            }
         }
         Tensor sums = buffers.sums().zero_();
         Tensor products = buffers.rows(Matrix.PRODUCTS).zero_();
-        Tensor factor = buffers.column(Column.FACTOR);
         for (PassWorker worker : workers) {
-            torch.sub_out(factor, worker.offset(), offset).exp_();
-            sums.addcmul_(worker.sums(), factor.to(sums.scalar_type()));
-            products.addcmul_(worker.products(), factor.unsqueeze(1));
+            if (guarded) {
+                Tensor factor = buffers.column(Column.FACTOR);
+                torch.sub_out(factor, worker.offset(), offset).exp_();
+                sums.addcmul_(worker.sums(), factor.to(sums.scalar_type()));
+                products.addcmul_(worker.products(), factor.unsqueeze(1));
+            } else {
+                sums.add_(worker.sums());
+                products.add_(worker.products());
+            }
         }
         if (isSmooth()) {
             combineShifts(workers, offset);
@@ -186,7 +194,12 @@ final class FusedPass {
         return least >= LEAST_SUM
                 && largest <= LARGEST_SUM
                 && isUsableForLabels()
-                && buffers.rows(Matrix.PRODUCTS).isfinite().all().item_bool();
+                && isFinite(buffers.rows(Matrix.PRODUCTS));
+    }
+
+    /** Returns whether a tensor holds no NaN and no infinite value: times 0, those are NaN. */
+    static boolean isFinite(Tensor tensor) {
+        return tensor.mul(new Scalar(0f)).sum().item_double() == 0;
     }
 
     /** The labels are not in the sums. */

@@ -4,7 +4,6 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.DataType;
 
 import java.util.Arrays;
-import java.util.Comparator;
 import java.util.stream.IntStream;
 import java.util.stream.LongStream;
 
@@ -32,19 +31,22 @@ public final class ShardLabels {
         check(labels, shard.total(), ignoreIndex);
         this.labels = labels;
         counts = new boolean[labels.length];
-        long[] columnOfRow = new long[labels.length];
+        long[] places = new long[labels.length]; // of labels here: column, then row
+        int found = 0;
         for (int i = 0; i < labels.length; i++) {
             counts[i] = labels[i] != ignoreIndex;
-            columnOfRow[i] = counts[i] ? shard.columnOf(labels[i]) : -1;
+            long column = counts[i] ? shard.columnOf(labels[i]) : -1;
+            if (column >= 0) {
+                places[found++] = column * labels.length + i;
+            }
         }
-        rows =
-                IntStream.range(0, labels.length)
-                        .filter(i -> columnOfRow[i] >= 0)
-                        .boxed()
-                        .sorted(Comparator.comparingLong(i -> columnOfRow[i]))
-                        .mapToLong(Integer::longValue)
-                        .toArray();
-        columns = Arrays.stream(rows).map(row -> columnOfRow[(int) row]).toArray();
+        Arrays.sort(places, 0, found);
+        rows = new long[found];
+        columns = new long[found];
+        for (int i = 0; i < found; i++) {
+            rows[i] = places[i] % labels.length;
+            columns[i] = places[i] / labels.length;
+        }
         sample = null;
     }
 

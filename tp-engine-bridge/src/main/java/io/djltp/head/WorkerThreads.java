@@ -3,6 +3,7 @@ package io.djltp.head;
 import ai.djl.engine.EngineException;
 
 import io.djltp.torch.Autograd;
+import io.djltp.torch.OpenMpTeam;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -14,21 +15,35 @@ import java.util.function.IntConsumer;
 
 /**
  * Threads that work side by side on parts of a rank's classes, each of them with operations of one
- * thread. That is faster than operations of several threads one after another: no operation waits
- * for the slowest thread, and what one operation leaves in the cache of a core the next one finds
- * there.
+ * thread: those that libtorch has anyway, see {@link OpenMpTeam}, or others. That is faster than
+ * operations of several threads one after another: no operation waits for the slowest thread, and
+ * what one operation leaves in the cache of a core the next one finds there.
  */
 final class WorkerThreads implements AutoCloseable {
 
-    private final List<ExecutorService> threads = new ArrayList<>();
+    private final int count;
+    private final OpenMpTeam team; // or null
+    private final List<ExecutorService> threads = new ArrayList<>(); // if there is no team
 
     /**
-     * Creates threads.
+     * Prepares the threads of the calling thread's operations, or creates some.
      *
      * @param count their number; a single one is the calling thread with all of its threads
      */
     WorkerThreads(int count) {
-        if (count > 1) {
+        this(count, count > 1 ? OpenMpTeam.create().orElse(null) : null);
+    }
+
+    /**
+     * Uses a team.
+     *
+     * @param count the number of threads
+     * @param team the team, or {@code null} to create threads
+     */
+    WorkerThreads(int count, OpenMpTeam team) {
+        this.count = count;
+        this.team = team;
+        if (count > 1 && team == null) {
             for (int i = 0; i < count; i++) {
                 threads.add(newThread(Thread.currentThread().getName() + "-worker-" + i));
             }
@@ -55,6 +70,10 @@ final class WorkerThreads implements AutoCloseable {
     void run(int count, IntConsumer task) {
         if (count == 1) {
             task.accept(0); // alone, with all threads of the caller
+            return;
+        }
+        if (team != null) {
+            team.run(count, task);
             return;
         }
         List<Future<?>> results = new ArrayList<>(count);
@@ -95,12 +114,15 @@ final class WorkerThreads implements AutoCloseable {
     }
 
     int count() {
-        return Math.max(1, threads.size());
+        return count;
     }
 
     /** Ends the threads. */
     @Override
     public void close() {
         threads.forEach(ExecutorService::shutdown);
+        if (team != null) {
+            team.close();
+        }
     }
 }
