@@ -17,6 +17,7 @@ public final class CheckpointBuilder {
     long everyNanos;
     boolean everyEpoch;
     int keep = 3;
+    Long resumeFrom; // null for the newest
     BooleanSupplier when = () -> false;
     List<String> signals = List.of();
     Map<String, String> options = Map.of();
@@ -91,6 +92,18 @@ public final class CheckpointBuilder {
     public CheckpointBuilder optKeep(int keep) {
         Preconditions.checkArgument(keep > 0, "At least one checkpoint must be kept");
         this.keep = keep;
+        return this;
+    }
+
+    /**
+     * Lets {@link CheckpointListener#resume} go on from an older checkpoint than the newest, such
+     * as when that is damaged. Newer ones are put aside, in folders of other names.
+     *
+     * @param step the step of the checkpoint
+     * @return this builder
+     */
+    public CheckpointBuilder optResumeFrom(long step) {
+        resumeFrom = step;
         return this;
     }
 

@@ -54,6 +54,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     private final Path path;
     private final boolean everyEpoch;
     private final int keep;
+    private final Long resumeFrom; // null for the newest
     private final RunOptions options;
     private final TrainingProgress progress;
     private final SaveSchedule schedule;
@@ -66,6 +67,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         path = builder.path;
         everyEpoch = builder.everyEpoch;
         keep = builder.keep;
+        resumeFrom = builder.resumeFrom;
         options = new RunOptions(new LinkedHashMap<>(builder.options));
         progress = new TrainingProgress(new LinkedHashMap<>(builder.states));
         schedule =
@@ -83,13 +85,14 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     }
 
     /**
-     * Goes on from the newest checkpoint, on any number of ranks and any mesh. Comes after {@code
-     * trainer.initialize(...)} and {@code trainer.setMetrics(...)}, and before the first step. All
-     * processes call it.
+     * Goes on from the newest checkpoint, or that of {@link CheckpointBuilder#optResumeFrom}, on
+     * any number of ranks and any mesh. Comes after {@code trainer.initialize(...)} and {@code
+     * trainer.setMetrics(...)}, and before the first step. All processes call it.
      *
      * @param trainer the trainer, of whose listeners this is the last
      * @return whether there was a checkpoint
-     * @throws IOException if another run uses the folder, or the checkpoint is damaged
+     * @throws IOException if another run uses the folder, or the checkpoint is damaged: the error
+     *     says which older one is whole
      * @throws IllegalArgumentException if the checkpoint is of another network, optimizer or
      *     training; nothing is changed then
      */
@@ -100,7 +103,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
                             + " config.addTrainingListeners(checkpoints)");
         }
         open();
-        JsonObject saved = saves.restoreNewest();
+        JsonObject saved = saves.restore(resumeFrom);
         if (saved == null) {
             return false;
         }
@@ -294,7 +297,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         }
         try {
             open();
-            long newest = saves.folder().newest();
+            long newest = saves.folder().find(null);
             if (newest >= 0) {
                 throw new IllegalStateException(
                         path

@@ -8,6 +8,7 @@ import io.djltp.training.ParallelTrainer;
 import java.io.Closeable;
 import java.io.IOException;
 import java.nio.file.Path;
+import java.util.List;
 import java.util.Optional;
 
 /**
@@ -53,22 +54,40 @@ final class RunFolder implements Closeable {
     }
 
     /**
-     * Returns the step of the newest checkpoint. All processes call it.
+     * Returns the step of the newest checkpoint, or of the one that the user names. All processes
+     * call it.
      *
+     * @param named the step that the user names, or null
      * @return the step, or -1 if there is none
      */
-    long newest() throws IOException {
+    long find(Long named) throws IOException {
         long step = NONE;
         IOException failure = null;
         if (first) {
-            try (Checkpoint checkpoint = orNull(folder.openNewest())) {
+            try (Checkpoint checkpoint =
+                    named == null ? orNull(folder.openNewest()) : folder.openStep(named)) {
                 step = checkpoint == null ? NONE : checkpoint.getStep();
+            } catch (CheckpointException e) {
+                failure = explain(named, e);
+                step = FAILED;
             } catch (IOException e) {
                 failure = e;
                 step = FAILED;
             }
         }
         return follow(failure, step, folder.getPath());
+    }
+
+    /** Says what can be done about a checkpoint that is there and cannot be used. */
+    private IOException explain(Long named, CheckpointException error) {
+        try {
+            List<Long> steps = folder.getSteps();
+            long step = named == null ? steps.get(steps.size() - 1) : named;
+            return steps.contains(step) ? WholeCheckpoints.explain(folder, step, error) : error;
+        } catch (IOException e) {
+            error.addSuppressed(e);
+            return error;
+        }
     }
 
     private static Checkpoint orNull(Optional<Checkpoint> checkpoint) {

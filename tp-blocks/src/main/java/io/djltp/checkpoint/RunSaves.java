@@ -3,6 +3,7 @@ package io.djltp.checkpoint;
 import com.google.gson.JsonObject;
 
 import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.rank.RankPool;
 import io.djltp.training.ParallelTrainer;
 
@@ -11,6 +12,7 @@ import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.nio.file.Path;
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
 /** The checkpoints of a run: writes them in the background, and removes old ones. */
@@ -46,12 +48,15 @@ final class RunSaves implements AutoCloseable {
     }
 
     /**
-     * Puts back the state of the newest checkpoint. All processes call it.
+     * Puts back the state of the newest checkpoint, or of the one that the user names: newer ones
+     * are put aside then. All processes call it.
      *
+     * @param named the step that the user names, or null
      * @return what else belongs to the training, or {@code null} if there is no checkpoint
+     * @throws CheckpointException if it is damaged: with the newest older one that is whole
      */
-    JsonObject restoreNewest() throws IOException {
-        long step = folder.newest();
+    JsonObject restore(Long named) throws IOException {
+        long step = folder.find(named);
         if (step < 0) {
             return null;
         }
@@ -64,7 +69,21 @@ final class RunSaves implements AutoCloseable {
             options.check(saved.getAsJsonObject(OPTIONS), step);
             state.restore(checkpoint);
             newest = step;
+            putAside(step);
             return saved;
+        } catch (CheckpointException e) {
+            throw WholeCheckpoints.explain(folder.get(), step, e);
+        }
+    }
+
+    /** Makes room for the checkpoints of the steps to come, now that all processes have read. */
+    private void putAside(long step) throws IOException {
+        List<Long> newer = folder.isFirst() ? folder.get().putAside(step) : List.of();
+        if (!newer.isEmpty()) {
+            logger.warn(
+                    "The training goes on from step {}: its checkpoints of steps {} are put aside",
+                    step,
+                    newer);
         }
     }
 

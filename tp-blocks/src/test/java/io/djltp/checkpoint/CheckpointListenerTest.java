@@ -35,6 +35,7 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Consumer;
+import java.util.stream.StreamSupport;
 
 /** What a listener does in loops of the user's own, and what it refuses. */
 public class CheckpointListenerTest {
@@ -133,6 +134,58 @@ public class CheckpointListenerTest {
                     loop(trainer, checkpoints, 6, second.losses);
                 });
         Assert.assertEquals(second.losses, whole.losses);
+    }
+
+    /** A damaged one is refused, with the option that goes on from the one that is whole. */
+    @Test(timeOut = 60_000)
+    public void aDamagedOneIsNotPassedOverUnasked() throws IOException {
+        Losses whole = new Losses();
+        Engine.getInstance().setRandomSeed(4);
+        train(
+                settings -> settings.optState("losses", whole).optEverySteps(1).optKeep(10),
+                (trainer, checkpoints) -> loop(trainer, checkpoints, 4, whole.losses));
+        flipLastByte(folder.resolve("step-00000003/part-1-of-2.safetensors"));
+        Files.delete(folder.resolve("step-00000004/index.json"));
+        String remedy =
+                "Of step 2 there is a whole one: optResumeFrom(2), which is --resume-from 2";
+        assertNotResumed(settings -> {}, "step-00000004", "index.json is missing", remedy);
+        assertNotResumed(settings -> settings.optResumeFrom(3), "part-1-of-2", remedy);
+        assertNotResumed(settings -> settings.optResumeFrom(7), "has no checkpoint of step 7");
+        Assert.assertEquals(steps(), List.of(1L, 2L, 3L, 4L));
+        Losses second = new Losses();
+        train(
+                settings ->
+                        settings.optState("losses", second)
+                                .optEverySteps(1)
+                                .optKeep(10)
+                                .optResumeFrom(2),
+                (trainer, checkpoints) -> {
+                    Assert.assertTrue(checkpoints.resume(trainer));
+                    Assert.assertEquals(steps(), List.of(1L, 2L));
+                    loop(trainer, checkpoints, 4, second.losses);
+                });
+        Assert.assertEquals(second.losses, whole.losses);
+        Assert.assertEquals(steps(), List.of(1L, 2L, 3L, 4L));
+        try (var aside = Files.newDirectoryStream(folder, "step-0000000[34].aside-*")) {
+            Assert.assertEquals(StreamSupport.stream(aside.spliterator(), false).count(), 2);
+        }
+        for (long step : steps()) {
+            flipLastByte(folder.resolve("step-0000000" + step + "/part-0-of-2.safetensors"));
+        }
+        assertNotResumed(settings -> {}, "step-00000004", "No older one in", "is whole");
+    }
+
+    private void assertNotResumed(Consumer<CheckpointBuilder> settings, String... texts) {
+        assertRefused(
+                CheckpointException.class,
+                () -> train(settings, (trainer, checkpoints) -> checkpoints.resume(trainer)),
+                texts);
+    }
+
+    private static void flipLastByte(Path file) throws IOException {
+        byte[] bytes = Files.readAllBytes(file);
+        bytes[bytes.length - 1] ^= 1;
+        Files.write(file, bytes);
     }
 
     /** Losses that go on. */

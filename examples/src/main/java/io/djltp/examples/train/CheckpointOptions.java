@@ -44,6 +44,13 @@ public final class CheckpointOptions {
                             + " others than before.")
     private boolean resume;
 
+    @Option(
+            names = "--resume-from",
+            description =
+                    "Go on from the checkpoint of this step, such as when a newer one is damaged."
+                            + " Newer ones are put aside.")
+    private Long from;
+
     private Path folder;
 
     /** Creates the options, which are set by the command line. */
@@ -64,11 +71,11 @@ public final class CheckpointOptions {
         }
         if (out == null) {
             throw new BadInputException(
-                    "--checkpoint-steps, --checkpoint-minutes and --resume need --out, the folder"
-                            + " of the run");
+                    "--checkpoint-steps, --checkpoint-minutes, --resume and --resume-from need --out,"
+                            + " the folder of the run");
         }
         folder = out.resolve(FOLDER);
-        if (first && !resume && Files.isDirectory(folder)) {
+        if (first && !isResume() && Files.isDirectory(folder)) {
             checkEmpty();
         }
     }
@@ -91,12 +98,12 @@ public final class CheckpointOptions {
 
     /** Returns whether the training is saved. */
     boolean isOn() {
-        return steps != null || minutes != null || resume;
+        return steps != null || minutes != null || isResume();
     }
 
-    /** Returns the option that resumes, as it was given. */
+    /** Returns whether the training goes on where a checkpoint is. */
     boolean isResume() {
-        return resume;
+        return resume || from != null;
     }
 
     /** Adds the options that the processes of a job must have alike. */
@@ -104,6 +111,7 @@ public final class CheckpointOptions {
         values.put("--checkpoint-steps", "" + steps);
         values.put("--checkpoint-minutes", "" + minutes);
         values.put("--resume", "" + resume);
+        values.put("--resume-from", "" + from);
     }
 
     /**
@@ -129,6 +137,9 @@ public final class CheckpointOptions {
                         .optWhen(over);
         if (steps != null) {
             builder.optEverySteps(steps);
+        }
+        if (from != null) {
+            builder.optResumeFrom(from);
         }
         if (minutes != null) {
             builder.optEveryMinutes(minutes);

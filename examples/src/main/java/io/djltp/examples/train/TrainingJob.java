@@ -30,6 +30,7 @@ import java.util.stream.Collectors;
 public final class TrainingJob {
 
     private static final String RESUME = "--resume";
+    private static final String RESUME_FROM = "--resume-from";
 
     private final Job job; // or null
     private final boolean first;
@@ -90,6 +91,11 @@ public final class TrainingJob {
     private static String howToGoOn(boolean saved, CommandLine command) {
         List<String> words = new ArrayList<>(List.of("./tp"));
         words.addAll(command.getParseResult().originalArgs());
+        int from = words.indexOf(RESUME_FROM);
+        if (from >= 0) {
+            words.subList(from, from + 2).clear(); // the next time from the newest
+        }
+        words.removeIf(word -> word.startsWith(RESUME_FROM + "="));
         if (!words.contains(RESUME)) {
             words.add(RESUME);
         }

@@ -88,8 +88,19 @@ public class CheckpointCommandTest {
         Assert.assertEquals(resumed.status(), 0, resumed.output());
         Assert.assertTrue(resumed.output().contains("Going on after step "), resumed.output());
         assertSame("loss", "held_out_loss", "sample", "steps", "collectives");
-        TpRun over = run(arguments + " --resume --json @over.json");
+        Files.delete(folder.resolve("lm/checkpoints/step-00000300/index.json"));
+        TpRun damaged = run(arguments + " --resume");
+        Assert.assertEquals(damaged.status(), 2, damaged.output());
+        Assert.assertTrue(damaged.output().contains("--resume-from 280 of tp"), damaged.output());
+        TpRun over = run(arguments + " --resume-from 280 --json @over.json");
+        Assert.assertTrue(over.output().contains("Going on after step 280"), over.output());
+        assertOver();
+        over = run(arguments + " --resume --json @over.json");
         Assert.assertTrue(over.output().contains("Going on after step 300"), over.output());
+        assertOver();
+    }
+
+    private void assertOver() throws IOException {
         Assert.assertEquals(
                 TpRun.json(folder.resolve("over.json")).get("loss"),
                 TpRun.json(folder.resolve("whole.json")).get("loss"));
@@ -147,6 +158,7 @@ public class CheckpointCommandTest {
         return new Object[][] {
             {"lm --checkpoint-steps 5", "need --out"},
             {"lm --resume", "need --out"},
+            {"lm --resume-from 5", "need --out"},
             {"lm --out @x --checkpoint-steps 0", "--checkpoint-steps must be greater than 0"},
             {"train --out @x --checkpoint-minutes 0", "--checkpoint-minutes must be greater"},
             {"train --out @x --resume --keep 0", "--keep must be greater than 0"},

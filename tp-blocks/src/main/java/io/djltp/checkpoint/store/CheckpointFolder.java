@@ -151,7 +151,7 @@ public final class CheckpointFolder implements Closeable {
 
     /**
      * Opens the newest complete checkpoint. A damaged one is not passed over: going on from an
-     * older one is for the user to decide, who moves the damaged one away.
+     * older one is for the user to decide.
      *
      * @return the checkpoint, or empty if there is none yet
      * @throws CheckpointException if it is damaged, or of another version
@@ -280,6 +280,25 @@ public final class CheckpointFolder implements Closeable {
             removed.add(step);
         }
         return removed;
+    }
+
+    /**
+     * Gives checkpoints that are newer than the one that a run goes on from another name: nothing
+     * of them is removed. The process of rank 0 does it.
+     *
+     * @param step the step that the run goes on from
+     * @return the steps that were put aside, in folders such as {@code
+     *     step-00000120.aside-3f1c27aa}
+     * @throws IOException if one cannot be renamed
+     */
+    public List<Long> putAside(long step) throws IOException {
+        List<Long> newer = getSteps().stream().filter(each -> each > step).toList();
+        for (long each : newer) {
+            DurableFiles.rename(
+                    path.resolve(StepNames.complete(each)),
+                    path.resolve(StepNames.aside(each, run)));
+        }
+        return newer;
     }
 
     /** Lets other runs use the folder. */

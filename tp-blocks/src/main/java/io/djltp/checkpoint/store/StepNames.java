@@ -46,6 +46,11 @@ final class StepNames {
         return REMOVING + complete(step) + "-" + run;
     }
 
+    /** Returns the folder of a checkpoint that a run was not to go on from. */
+    static String aside(long step, String run) {
+        return complete(step) + ".aside-" + run;
+    }
+
     /** Returns whether a folder is half written or half removed. */
     static boolean isLeftOver(String name) {
         return name.startsWith(WRITING) || name.startsWith(REMOVING);
