@@ -21,7 +21,10 @@ import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
+import java.util.HashSet;
 import java.util.Map;
+import java.util.Set;
+import java.util.stream.Stream;
 
 /** The operators and weights of an ONNX file that is being made. Values are known by name. */
 public final class OnnxGraph implements Closeable {
@@ -136,6 +139,7 @@ public final class OnnxGraph implements Closeable {
     void write(String name, String input, DataType type, Shape shape, String last, String output)
             throws IOException {
         graph.setName(name);
+        checkNames(input, last, output);
         graph.addInput(value(input).setType(type(type, shape)));
         graph.addNode(
                 NodeProto.newBuilder().setOpType("Identity").addInput(last).addOutput(output));
@@ -154,6 +158,35 @@ public final class OnnxGraph implements Closeable {
             model.writeTo(os);
         }
         Files.move(part, path, StandardCopyOption.REPLACE_EXISTING);
+    }
+
+    /** Each value has one name, and what is used is there: else no reader takes the file. */
+    private void checkNames(String input, String last, String output) {
+        Set<String> known = new HashSet<>();
+        graph.getInitializerList().forEach(each -> known.add(each.getName()));
+        for (NodeProto node : graph.getNodeList()) {
+            known.addAll(node.getOutputList());
+        }
+        if (input.isEmpty() || !known.add(input)) {
+            throw new IllegalArgumentException(
+                    "The input cannot be called '" + input + "', as a weight or value is");
+        }
+        if (output.isEmpty() || known.contains(output)) {
+            throw new IllegalArgumentException(
+                    "The output cannot be called '" + output + "', as another value is");
+        }
+        Stream.concat(
+                        graph.getNodeList().stream().flatMap(n -> n.getInputList().stream()),
+                        Stream.of(last))
+                .filter(each -> !each.isEmpty() && !known.contains(each)) // empty: left out
+                .findFirst()
+                .ifPresent(
+                        each -> {
+                            throw new IllegalArgumentException(
+                                    "The graph uses the value "
+                                            + each
+                                            + ", which nothing in it computes");
+                        });
     }
 
     private static ValueInfoProto.Builder value(String name) {
