@@ -22,6 +22,7 @@ final class NamePattern {
 
     NamePattern(String text) {
         this.text = text;
+        check(text);
         StringBuilder regex = new StringBuilder();
         Matcher place = PLACE.matcher(text);
         int at = 0;
@@ -42,6 +43,29 @@ final class NamePattern {
             at = place.end();
         }
         pattern = Pattern.compile(regex.append(Pattern.quote(text.substring(at))).toString());
+    }
+
+    /** A place has one value: two of the same name cannot be told apart. */
+    private static void check(String text) {
+        Set<String> keys = new HashSet<>();
+        Matcher place = PLACE.matcher(text);
+        while (place.find()) {
+            if (!keys.add(key(place))) {
+                throw new IllegalArgumentException(
+                        "The name "
+                                + text
+                                + " has the place "
+                                + place.group(1)
+                                + " twice: a place is a number {n}, once, letters *, once, and any"
+                                + " blocks {path}, or {word} for others");
+            }
+        }
+        if (!PLACE.matcher(text).replaceAll("").matches("[^{}]*")) {
+            throw new IllegalArgumentException(
+                    "The name "
+                            + text
+                            + " has a brace that does not belong to a place: {n}, {path}");
+        }
     }
 
     private static String key(Matcher place) {

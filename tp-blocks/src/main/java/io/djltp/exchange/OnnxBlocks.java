@@ -20,9 +20,11 @@ final class OnnxBlocks {
 
     private final OnnxGraph graph;
     private final Map<String, OnnxNodes> others;
+    private final boolean matrices; // values are [rows, features]
 
-    OnnxBlocks(OnnxGraph graph, Map<String, OnnxNodes> others) {
+    OnnxBlocks(OnnxGraph graph, Map<String, OnnxNodes> others, boolean matrices) {
         this.graph = graph;
+        this.matrices = matrices;
         this.others = others;
     }
 
@@ -31,7 +33,12 @@ final class OnnxBlocks {
         String key = block instanceof LambdaBlock ? ((LambdaBlock) block).getName() : path;
         OnnxNodes said = others.getOrDefault(path, others.get(key));
         if (said != null) {
-            return said.add(graph, input);
+            String value = said.add(graph, input);
+            if (value == null) {
+                throw new IllegalArgumentException(
+                        "What optBlock says of " + key + " returns no value");
+            }
+            return value;
         }
         if (block instanceof SequentialBlock) {
             String value = input;
@@ -68,6 +75,10 @@ final class OnnxBlocks {
         String weight = graph.weight(name(path, "weight"), own.get("weight"));
         String bias =
                 own.containsKey("bias") ? graph.weight(name(path, "bias"), own.get("bias")) : null;
+        if (!matrices) { // Gemm takes no other number of axes
+            String product = graph.add("MatMul", input, graph.add("Transpose", weight));
+            return bias == null ? product : graph.add("Add", product, bias);
+        }
         Map<String, Long> turned = Map.of("transB", 1L);
         return bias == null
                 ? graph.add("Gemm", turned, input, weight)
@@ -77,9 +88,10 @@ final class OnnxBlocks {
     /** y = m R: the rows R [B, places, D], of which those of row number 0 do not count. */
     private String bag(Block block, String path, String ids) {
         Parameter table = block.getDirectParameters().get("embedding");
-        String rows = graph.add("Gather", graph.weight(name(path, "embedding"), table), ids);
-        String zero = graph.integers(DataType.INT32, 0);
-        String counts = graph.add("Not", graph.add("Equal", ids, zero));
+        String numbers = graph.add("Cast", Map.of("to", 7L), ids); // to int64
+        String rows = graph.add("Gather", graph.weight(name(path, "embedding"), table), numbers);
+        String zero = graph.integers(DataType.INT64, 0);
+        String counts = graph.add("Not", graph.add("Equal", numbers, zero));
         String mask = graph.add("Cast", Map.of("to", 1L), counts); // to float32
         String axis = graph.integers(DataType.INT64, 1);
         String product = graph.add("MatMul", graph.add("Unsqueeze", mask, axis), rows);

@@ -11,6 +11,7 @@ import io.djltp.files.SideFolder;
 import java.io.IOException;
 import java.nio.file.Path;
 import java.util.LinkedHashMap;
+import java.util.Locale;
 import java.util.Map;
 
 /**
@@ -57,16 +58,43 @@ public final class OnnxExport {
      * @param model the model with the network, initialized; it may be in training
      * @param path the file
      * @throws IOException if it cannot be written
-     * @throws IllegalArgumentException if the network has a block that is none of those above
+     * @throws IllegalArgumentException if the network has a block that is none of those above, or
+     *     takes another number of features than the input has, or a name is used twice
      */
     public void write(Model model, Path path) throws IOException {
         Block block = model.getBlock();
+        checkInput(block);
         String name = path.getFileName().toString();
         try (SideFolder side = SideFolder.in(path.toAbsolutePath().getParent());
                 OnnxGraph graph = new OnnxGraph(side.resolve(name), bytes(block) > externalAbove)) {
-            String last = new OnnxBlocks(graph, lambdas).add(block, "", input);
+            String last =
+                    new OnnxBlocks(graph, lambdas, inputShape.dimension() == 2)
+                            .add(block, "", input);
             graph.write(model.getName(), input, inputType, inputShape, last, output);
             side.replace(name); // after the weights
+        }
+    }
+
+    /** A file with another number of features would be written, and run by nobody. */
+    private void checkInput(Block block) {
+        Shape[] trained = block.isInitialized() ? block.getInputShapes() : new Shape[0];
+        if (trained.length != 1 || trained[0].dimension() == 0 || inputShape.dimension() == 0) {
+            return;
+        }
+        long features = trained[0].get(trained[0].dimension() - 1);
+        long declared = inputShape.get(inputShape.dimension() - 1);
+        if (inputType == DataType.FLOAT32
+                && features > 0
+                && declared >= 0
+                && features != declared) {
+            throw new IllegalArgumentException(
+                    String.format(
+                            Locale.ROOT,
+                            "The input %s %s has %d features, and the network takes %d",
+                            input,
+                            inputShape,
+                            declared,
+                            features));
         }
     }
 

@@ -20,7 +20,10 @@ import java.io.OutputStream;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.HashSet;
 import java.util.Map;
+import java.util.Set;
+import java.util.stream.Stream;
 
 /** The operators and weights of an ONNX file that is being made. Values are known by name. */
 public final class OnnxGraph implements Closeable {
@@ -135,6 +138,7 @@ public final class OnnxGraph implements Closeable {
     void write(String name, String input, DataType type, Shape shape, String last, String output)
             throws IOException {
         graph.setName(name);
+        checkNames(input, last, output);
         graph.addInput(value(input).setType(type(type, shape)));
         graph.addNode(
                 NodeProto.newBuilder().setOpType("Identity").addInput(last).addOutput(output));
@@ -151,6 +155,35 @@ public final class OnnxGraph implements Closeable {
         try (OutputStream os = new BufferedOutputStream(Files.newOutputStream(path))) {
             model.writeTo(os);
         }
+    }
+
+    /** Each value has one name, and what is used is there: else no reader takes the file. */
+    private void checkNames(String input, String last, String output) {
+        Set<String> known = new HashSet<>();
+        graph.getInitializerList().forEach(each -> known.add(each.getName()));
+        for (NodeProto node : graph.getNodeList()) {
+            known.addAll(node.getOutputList());
+        }
+        if (input.isEmpty() || !known.add(input)) {
+            throw new IllegalArgumentException(
+                    "The input cannot be called '" + input + "', as a weight or value is");
+        }
+        if (output.isEmpty() || known.contains(output)) {
+            throw new IllegalArgumentException(
+                    "The output cannot be called '" + output + "', as another value is");
+        }
+        Stream.concat(
+                        graph.getNodeList().stream().flatMap(n -> n.getInputList().stream()),
+                        Stream.of(last))
+                .filter(each -> !each.isEmpty() && !known.contains(each)) // empty: left out
+                .findFirst()
+                .ifPresent(
+                        each -> {
+                            throw new IllegalArgumentException(
+                                    "The graph uses the value "
+                                            + each
+                                            + ", which nothing in it computes");
+                        });
     }
 
     private static ValueInfoProto.Builder value(String name) {

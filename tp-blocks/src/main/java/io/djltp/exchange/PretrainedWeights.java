@@ -2,6 +2,7 @@ package io.djltp.exchange;
 
 import ai.djl.MalformedModelException;
 import ai.djl.Model;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
@@ -59,7 +60,9 @@ public final class PretrainedWeights implements Closeable {
 
     /**
      * Makes the files the initializers of a model's parameters. Values that parameters have are
-     * dropped.
+     * dropped. A {@link io.djltp.training.ParallelTrainer} leaves these initializers alone; {@code
+     * model.newTrainer(...)}, DJL's own, puts those of {@code DefaultTrainingConfig.optInitializer}
+     * in their place: use {@link #load} there.
      *
      * @param model the model, which no trainer is training
      * @param inputs the shapes of its inputs, by which it finds those of its parameters
@@ -71,6 +74,9 @@ public final class PretrainedWeights implements Closeable {
     public void assign(Model model, Shape... inputs) throws MalformedModelException, IOException {
         Block block = model.getBlock();
         ParallelParameters.checkFree(block);
+        Preconditions.checkArgument(
+                model.getDataType() != DataType.BFLOAT16,
+                "DJL makes no bfloat16 arrays: load the weights into a model of float32");
         Map<String, Parameter> tree = ParameterPaths.of(block);
         Map<Parameter, Shape> shapes = new IdentityHashMap<>();
         ShapesOnly.read(
@@ -172,10 +178,11 @@ public final class PretrainedWeights implements Closeable {
         }
 
         /**
-         * Names parameters that keep their own values or initializer where the files have no tensor
-         * of them, such as those of a new head.
+         * Names parameters that keep their own values or initializer, such as those of a new head.
+         * Tensors that the files have of them are not read, whatever their shape.
          *
-         * @param paths patterns of their paths, such as <code>head.{path}</code>
+         * @param paths patterns of their paths, such as <code>head.{path}</code>; each must be that
+         *     of a parameter or more
          * @return this builder
          */
         public Builder optKept(String... paths) {

@@ -9,6 +9,7 @@ import io.djltp.safetensors.StoredTensor;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
@@ -24,6 +25,7 @@ import java.util.stream.Stream;
  */
 final class WeightAssignment {
 
+    private static final int LISTED = 50; // problems in the message
     private static final Set<String> FLOATING = Set.of("F32", "F16", "BF16", "F64");
 
     private final WeightFiles files;
@@ -32,6 +34,7 @@ final class WeightAssignment {
     private final Map<Parameter, Shape> shapes;
     private final Map<Parameter, TensorSource> sources = new IdentityHashMap<>();
     private final Map<Parameter, String> tensorOf = new IdentityHashMap<>(); // of those of one
+    private final Set<Parameter> read = Collections.newSetFromMap(new IdentityHashMap<>());
     private final Set<String> used = new HashSet<>();
     private final List<String> problems = new ArrayList<>();
 
@@ -49,7 +52,7 @@ final class WeightAssignment {
     /**
      * Finds the sources.
      *
-     * @param kept the parameters, by path, that need no tensor
+     * @param kept the parameters, by path, that are not read
      * @param leaving the tensors that need no parameter, beside those that the mapping ignores
      * @return the source of each parameter that has one
      * @throws MalformedModelException with all that is missing, superfluous or of another shape
@@ -63,13 +66,26 @@ final class WeightAssignment {
             List<RuleMatch<Parameter>> matches = RuleMatch.of(mapping, path, tree);
             RuleMatch<Parameter> match =
                     matches.stream().filter(this::isThere).findFirst().orElse(null);
+            if (kept.stream().anyMatch(pattern -> pattern.match(path) != null)) {
+                if (match != null) {
+                    used.addAll(match.tensors());
+                }
+                continue;
+            }
+            read.add(entry.getValue());
             if (match != null) {
                 use(match, entry.getValue());
-            } else if (kept.stream().allMatch(pattern -> pattern.match(path) == null)) {
+            } else {
                 unmatched.put(path, matches.isEmpty() ? null : matches.get(0));
             }
         }
+        sources.keySet().retainAll(read); // a rule of several may have one that is kept
         unmatched.forEach(this::reportMissing);
+        for (NamePattern pattern : kept) {
+            if (tree.keySet().stream().allMatch(path -> pattern.match(path) == null)) {
+                problems.add("no parameter has the path " + pattern + ", which is to be kept");
+            }
+        }
         for (String name : files.names()) {
             boolean free = leaving.stream().anyMatch(pattern -> pattern.match(name) != null);
             if (!used.contains(name) && !free && !mapping.isIgnored(name)) {
@@ -81,9 +97,19 @@ final class WeightAssignment {
             throw new MalformedModelException(
                     files
                             + " does not fit the model, which is left as it was:\n  "
-                            + String.join("\n  ", problems));
+                            + String.join("\n  ", listed()));
         }
         return sources;
+    }
+
+    /** A file of another model can differ in 100,000 names: so many are no message. */
+    private List<String> listed() {
+        if (problems.size() <= LISTED) {
+            return problems;
+        }
+        List<String> first = new ArrayList<>(problems.subList(0, LISTED));
+        first.add("and " + (problems.size() - LISTED) + " more");
+        return first;
     }
 
     private boolean isThere(RuleMatch<Parameter> match) {

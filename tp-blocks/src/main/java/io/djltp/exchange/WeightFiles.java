@@ -85,7 +85,11 @@ final class WeightFiles implements Closeable {
                     index.getAsJsonObject("weight_map").entrySet()) {
                 map.put(entry.getKey(), entry.getValue().getAsString());
             }
-        } catch (JsonParseException | IllegalStateException | NullPointerException e) {
+        } catch (JsonParseException
+                | IllegalStateException
+                | NullPointerException
+                | ClassCastException
+                | UnsupportedOperationException e) { // what Gson throws for another structure
             throw new IOException(
                     path + " is no index of safetensors files, with a weight_map in it", e);
         }

@@ -141,7 +141,9 @@ public abstract class TrainingFigures extends TrainingListenerAdapter implements
                     boolean validation = name.startsWith("validate_");
                     String evaluator = name.replaceFirst("^(train|validate)_", "");
                     boolean loss = evaluator.equals(trainer.getLoss().getName());
-                    if (value != null && !(loss && !validation)) {
+                    // DJL's result has it a second time: beside it an accuracy is a flat line
+                    boolean again = !loss && evaluator.equals(LOSS);
+                    if (value != null && !again && !(loss && !validation)) {
                         accept(
                                 loss ? LOSS : EVALUATION,
                                 loss ? "validation" : name.replace('_', ' '),

@@ -14,6 +14,7 @@ import ai.djl.util.PairList;
 
 import io.djltp.optimizer.OptimizerSettings;
 import io.djltp.parameters.ParallelParameters;
+import io.djltp.parameters.SlicedInitializer;
 
 import java.util.List;
 import java.util.concurrent.ExecutorService;
@@ -50,7 +51,10 @@ final class ParallelTrainingConfig implements TrainingConfig {
         ParallelParameters.checkFree(model.getBlock());
         for (Pair<Initializer, Predicate<Parameter>> pair : config.getInitializers()) {
             if (pair.getKey() != null && pair.getValue() != null) {
-                model.getBlock().setInitializer(pair.getKey(), pair.getValue());
+                // what is to be read from files stays so: optInitializer(...) is for the rest
+                Predicate<Parameter> made =
+                        each -> !(each.getInitializer() instanceof SlicedInitializer);
+                model.getBlock().setInitializer(pair.getKey(), made.and(pair.getValue()));
             }
         }
         return model;

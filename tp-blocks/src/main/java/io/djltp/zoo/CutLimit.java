@@ -1,6 +1,8 @@
 package io.djltp.zoo;
 
+import java.util.Arrays;
 import java.util.List;
+import java.util.Locale;
 import java.util.stream.Collectors;
 
 /** Over how many ranks the parameters of a network can be cut. */
@@ -34,6 +36,15 @@ final class CutLimit {
     /** Returns why a network cannot be cut over so many ranks, or {@code null} if it can. */
     String refusal(int ranks) {
         for (StoredNetwork.Entry entry : cut) {
+            long longest = Arrays.stream(entry.shape().getShape()).max().orElse(0);
+            if (ranks > Math.max(longest, SEARCHED)) { // before a cut of so many parts is made
+                return String.format(
+                        Locale.ROOT,
+                        "Parameter %s %s cannot be cut over %d ranks.",
+                        entry.name(),
+                        entry.shape(),
+                        ranks);
+            }
             try {
                 entry.strategy().checkSplit(entry.name(), entry.shape(), ranks);
             } catch (IllegalArgumentException e) {

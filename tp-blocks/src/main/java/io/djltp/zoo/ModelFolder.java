@@ -10,17 +10,21 @@ import ai.djl.nn.BlockFactory;
 import ai.djl.nn.Parameter;
 import ai.djl.translate.TranslatorFactory;
 import ai.djl.util.Pair;
+import ai.djl.util.Preconditions;
 
 import io.djltp.files.SideFolder;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.safetensors.SafetensorsWriter;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.BFloat16;
 import io.djltp.torch.TensorBuffers;
 
 import java.io.BufferedWriter;
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
@@ -28,6 +32,7 @@ import java.util.Collections;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.Properties;
 import java.util.Set;
 import java.util.TreeMap;
 
@@ -98,9 +103,19 @@ public final class ModelFolder {
     private void writeProperties(Path file) throws IOException {
         try (BufferedWriter writer = Files.newBufferedWriter(file)) {
             for (Map.Entry<String, String> property : properties.entrySet()) {
-                writer.write(property.getKey() + "=" + property.getValue() + "\n");
+                writer.write(line(property) + "\n");
             }
         }
+    }
+
+    /** A property as {@code Properties} reads it: backslashes, lines and letters are escaped. */
+    private static String line(Map.Entry<String, String> property) throws IOException {
+        Properties one = new Properties();
+        one.setProperty(property.getKey(), property.getValue());
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        one.store(bytes, null);
+        String[] lines = bytes.toString(StandardCharsets.ISO_8859_1).split("\\R");
+        return lines[lines.length - 1]; // before it is a comment with the time
     }
 
     @SuppressWarnings("try") // a scope is used by being open
@@ -129,11 +144,15 @@ public final class ModelFolder {
         NDArray values = parameter.getArray();
         try (NDManager scope = values.getManager().newSubManager(Device.cpu())) {
             // row by row, however the parameter lies in memory
-            NDArray rows = scope.create(values.getShape(), typeOf(parameter));
+            boolean bfloat16 = typeOf(parameter) == DataType.BFLOAT16; // DJL has no such arrays
+            NDArray rows =
+                    scope.create(
+                            values.getShape(), bfloat16 ? values.getDataType() : typeOf(parameter));
             NDArray here = values.toDevice(Device.cpu(), false);
             NDArray converted = here.toType(rows.getDataType(), false);
             rows.set(new NDIndex("..."), converted);
-            for (ByteBuffer piece : TensorBuffers.of(rows)) {
+            NDArray written = bfloat16 ? BFloat16.bitsOf(rows, scope) : rows;
+            for (ByteBuffer piece : TensorBuffers.of(written)) {
                 writer.write(piece);
             }
             for (NDArray each : new NDArray[] {here, converted}) {
@@ -231,8 +250,11 @@ public final class ModelFolder {
          *
          * @param dataType a floating type, such as {@code FLOAT16} for half the size
          * @return this builder
+         * @throws IllegalArgumentException if it is none
          */
         public Builder optDataType(DataType dataType) {
+            Preconditions.checkArgument(
+                    dataType.isFloating(), "Weights are written as floating point numbers");
             this.dataType = dataType;
             return this;
         }

@@ -5,6 +5,7 @@ import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
@@ -75,6 +76,17 @@ public final class RankedNetwork extends DelegatedBlock implements AutoCloseable
             model.close(); // nobody else has it
             throw e;
         }
+    }
+
+    /** Refused: the weights lie on the ranks, and a cast would not reach them. */
+    @Override
+    public void cast(DataType dataType) {
+        throw new UnsupportedOperationException(
+                "The weights lie on "
+                        + getRanks()
+                        + " ranks, which no cast reaches: load the model with "
+                        + TensorParallelDegree.NAME
+                        + " 1, cast it, and save it with ModelFolder");
     }
 
     private static List<Device> devices(Device first, int size) {

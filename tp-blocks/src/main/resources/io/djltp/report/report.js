@@ -9,7 +9,7 @@ const el = (name, attributes, ...children) => {
 };
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const colour = i => css('--c' + i % 8);
-const figure = v => v == null ? '–' : Math.abs(v) >= 1000 ? Math.round(v).toLocaleString('en') : String(+v.toPrecision(4));
+const figure = v => v == null ? '–' : Math.abs(v) >= 1e12 ? v.toExponential(2) : Math.abs(v) >= 1000 ? Math.round(v).toLocaleString('en') : String(+v.toPrecision(4));
 const bytes = v => v >= 1 << 30 ? figure(v / (1 << 30)) + ' GiB' : v >= 1 << 20 ? figure(v / (1 << 20)) + ' MiB' : figure(v / 1024) + ' KiB';
 
 function header() {
@@ -20,7 +20,7 @@ function header() {
   const silent = data.running && Date.now() - written > 6000 * data.interval;
   state.className = silent ? 'silent' : '';
   state.append(el('b', {}, !data.running ? 'ended' : silent ? 'nothing new for a while' : 'running'),
-    ` · ${data.steps.toLocaleString('en')} steps · written ${written.toLocaleString('en-GB')}`);
+    ` · ${data.steps.toLocaleString('en')} ${data.steps === 1 ? 'step' : 'steps'} · written ${written.toLocaleString('en-GB')}`);
   const facts = {...data.facts};
   if (data.mesh) facts.mesh = data.mesh;
   Object.entries(facts).forEach(([name, value]) =>
@@ -45,7 +45,7 @@ function draw(card, table, series, height) {
   const plot = new uPlot({
     width: Math.max(260, card.clientWidth - 34), height, series: [{label: 'step'}, ...series],
     scales: {x: {time: false}},
-    axes: [axis(), {...axis(), size: 62, values: (u, ticks) => ticks.map(figure)}],
+    axes: [axis(), {...axis(), size: (u, labels) => 20 + 7 * Math.max(6, ...(labels || []).map(t => t.length)), values: (u, ticks) => ticks.map(figure)}],
     cursor: {drag: {x: true, y: false}},
   }, table, card);
   new ResizeObserver(() => plot.setSize({width: Math.max(260, card.clientWidth - 34), height})).observe(card);
@@ -90,6 +90,9 @@ function charts() {
     const mean = Math.max(...curves.map(c => c.mean));
     const card = el('div', {class: 'card'}, el('h2', {}, titles[chart] + (curves[0].unit ? `, ${curves[0].unit}` : '')));
     if (mean > 1) card.append(el('p', {class: 'quiet'}, `a point is the mean of ${mean} values`));
+    const none = curves.map(c => [c.name, c.y.filter(v => v == null).length]).filter(([, n]) => n);
+    if (none.length && chart !== 'time') card.append(el('p', {class: 'alarm'}, none.map(([name, n]) =>
+      `${name}: ${n.toLocaleString('en')} ${n > 1 ? 'points are' : 'point is'} not a finite number (NaN or infinite) and not drawn`).join('; ')));
     place.append(card);
     (chart === 'time' ? stacked : lines)(card, curves);
   });

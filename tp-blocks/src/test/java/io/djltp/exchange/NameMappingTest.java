@@ -51,6 +51,23 @@ public class NameMappingTest {
     }
 
     @Test
+    public void aPlaceIsThereOnce() {
+        for (String line :
+                new String[] {
+                    "{n}.{n} = a", "{path}.{path} = a", "*x* = a", "a{ = b", "{a b} = c"
+                }) {
+            String message =
+                    Assert.expectThrows(
+                                    IllegalArgumentException.class, () -> NameMapping.parse(line))
+                            .getMessage();
+            Assert.assertTrue(message.startsWith("The name "), message);
+        }
+        NamePattern expert = new NamePattern("layers.{n}.experts.{e}.w");
+        Assert.assertEquals(
+                expert.tensorName(expert.match("layers.3.experts.11.w")), "layers.3.experts.11.w");
+    }
+
+    @Test
     public void prefixesAreOfTensors() {
         NameMapping bert = NameMapping.bert().withPrefix("bert.");
         Assert.assertTrue(bert.isIgnored("bert.embeddings.position_ids"));

@@ -15,6 +15,7 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
 import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
@@ -91,6 +92,11 @@ public class TrainingReportTest {
         Assert.assertEquals(curve(data, "evaluation", "train Accuracy").size(), 2); // of epochs
         Assert.assertEquals(curve(data, "evaluation", "validate Accuracy").size(), 2);
         Assert.assertEquals(curve(data, "loss", "validation").size(), 2);
+        for (JsonElement each : data.get("curves").getAsJsonArray()) { // losses have their own
+            JsonObject curve = each.getAsJsonObject();
+            boolean accuracy = curve.get("name").getAsString().endsWith("Accuracy");
+            Assert.assertEquals(curve.get("chart").getAsString().equals("evaluation"), accuracy);
+        }
         Assert.assertTrue(curve(data, "throughput", "rows").size() >= losses.size() - 1);
 
         // weights: 5 x 4 and 5 whole; 7 x 5 and 7 cut into 4 and 3 classes. Momentum is as large
