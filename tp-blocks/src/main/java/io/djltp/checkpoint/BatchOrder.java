@@ -7,6 +7,7 @@ import ai.djl.training.dataset.Batch;
 
 import java.nio.ByteBuffer;
 import java.util.List;
+import java.util.function.LongUnaryOperator;
 import java.util.zip.CRC32C;
 
 /**
@@ -27,11 +28,11 @@ final class BatchOrder {
         return checksum;
     }
 
-    /** Adds the batch that follows. */
-    void add(Batch batch) {
+    /** Adds the batch that follows, of a dataset that numbers its records so. */
+    void add(Batch batch, LongUnaryOperator numbers) {
         List<?> indices = batch.getIndices();
         if (indices != null && indices.stream().allMatch(BatchOrder::isNumber)) {
-            add(indices);
+            add(indices, numbers);
             return;
         }
         CRC32C sum = begin();
@@ -41,10 +42,10 @@ final class BatchOrder {
     }
 
     /** Adds the batch that follows, by the numbers of its records. */
-    void add(List<?> indices) {
+    void add(List<?> indices, LongUnaryOperator numbers) {
         CRC32C sum = begin();
         for (Object index : indices) {
-            long number = ((Number) index).longValue();
+            long number = numbers.applyAsLong(((Number) index).longValue());
             sum.update(ByteBuffer.allocate(Long.BYTES).putLong(0, number));
         }
         checksum = sum.getValue();

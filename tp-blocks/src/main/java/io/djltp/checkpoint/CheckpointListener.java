@@ -312,7 +312,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
 
     private void open() throws IOException {
         if (saves != null) {
-            throw new IllegalStateException("resume(trainer) comes before the first step");
+            throw new IllegalStateException("resume(trainer) comes once, before the first step");
         }
         EpochRecords.checkLast(this, trainer);
         saves = new RunSaves(path, keep, options, trainer);

@@ -7,9 +7,13 @@ import ai.djl.translate.TranslateException;
 
 import com.google.gson.JsonObject;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.io.IOException;
 import java.util.Iterator;
 import java.util.concurrent.ExecutorService;
+import java.util.function.LongUnaryOperator;
 
 /**
  * Where a training is in its data: the epoch, how many of its batches are done, and the random
@@ -20,11 +24,17 @@ import java.util.concurrent.ExecutorService;
  */
 final class DataPosition {
 
+    private static final Logger logger = LoggerFactory.getLogger(DataPosition.class);
+
+    private static final long UNKNOWN = -1;
+
     private long epoch;
     private long batches; // of the epoch, that are done or at work
     private boolean begun; // whether the order of the epoch is drawn
     private long epochRandom; // when the epoch began
     private BatchOrder order = new BatchOrder(0);
+    private long records = UNKNOWN; // which the dataset has
+    private LongUnaryOperator numbers; // of the dataset
     private boolean resumed; // and nothing drawn since
     private long random; // at the checkpoint
 
@@ -59,7 +69,8 @@ final class DataPosition {
             order = new BatchOrder(0);
         }
         SkippedBatches skipped = new SkippedBatches(dataset, epoch, batches);
-        Iterator<Batch> left = skipped.begin(manager, executor);
+        Iterator<Batch> left = skipped.begin(manager, executor); // which prepares the dataset
+        compareRecords(dataset, resumed && !again);
         if (again) {
             checkOrder(skipped);
             DataRandom.restore(random);
@@ -67,6 +78,19 @@ final class DataPosition {
         begun = true;
         resumed = false;
         return left;
+    }
+
+    /** Between two epochs other data may be meant: that is said, and not refused. */
+    private void compareRecords(Dataset dataset, boolean betweenEpochs) {
+        long before = records;
+        records = RecordNumbers.checksum(dataset);
+        numbers = RecordNumbers.of(dataset);
+        if (betweenEpochs && before != UNKNOWN && before != records) {
+            logger.warn(
+                    "The epoch before the checkpoint was of other records than this one. Was the"
+                            + " data split anew? Engine.setRandomSeed(...) before randomSplit(...)"
+                            + " splits it alike");
+        }
     }
 
     private void checkOrder(SkippedBatches skipped) {
@@ -78,15 +102,16 @@ final class DataPosition {
                             + " batches of epoch "
                             + epoch
                             + " are not those that the checkpoint has seen: resume with the data"
-                            + " and the batch size of the run before. A dataset whose order"
-                            + " does not follow from Engine.setRandomSeed(...) has to implement "
+                            + " and the batch size of the run before. Data that randomSplit(...)"
+                            + " splits need the same Engine.setRandomSeed(...) before it, and a"
+                            + " dataset whose order does not follow from that has to implement "
                             + ResumableDataset.class.getSimpleName());
         }
     }
 
     /** Notes a batch that training gets next. */
     void add(Batch batch) {
-        order.add(batch);
+        order.add(batch, numbers);
         batches++;
     }
 
@@ -102,6 +127,7 @@ final class DataPosition {
         saved.addProperty("epoch", epoch);
         saved.addProperty("batches", batches);
         saved.addProperty("order", order.checksum());
+        saved.addProperty("records", records);
         saved.addProperty("begun", begun);
         saved.addProperty("epoch_random", epochRandom);
         saved.addProperty("random", DataRandom.state());
@@ -112,6 +138,7 @@ final class DataPosition {
         epoch = saved.get("epoch").getAsLong();
         batches = saved.get("batches").getAsLong();
         order = new BatchOrder(saved.get("order").getAsLong());
+        records = saved.has("records") ? saved.get("records").getAsLong() : UNKNOWN;
         epochRandom = saved.get("epoch_random").getAsLong();
         begun = saved.get("begun").getAsBoolean();
         random = saved.get("random").getAsLong();

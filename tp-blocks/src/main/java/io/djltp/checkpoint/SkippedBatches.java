@@ -15,6 +15,7 @@ import java.lang.reflect.Field;
 import java.util.Iterator;
 import java.util.List;
 import java.util.concurrent.ExecutorService;
+import java.util.function.LongUnaryOperator;
 
 /**
  * Begins a pass over a dataset at some batch, with as little work as the dataset allows:
@@ -68,7 +69,7 @@ final class SkippedBatches {
                 throw tooFew(i);
             }
             try (Batch batch = batches.next()) {
-                order.add(batch);
+                order.add(batch, RecordNumbers.of(dataset));
             }
         }
         return batches;
@@ -83,12 +84,13 @@ final class SkippedBatches {
         return new Sampler() {
             @Override
             public Iterator<List<Long>> sample(RandomAccessDataset records) {
+                LongUnaryOperator numbers = RecordNumbers.of(dataset);
                 Iterator<List<Long>> batches = sampler.sample(records);
                 for (long i = 0; i < count; i++) {
                     if (!batches.hasNext()) {
                         throw tooFew(i);
                     }
-                    order.add(batches.next());
+                    order.add(batches.next(), numbers);
                 }
                 return batches;
             }

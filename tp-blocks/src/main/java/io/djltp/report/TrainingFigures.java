@@ -120,6 +120,9 @@ public abstract class TrainingFigures extends TrainingListenerAdapter implements
             sum += loss.toType(DataType.FLOAT32, false).getFloat();
             rows += part.getValue().head().getShape().get(0);
         }
+        if (step == 0 && trainer instanceof ParallelTrainer parallel) {
+            step = parallel.getState().getStep(); // of a training that was resumed
+        }
         addStep(trainer, sum / labels.size(), rows);
     }
 

@@ -52,7 +52,7 @@ public class DataPositionTest {
         return function;
     }
 
-    private static Dataset arrays(NDManager manager) {
+    private static ArrayDataset arrays(NDManager manager) {
         return new ArrayDataset.Builder()
                 .setData(manager.arange((float) RECORDS).reshape(RECORDS, 1))
                 .optLabels(manager.arange(RECORDS))
@@ -157,6 +157,35 @@ public class DataPositionTest {
             DataPosition position = after(CountedRecords.of(RECORDS, BATCH, false, 0), manager, 2);
             position.begin(CountedRecords.of(RECORDS + 1, BATCH, false, 0), manager, null);
         }
+    }
+
+    /** Parts of a dataset that have the same numbers, 0 to 16, and other records. */
+    @Test(
+            timeOut = 60_000,
+            expectedExceptions = IllegalStateException.class,
+            expectedExceptionsMessageRegExp = ".*first 2 batches.*randomSplit.*same.*")
+    public void anotherSplitIsRefused() throws Exception {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            DataPosition position = after(split(manager, 1), manager, 2);
+            position.begin(split(manager, 1), manager, null);
+            position = after(split(manager, 1), manager, 2);
+            position.begin(split(manager, 2), manager, null);
+        }
+    }
+
+    @Test(timeOut = 60_000, expectedExceptions = IllegalStateException.class)
+    public void anotherChoiceOfRecordsIsRefused() throws Exception {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            List<Long> some = List.of(1L, 3L, 5L, 7L, 9L);
+            List<Long> others = List.of(1L, 3L, 5L, 7L, 8L);
+            DataPosition position = after(arrays(manager).subDataset(some), manager, 2);
+            position.begin(arrays(manager).subDataset(others), manager, null);
+        }
+    }
+
+    private static Dataset split(NDManager manager, int seed) throws Exception {
+        Engine.getInstance().setRandomSeed(seed);
+        return arrays(manager).randomSplit(3, 1)[0];
     }
 
     @Test(

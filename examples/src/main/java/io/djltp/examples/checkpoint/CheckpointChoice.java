@@ -15,9 +15,13 @@ import java.nio.file.Path;
 /** Which checkpoint is meant: the newest of a folder, one of a step, or a folder of its own. */
 final class CheckpointChoice {
 
+    private static final String OF_TRAINING = "checkpoints"; // in the --out of tp train and tp lm
+
     @Parameters(
             paramLabel = "DIR",
-            description = "Folder of a training's checkpoints, or one of them: DIR/step-00000120.")
+            description =
+                    "Folder of a training, its --out; or of its checkpoints; or one of them:"
+                            + " DIR/step-00000120.")
     private Path folder;
 
     @Option(names = "--step", description = "The checkpoint of this step, not the newest.")
@@ -43,7 +47,9 @@ final class CheckpointChoice {
                 }
                 return Checkpoint.open(folder);
             }
-            CheckpointFolder all = CheckpointFolder.read(folder);
+            Path ofTraining = folder.resolve(OF_TRAINING);
+            CheckpointFolder all =
+                    CheckpointFolder.read(Files.isDirectory(ofTraining) ? ofTraining : folder);
             if (step != null) {
                 return all.openStep(step);
             }

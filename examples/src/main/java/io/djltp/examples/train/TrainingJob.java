@@ -161,7 +161,8 @@ public final class TrainingJob {
     }
 
     /**
-     * Goes on from the newest checkpoint, if that was asked for and there is one.
+     * Opens the folder of the checkpoints, and goes on from the newest, if that was asked for and
+     * there is one.
      *
      * @param checkpoints what saves the training, or {@code null}
      * @param options when it is saved
@@ -171,11 +172,14 @@ public final class TrainingJob {
     public void resume(
             CheckpointListener checkpoints, CheckpointOptions options, ParallelTrainer trainer)
             throws IOException {
-        if (checkpoints == null || !options.isResume()) {
+        if (checkpoints == null) {
             return;
         }
         try {
-            boolean resumed = checkpoints.resume(trainer);
+            boolean resumed = checkpoints.resume(trainer); // false in a folder that is new
+            if (!options.isResume()) {
+                return;
+            }
             out.println(
                     resumed
                             ? "Going on after step "

@@ -97,6 +97,15 @@ public class CheckpointCommandTest {
                 "step 10");
     }
 
+    /** The --out of a training, which has its checkpoints in a folder of its own. */
+    @Test
+    public void testFolderOfATraining() throws IOException {
+        Path training = Files.createDirectory(root.resolve("training"));
+        Files.createSymbolicLink(training.resolve("checkpoints"), folder);
+        assertPrints(TpRun.of("checkpoint", "inspect", training.toString()), 0, "step 20");
+        assertPrints(TpRun.of("checkpoint", "verify", training.toString()), 0, "is whole");
+    }
+
     @Test
     public void testVerifyNamesTheDamagedBytes() throws IOException {
         assertPrints(TpRun.of("checkpoint", "verify", folder.toString()), 0, "is whole");

@@ -153,6 +153,19 @@ public class CheckpointCommandTest {
                 -1);
     }
 
+    /** One line, before the first step. */
+    @Test(timeOut = 300_000)
+    public void aFolderThatCannotBeWrittenTo() throws IOException {
+        Files.createFile(folder.resolve("file"));
+        TpRun refused = run(LM + " --out @file --checkpoint-steps 5");
+        Assert.assertEquals(refused.status(), 2, refused.output());
+        Assert.assertTrue(
+                refused.output().contains("tp: Checkpoints cannot be written to "),
+                refused.output());
+        Assert.assertFalse(refused.output().contains("\tat "), refused.output());
+        Assert.assertFalse(refused.output().contains("step    1"), refused.output());
+    }
+
     @DataProvider
     public static Object[][] badInput() {
         return new Object[][] {

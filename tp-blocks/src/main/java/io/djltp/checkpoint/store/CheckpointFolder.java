@@ -198,14 +198,25 @@ public final class CheckpointFolder implements Closeable {
         if (run == null) {
             throw new CheckpointException(path + " was opened to read only");
         }
-        if (getSteps().contains(step)) {
-            throw new CheckpointException(
-                    path + " has a checkpoint of step " + step + ": nothing is written over it");
-        }
+        checkFree(step);
         removeGivenUp();
         int attempt = attempts.merge(step, 1, Integer::sum);
         Path folder = path.resolve(StepNames.writing(step, run, attempt));
         return new CheckpointWriter(this, folder, step, mesh, parts, own);
+    }
+
+    private void checkFree(long step) throws CheckpointException {
+        try {
+            if (getSteps().contains(step)) {
+                throw new CheckpointException(
+                        path
+                                + " has a checkpoint of step "
+                                + step
+                                + ": nothing is written over it");
+            }
+        } catch (IOException e) { // the folder is gone
+            throw CheckpointException.of("Checkpoints cannot be written to " + path, e);
+        }
     }
 
     /** Remembers a folder that was given up: a process that is late may write to it again. */
