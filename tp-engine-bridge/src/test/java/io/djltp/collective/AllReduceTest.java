@@ -21,7 +21,9 @@ import java.util.Map;
 @SuppressWarnings("try") // a scope is used by being open
 public class AllReduceTest {
 
-    /** From small ones, which have a way of their own, to larger ones, not divisible by the ranks. */
+    /**
+     * From small ones, which have a way of their own, to larger ones, not divisible by the ranks.
+     */
     private static final long[] LENGTHS = {0, 1, 3, 1000, 65_535, 65_537, 150_001};
 
     /** Returns every type with every number of ranks. */

@@ -106,14 +106,7 @@ public class PeersTest {
     @Test(timeOut = 120_000)
     public void testOfAllPeersOnlyThoseThatAreThere() {
         TpRun run =
-                bench(
-                        "head",
-                        "--shapes",
-                        "4x8x500",
-                        "--peers",
-                        "all",
-                        "--python",
-                        "/bin/false");
+                bench("head", "--shapes", "4x8x500", "--peers", "all", "--python", "/bin/false");
         Assert.assertEquals(run.status(), 0, run.output());
         Assert.assertTrue(
                 run.output().contains("PyTorch is left out: /bin/false does not have PyTorch"),
