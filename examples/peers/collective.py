@@ -1,5 +1,6 @@
 """All-reduce of gloo between processes of one machine: this one is rank 0 and starts the others."""
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -73,6 +74,7 @@ def lead():
     dist.broadcast(torch.zeros(1), 0)
     for process in others:
         process.wait()
+    shutil.rmtree(os.path.dirname(store))
 
 
 if len(sys.argv) > 1:

@@ -21,8 +21,10 @@ import java.util.Map;
 @SuppressWarnings("try") // a scope is used by being open
 public class AllReduceTest {
 
-    /** From small ones to several of the local backend's blocks, and not divisible by the ranks. */
-    private static final long[] LENGTHS = {0, 1, 3, 1000, 65_535, 65_537, 300_001};
+    /**
+     * From small ones, which have a way of their own, to larger ones, not divisible by the ranks.
+     */
+    private static final long[] LENGTHS = {0, 1, 3, 1000, 65_535, 65_537, 150_001};
 
     /** Returns every type with every number of ranks. */
     @DataProvider
@@ -73,6 +75,11 @@ public class AllReduceTest {
         RankThreads.run(
                 2,
                 (communicator, manager) -> {
+                    for (DataType type : TestTensors.TYPES) {
+                        Tensor ones = TestTensors.full(type, 1, length);
+                        communicator.allReduce(TensorView.of(ones), ReduceOp.SUM).await();
+                        TestTensors.assertSame(ones, TestTensors.full(type, 2, length), "" + type);
+                    }
                     NDArray tensor = manager.arange(length).toType(DataType.FLOAT32, false);
                     communicator.allReduce(tensor, ReduceOp.SUM);
                     // exact: all values stay below 2^24

@@ -2,6 +2,8 @@ package io.djltp.examples.bench;
 
 import com.google.gson.annotations.SerializedName;
 
+import java.util.List;
+
 /**
  * One line of the table, as {@code --json} writes it. What was not measured is missing there. Times
  * are medians in seconds, memory is the peak of the process that measured one side.
@@ -31,6 +33,9 @@ final class BenchRow {
 
     /** The distance between the quartiles of our times, divided by their median. */
     double spread;
+
+    /** All sides, if there are others than this library and stock DJL. */
+    List<PeerRow> peers;
 
     transient Workload workload;
     transient int threads;

@@ -13,6 +13,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.Callable;
+import java.util.stream.Collectors;
 
 /** Measures the operations between ranks of one JVM. */
 @Command(
@@ -26,6 +27,7 @@ final class CollectiveCommand implements Callable<Integer> {
     private static final int LARGEST = 1 << 30;
 
     @Mixin private BenchOptions options;
+    @Mixin private PeerOptions peers = new PeerOptions();
 
     @Option(
             names = "--ranks",
@@ -42,6 +44,7 @@ final class CollectiveCommand implements Callable<Integer> {
     private List<Long> sizes;
 
     private final PrintStream out = System.out;
+    private final List<PeerRow> sides = new ArrayList<>();
 
     /** {@inheritDoc} */
     @Override
@@ -53,28 +56,51 @@ final class CollectiveCommand implements Callable<Integer> {
                         "--bytes must be multiples of 4 from 4 to 1073741824, not " + bytes);
             }
         }
+        PythonPeer gloo = peers.findPyTorch("collective", "collective.py", out).orElse(null);
         out.printf("Measuring on %s ranks ...%n", ranks);
-        List<BenchRow> rows = measure();
+        List<BenchRow> rows = measure(gloo);
         new BenchTable(out).printCollectives(rows);
+        PeerTable.print(sides, out);
         JsonFile.write(options.json, rows);
         return 0;
     }
 
-    private List<BenchRow> measure() throws IOException {
+    private List<BenchRow> measure(PythonPeer gloo) throws IOException {
         List<WorkerTask> tasks =
                 ranks.stream()
                         .map(n -> WorkerTask.collective(n, options.threads(n), sizes))
-                        .toList();
+                        .collect(Collectors.toCollection(ArrayList::new));
+        if (gloo != null) {
+            ranks.forEach(n -> tasks.add(WorkerTask.gloo(n, options.threads(n), sizes)));
+        }
         List<BenchRow> rows = new ArrayList<>();
-        try (Turns turns = new Turns(tasks, options.timeout())) {
+        try (Turns turns = new Turns(tasks, options.timeout(), gloo)) {
             turns.run(options);
-            for (int worker = 0; worker < tasks.size(); worker++) {
+            for (int worker = 0; worker < ranks.size(); worker++) {
                 for (int size = 0; size < sizes.size(); size++) {
                     addRows(rows, turns, worker, size);
+                    if (gloo != null) {
+                        addSides(turns, worker, size, "gloo of PyTorch " + gloo.version());
+                    }
                 }
             }
         }
         return rows;
+    }
+
+    private void addSides(Turns turns, int worker, int size, String name) {
+        int value =
+                size * CollectiveProbe.Operation.values().length
+                        + CollectiveProbe.Operation.ALL_REDUCE.ordinal();
+        PeerRow ours = PeerRow.of(turns, worker, value, "this library");
+        PeerRow gloo = PeerRow.of(turns, ranks.size() + worker, size, name);
+        for (PeerRow row : List.of(ours, gloo)) {
+            row.shape = Long.toString(sizes.get(size));
+            row.optimizer = "all-reduce";
+            row.ranks = Integer.toString(ranks.get(worker));
+            row.ofOurs = row.seconds / ours.seconds;
+            sides.add(row);
+        }
     }
 
     private void addRows(List<BenchRow> rows, Turns turns, int worker, int size) {

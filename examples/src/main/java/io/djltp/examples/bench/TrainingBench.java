@@ -22,6 +22,8 @@ final class TrainingBench {
     private final PrintStream out;
     private final List<BenchRow> rows = new ArrayList<>();
     private final List<String> remarks = new ArrayList<>();
+    private final List<PeerRow> sides = new ArrayList<>(); // with other peers than stock DJL
+    private PythonPeer pyTorch; // or null
 
     /**
      * Prepares a measurement.
@@ -49,6 +51,7 @@ final class TrainingBench {
         head.check();
         workloads.forEach(this::checkRanks);
         checkMemory(workloads);
+        pyTorch = options.peers.findPyTorch(name, script(workloads.get(0)), out).orElse(null);
         for (OptimizerName optimizer : options.optimizers) {
             for (Workload workload : workloads) {
                 out.printf(
@@ -58,9 +61,21 @@ final class TrainingBench {
             }
         }
         new BenchTable(out).print(rows, remarks);
+        PeerTable.print(sides, out);
         JsonFile.write(options.common.json, rows);
         if (head.plot != null) {
             new ClassesPlot(rows).save(head.plot);
+        }
+    }
+
+    private static String script(Workload workload) {
+        switch (workload.network()) {
+            case HEAD:
+                return "head.py";
+            case LAYER:
+                return "layer.py";
+            default:
+                return null;
         }
     }
 
@@ -82,7 +97,7 @@ final class TrainingBench {
                         options.precisions.size()
                                 * options.ranks.size()
                                 * workload.oursBytes(optimizer, head.head);
-                double stock = options.withoutStock ? 0 : workload.stockBytes(optimizer);
+                double stock = options.hasStock() ? workload.stockBytes(optimizer) : 0;
                 BenchMemory.check(workload.shape(), optimizer, ours, stock);
             }
         }
@@ -99,10 +114,13 @@ final class TrainingBench {
         }
         int ours = tasks.size();
         tasks.add(WorkerTask.floor());
-        if (!options.withoutStock) {
+        if (options.hasStock()) {
             tasks.add(WorkerTask.stock(workload, optimizer));
         }
-        try (Turns turns = new Turns(tasks, options.common.timeout())) {
+        if (pyTorch != null) {
+            tasks.add(WorkerTask.pyTorch(workload, optimizer, options.common.threads(1)));
+        }
+        try (Turns turns = new Turns(tasks, options.common.timeout(), pyTorch)) {
             turns.run(options.common);
             int probe = turns.find(WorkerTask.Side.FLOOR);
             Set<Precision> floors = EnumSet.of(Precision.FLOAT32); // to compare with
@@ -114,6 +132,10 @@ final class TrainingBench {
                 Precision precision = turns.process(i).getTask().precision();
                 row.floorSeconds = floor(turns, probe, precision).seconds(workload, optimizer);
                 rows.add(row);
+                if (pyTorch != null) {
+                    row.peers = sides(turns, i, row);
+                    sides.addAll(row.peers);
+                }
                 if (options.longRun > 0) {
                     remarks.add(longRun(turns.process(i)));
                 }
@@ -153,6 +175,28 @@ final class TrainingBench {
             row.stockBytes = turns.process(stock).peakResident();
         }
         return row;
+    }
+
+    /** Returns this library on some ranks and, after the first, the peers. */
+    private List<PeerRow> sides(Turns turns, int worker, BenchRow ours) {
+        List<PeerRow> all = new ArrayList<>();
+        all.add(PeerRow.of(turns, worker, 0, "this library"));
+        all.get(0).ranks = ours.ranks + " x " + ours.threads;
+        if (worker == 0) {
+            int stock = turns.find(WorkerTask.Side.STOCK);
+            if (stock >= 0) {
+                all.add(PeerRow.of(turns, stock, 0, "stock DJL"));
+            }
+            int torch = turns.find(WorkerTask.Side.PYTORCH);
+            all.add(PeerRow.of(turns, torch, 0, "PyTorch " + pyTorch.version()));
+        }
+        for (PeerRow row : all) {
+            row.shape = ours.shape;
+            row.optimizer = ours.optimizer;
+            row.ranks = row.ranks == null ? "1 x " + options.common.threads(1) : row.ranks;
+            row.ofOurs = row.seconds / ours.oursSeconds;
+        }
+        return all;
     }
 
     private String longRun(WorkerProcess worker) {

@@ -19,6 +19,8 @@ final class TrainingOptions {
 
     @Mixin BenchOptions common;
 
+    @Mixin PeerOptions peers = new PeerOptions();
+
     @Option(
             names = "--ranks",
             split = ",",
@@ -44,7 +46,7 @@ final class TrainingOptions {
     List<Precision> precisions;
 
     @Option(names = "--no-stock", description = "Leave stock DJL out.")
-    boolean withoutStock;
+    private boolean withoutStock;
 
     @Option(
             names = "--long-run",
@@ -53,6 +55,11 @@ final class TrainingOptions {
                     "Then do so many more steps of this library, and compare the first tenth with"
                             + " the last (${DEFAULT-VALUE}).")
     int longRun;
+
+    /** Returns whether stock DJL takes turns. */
+    boolean hasStock() {
+        return !withoutStock && peers.hasDjl();
+    }
 
     /** Checks everything that can be checked before anything is measured. */
     void check(PrintStream out) {

@@ -29,9 +29,25 @@ final class Turns implements AutoCloseable {
      * @throws WorkerFailedException if one fails or does not answer
      */
     Turns(List<WorkerTask> tasks, Duration timeout) throws IOException {
+        this(tasks, timeout, null);
+    }
+
+    /**
+     * Starts the processes, and waits until all are ready.
+     *
+     * @param tasks what each measures
+     * @param timeout how long an answer may take
+     * @param python what runs the tasks of PyTorch, or {@code null} if there are none
+     * @throws IOException if a process cannot be started
+     * @throws WorkerFailedException if one fails or does not answer
+     */
+    Turns(List<WorkerTask> tasks, Duration timeout, PythonPeer python) throws IOException {
         try {
             for (WorkerTask task : tasks) {
-                workers.add(new WorkerProcess(task, timeout));
+                workers.add(
+                        task.side() == WorkerTask.Side.PYTORCH
+                                ? new WorkerProcess(task, timeout, python.command())
+                                : new WorkerProcess(task, timeout));
                 results.add(new ArrayList<>());
             }
             workers.forEach(WorkerProcess::awaitReady);

@@ -35,16 +35,28 @@ final class WorkerProcess implements AutoCloseable {
     private final List<Thread> readers = new ArrayList<>();
 
     /**
-     * Starts the process.
+     * Starts a process of Java.
      *
      * @param task what it measures
      * @param timeout how long an answer may take
      * @throws IOException if it cannot be started
      */
     WorkerProcess(WorkerTask task, Duration timeout) throws IOException {
+        this(task, timeout, command());
+    }
+
+    /**
+     * Starts a process of any kind that answers as a {@link BenchWorker} does.
+     *
+     * @param task what it measures
+     * @param timeout how long an answer may take
+     * @param command what starts it
+     * @throws IOException if it cannot be started
+     */
+    WorkerProcess(WorkerTask task, Duration timeout, List<String> command) throws IOException {
         this.task = task;
         this.timeout = timeout;
-        ProcessBuilder builder = new ProcessBuilder(command());
+        ProcessBuilder builder = new ProcessBuilder(command);
         // not as an argument: of a command line longer than a page, Java shows no arguments at all
         builder.environment().put("CLASSPATH", System.getProperty("java.class.path"));
         process = builder.start();

@@ -51,6 +51,8 @@ record WorkerTask(
         OURS,
         /** DJL's own layers and trainer. */
         STOCK,
+        /** PyTorch, in a process of Python. */
+        PYTORCH,
         /** What the machine can do. */
         FLOOR,
         /** The operations between ranks. */
@@ -64,6 +66,14 @@ record WorkerTask(
 
     static WorkerTask stock(Workload workload, OptimizerName optimizer) {
         return new WorkerTask(Side.STOCK, workload, optimizer, null, 1, 1, null);
+    }
+
+    static WorkerTask pyTorch(Workload workload, OptimizerName optimizer, int threads) {
+        return new WorkerTask(Side.PYTORCH, workload, optimizer, null, 1, threads, null);
+    }
+
+    static WorkerTask gloo(int ranks, int threads, List<Long> sizes) {
+        return new WorkerTask(Side.PYTORCH, null, null, null, ranks, threads, sizes);
     }
 
     static WorkerTask floor() {
@@ -85,6 +95,10 @@ record WorkerTask(
                         + (precision == Precision.FLOAT32 ? "" : ", " + precision);
             case STOCK:
                 return "stock DJL, " + workload.shape();
+            case PYTORCH:
+                return workload == null
+                        ? "gloo between " + ranks + " ranks"
+                        : "PyTorch, " + workload.shape();
             case FLOOR:
                 return "the floor";
             default:
