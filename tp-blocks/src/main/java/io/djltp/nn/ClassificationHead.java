@@ -20,6 +20,7 @@ import io.djltp.layout.ShardedLayout;
 import io.djltp.loss.FusedHead;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
+import io.djltp.torch.Precision;
 import io.djltp.update.UnitRows;
 
 import java.io.DataInputStream;
@@ -199,7 +200,9 @@ public class ClassificationHead extends AbstractColumnLinear {
         }
         Margin saved = SavedMargin.read(is);
         SavedMargin.check(saved, options.margin(), bias() != null, fusedLoss);
-        options = new HeadOptions(options.sampleShare(), options.sampleSeed(), saved);
+        options =
+                new HeadOptions(
+                        options.sampleShare(), options.sampleSeed(), saved, options.precision());
         version = SavedMargin.VERSION;
         super.loadMetadata(is.readByte(), is);
     }
@@ -221,6 +224,7 @@ public class ClassificationHead extends AbstractColumnLinear {
         private float sampleShare = 1;
         private long sampleSeed;
         private Margin margin;
+        private Precision precision = Precision.FLOAT32;
 
         /** Creates a builder. */
         protected Builder() {}
@@ -302,8 +306,22 @@ public class ClassificationHead extends AbstractColumnLinear {
             return this;
         }
 
+        /**
+         * Sets the arithmetic of the products of a training step: float32 or, on processors that
+         * have it, bfloat16. The weight is float32 in both, and so are its update and the state of
+         * the optimizer; losses and predictions outside of training are computed in float32. Not
+         * with {@code optFusedLoss(false)}. Default: float32.
+         *
+         * @param precision the arithmetic
+         * @return this builder
+         */
+        public Builder optPrecision(Precision precision) {
+            this.precision = precision;
+            return this;
+        }
+
         private HeadOptions options() {
-            return new HeadOptions(sampleShare, sampleSeed, margin);
+            return new HeadOptions(sampleShare, sampleSeed, margin, precision);
         }
 
         /**
@@ -317,6 +335,9 @@ public class ClassificationHead extends AbstractColumnLinear {
             boolean plain = !options().isSampled() && margin == null; // checks the share
             Preconditions.checkArgument(
                     fusedLoss || plain, "optSampleShare and optMargin exclude optFusedLoss(false)");
+            Preconditions.checkArgument(
+                    fusedLoss || precision == Precision.FLOAT32,
+                    "optPrecision of a head excludes optFusedLoss(false)");
             Preconditions.checkArgument(
                     margin == null || !isWithBias(),
                     "A cosine has no bias: set optBias(false) with optMargin");
