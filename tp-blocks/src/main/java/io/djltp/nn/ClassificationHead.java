@@ -43,9 +43,9 @@ import java.io.IOException;
  *       elsewhere, and with {@code optFusedLoss(false)}, the logits
  * </ul>
  *
- * <p>The predictions of {@code trainer.evaluate} are computed as a whole if anything else reads
- * them. The weight has no gradient. Where a step has several batches, the gradients of all but the
- * last are accumulated, which takes as much memory as the weight of the rank in 32 bits.
+ * <p>Predictions of {@code trainer.evaluate} are computed as a whole if anything else reads them.
+ * The weight has no gradient. Where a step has several batches, the gradients of all but the last
+ * are accumulated, which takes as much memory as the weight of the rank in 32 bits.
  *
  * <p>Where the rows are cut over the ranks, those of all are put together before the head. In MIXED
  * mode the ranks then share the classes out. In DATA mode each has the whole head, computes the
@@ -56,7 +56,7 @@ import java.io.IOException;
  * of the input; in DATA mode an all-gather of the input instead, in MIXED mode one and a
  * reduce-scatter in place of the third.
  *
- * <p>Saves and loads what a {@link Linear} does. With a margin the file begins with it, and only a
+ * <p>Saves and loads what a {@link Linear} does. A margin comes first in the file, and only a
  * {@code ClassificationHead} loads it: built without one it takes that of the file.
  */
 public class ClassificationHead extends AbstractColumnLinear {
@@ -78,7 +78,7 @@ public class ClassificationHead extends AbstractColumnLinear {
         fusedLoss = builder.fusedLoss;
         fusedMemory = builder.fusedMemory;
         linearVersion = version;
-        options = builder.options();
+        options = builder.options;
         version = SavedMargin.versionOf(options.margin(), linearVersion);
         tied = builder.tiedTo() != null;
         if (tied && fusedLoss) {
@@ -86,11 +86,7 @@ public class ClassificationHead extends AbstractColumnLinear {
         }
     }
 
-    /**
-     * Returns the margin of the training.
-     *
-     * @return the margin, or {@code null}
-     */
+    /** {@return the margin of the training, or {@code null}} */
     public Margin getMargin() {
         return options.margin();
     }
@@ -200,9 +196,7 @@ public class ClassificationHead extends AbstractColumnLinear {
         }
         Margin saved = SavedMargin.read(is);
         SavedMargin.check(saved, options.margin(), bias() != null, fusedLoss);
-        options =
-                new HeadOptions(
-                        options.sampleShare(), options.sampleSeed(), saved, options.precision());
+        options = options.with(saved);
         version = SavedMargin.VERSION;
         super.loadMetadata(is.readByte(), is);
     }
@@ -225,6 +219,7 @@ public class ClassificationHead extends AbstractColumnLinear {
         private long sampleSeed;
         private Margin margin;
         private Precision precision = Precision.FLOAT32;
+        private HeadOptions options; // what these are together
 
         /** Creates a builder. */
         protected Builder() {}
@@ -248,9 +243,9 @@ public class ClassificationHead extends AbstractColumnLinear {
         }
 
         /**
-         * Sets how many bytes the logits of a batch may take on each rank. With less than 4 for
-         * each row and class a part is computed twice. Default: 64 MiB, and 3/4 of what the rank's
-         * weight takes in 32 bits.
+         * Sets how many bytes the logits of a batch may take on each rank. With less than 4 (2 in
+         * bfloat16) for each row and class a part is computed twice. Default: 64 MiB, and 3/4 of
+         * what the rank's weight takes in 32 bits.
          *
          * @param bytes the bytes
          * @return this builder
@@ -276,7 +271,7 @@ public class ClassificationHead extends AbstractColumnLinear {
          * @return this builder
          */
         public Builder optSampleShare(float share) {
-            this.sampleShare = share;
+            sampleShare = share;
             return this;
         }
 
@@ -307,10 +302,9 @@ public class ClassificationHead extends AbstractColumnLinear {
         }
 
         /**
-         * Sets the arithmetic of the products of a training step: float32 or, on processors that
-         * have it, bfloat16. The weight is float32 in both, and so are its update and the state of
-         * the optimizer; losses and predictions outside of training are computed in float32. Not
-         * with {@code optFusedLoss(false)}. Default: float32.
+         * Sets the arithmetic of a training step's products: float32, or bfloat16 on processors
+         * that have it. The weight, its update and all that is computed outside of training are
+         * float32. Not with {@code optFusedLoss(false)}. Default: float32.
          *
          * @param precision the arithmetic
          * @return this builder
@@ -318,10 +312,6 @@ public class ClassificationHead extends AbstractColumnLinear {
         public Builder optPrecision(Precision precision) {
             this.precision = precision;
             return this;
-        }
-
-        private HeadOptions options() {
-            return new HeadOptions(sampleShare, sampleSeed, margin, precision);
         }
 
         /**
@@ -332,19 +322,8 @@ public class ClassificationHead extends AbstractColumnLinear {
         @Override
         public ClassificationHead build() {
             checkUnits();
-            boolean plain = !options().isSampled() && margin == null; // checks the share
-            Preconditions.checkArgument(
-                    fusedLoss || plain, "optSampleShare and optMargin exclude optFusedLoss(false)");
-            Preconditions.checkArgument(
-                    fusedLoss || precision == Precision.FLOAT32,
-                    "optPrecision of a head excludes optFusedLoss(false)");
-            Preconditions.checkArgument(
-                    margin == null || !isWithBias(),
-                    "A cosine has no bias: set optBias(false) with optMargin");
-            Preconditions.checkArgument(
-                    tiedTo() == null || plain,
-                    "A head with optTiedWeight has the rows of the embedding as they are, and all"
-                            + " of them in each step: optSampleShare and optMargin exclude it");
+            options = new HeadOptions(sampleShare, sampleSeed, margin, precision);
+            HeadChecks.check(options, fusedLoss, isWithBias(), tiedTo() != null);
             return new ClassificationHead(this);
         }
     }

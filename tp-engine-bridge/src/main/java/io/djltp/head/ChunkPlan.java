@@ -39,11 +39,12 @@ record ChunkPlan(long rows, ShardRange range, long chunk, int count, int kept) {
             int keptBytes,
             int threads,
             boolean gpu) {
-        long size = wanted == 0 ? ChunkSize.training(rows, features, budget, gpu) : wanted;
+        boolean rounded = keptBytes < Float.BYTES;
+        long size = wanted == 0 ? ChunkSize.training(rows, features, budget, rounded, gpu) : wanted;
         long chunk = Math.max(1, Math.min(size, classes));
         long kept = Math.max(1, rows) * chunk * keptBytes;
         // one that is not kept: its logits in float32, which become its exponentials or are rounded
-        long bytes = Math.max(1, rows) * chunk * Float.BYTES + (keptBytes < Float.BYTES ? kept : 0);
+        long bytes = Math.max(1, rows) * chunk * Float.BYTES + (rounded ? kept : 0);
         if (bytes > budget) {
             throw new IllegalArgumentException(
                     "A memory budget of "

@@ -53,6 +53,16 @@ public record HeadOptions(float sampleShare, long sampleSeed, Margin margin, Pre
         }
     }
 
+    /**
+     * Returns the same with another margin.
+     *
+     * @param other the margin, or {@code null}
+     * @return the options
+     */
+    public HeadOptions with(Margin other) {
+        return new HeadOptions(sampleShare, sampleSeed, other, precision);
+    }
+
     /** Returns whether factors of products are rounded to bfloat16. */
     boolean isRounded() {
         return precision == Precision.BFLOAT16;
