@@ -111,9 +111,8 @@ public final class FusedCrossEntropy implements AutoCloseable {
      * @param labels the labels, [x1, ..., xn], of any numeric type
      * @param options the options of the loss
      * @return the loss and the gradient, attached to the manager of the features
-     * @throws IllegalArgumentException if a label is not a class, the labels do not fit the
-     *     features, the memory budget is too small, or the precision is not to be had for this
-     *     device or weight
+     * @throws IllegalArgumentException if a label is not a class, labels do not fit the features,
+     *     the memory budget is too small, or device or weight cannot have the precision
      * @throws ArithmeticException if the features or the logits hold NaN or infinite values; the
      *     weights are as they were
      */
@@ -133,10 +132,8 @@ public final class FusedCrossEntropy implements AutoCloseable {
             Tensor x = HeadLayer.rows(features);
             boolean rounded = head.isRounded();
             layer.check(rounded, weight);
-            // see RoundedArithmetic
-            int bytes = rounded && options.labelSmoothing() == 0 ? Short.BYTES : Float.BYTES;
             long computed = FusedPass.rows(x.size(0), options, rounded);
-            memory.prepare(x, computed, bytes, this::mostClasses);
+            memory.prepare(x, computed, head.keptBytes(options), this::mostClasses);
             memory.setClasses(rows.sample == null ? shard.length() : rows.sample.length);
             ChunkedLinear linear = layer.linear(weight, bias, rows.sample);
             checkFinite(x, "features");
@@ -281,11 +278,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
         evaluation.setPlannedRows(state.evaluationRows());
     }
 
-    /**
-     * Returns what is computed from the same logits without training.
-     *
-     * @return the evaluation, which is closed with this
-     */
+    /** {@return what is computed from the same logits without training, closed with this} */
     public ChunkedEvaluation evaluation() {
         return evaluation;
     }

@@ -63,6 +63,11 @@ public record HeadOptions(float sampleShare, long sampleSeed, Margin margin, Pre
         return new HeadOptions(sampleShare, sampleSeed, other, precision);
     }
 
+    /** Returns the bytes of an exponential that is kept, see {@link RoundedArithmetic#kept}. */
+    int keptBytes(LossOptions loss) {
+        return isRounded() && loss.labelSmoothing() == 0 ? Short.BYTES : Float.BYTES;
+    }
+
     /** Returns whether factors of products are rounded to bfloat16. */
     boolean isRounded() {
         return precision == Precision.BFLOAT16;

@@ -93,8 +93,8 @@ final class TrainOptions {
             names = "--precision",
             defaultValue = "float32",
             description =
-                    "Arithmetic of the head's products: float32, or bfloat16 where the processor has"
-                            + " it. Weights are float32 in both (${DEFAULT-VALUE}).")
+                    "Arithmetic of the head's products: float32, or bfloat16 where the processor"
+                            + " has it. Weights are float32 in both (${DEFAULT-VALUE}).")
     private String precisionName;
 
     @Option(names = "--seed", defaultValue = "1", description = "Seed (${DEFAULT-VALUE}).")
