@@ -20,6 +20,7 @@ import io.djltp.layout.ShardedLayout;
 import io.djltp.loss.FusedHead;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
+import io.djltp.torch.Precision;
 import io.djltp.update.UnitRows;
 
 import java.io.DataInputStream;
@@ -42,9 +43,9 @@ import java.io.IOException;
  *       elsewhere, and with {@code optFusedLoss(false)}, the logits
  * </ul>
  *
- * <p>The predictions of {@code trainer.evaluate} are computed as a whole if anything else reads
- * them. The weight has no gradient. Where a step has several batches, the gradients of all but the
- * last are accumulated, which takes as much memory as the weight of the rank in 32 bits.
+ * <p>Predictions of {@code trainer.evaluate} are computed as a whole if anything else reads them.
+ * The weight has no gradient. Where a step has several batches, the gradients of all but the last
+ * are accumulated, which takes as much memory as the weight of the rank in 32 bits.
  *
  * <p>Where the rows are cut over the ranks, those of all are put together before the head. In MIXED
  * mode the ranks then share the classes out. In DATA mode each has the whole head, computes the
@@ -55,7 +56,7 @@ import java.io.IOException;
  * of the input; in DATA mode an all-gather of the input instead, in MIXED mode one and a
  * reduce-scatter in place of the third.
  *
- * <p>Saves and loads what a {@link Linear} does. With a margin the file begins with it, and only a
+ * <p>Saves and loads what a {@link Linear} does. A margin comes first in the file, and only a
  * {@code ClassificationHead} loads it: built without one it takes that of the file.
  */
 public class ClassificationHead extends AbstractColumnLinear {
@@ -77,7 +78,7 @@ public class ClassificationHead extends AbstractColumnLinear {
         fusedLoss = builder.fusedLoss;
         fusedMemory = builder.fusedMemory;
         linearVersion = version;
-        options = builder.options();
+        options = builder.options;
         version = SavedMargin.versionOf(options.margin(), linearVersion);
         tied = builder.tiedTo() != null;
         if (tied && fusedLoss) {
@@ -85,11 +86,7 @@ public class ClassificationHead extends AbstractColumnLinear {
         }
     }
 
-    /**
-     * Returns the margin of the training.
-     *
-     * @return the margin, or {@code null}
-     */
+    /** {@return the margin of the training, or {@code null}} */
     public Margin getMargin() {
         return options.margin();
     }
@@ -199,7 +196,7 @@ public class ClassificationHead extends AbstractColumnLinear {
         }
         Margin saved = SavedMargin.read(is);
         SavedMargin.check(saved, options.margin(), bias() != null, fusedLoss);
-        options = new HeadOptions(options.sampleShare(), options.sampleSeed(), saved);
+        options = options.with(saved);
         version = SavedMargin.VERSION;
         super.loadMetadata(is.readByte(), is);
     }
@@ -221,6 +218,8 @@ public class ClassificationHead extends AbstractColumnLinear {
         private float sampleShare = 1;
         private long sampleSeed;
         private Margin margin;
+        private Precision precision = Precision.FLOAT32;
+        private HeadOptions options; // what these are together
 
         /** Creates a builder. */
         protected Builder() {}
@@ -244,9 +243,9 @@ public class ClassificationHead extends AbstractColumnLinear {
         }
 
         /**
-         * Sets how many bytes the logits of a batch may take on each rank. With less than 4 for
-         * each row and class a part is computed twice. Default: 64 MiB, and 3/4 of what the rank's
-         * weight takes in 32 bits.
+         * Sets how many bytes the logits of a batch may take on each rank. With less than 4 (2 in
+         * bfloat16) for each row and class a part is computed twice. Default: 64 MiB, and 3/4 of
+         * what the rank's weight takes in 32 bits.
          *
          * @param bytes the bytes
          * @return this builder
@@ -272,7 +271,7 @@ public class ClassificationHead extends AbstractColumnLinear {
          * @return this builder
          */
         public Builder optSampleShare(float share) {
-            this.sampleShare = share;
+            sampleShare = share;
             return this;
         }
 
@@ -302,8 +301,17 @@ public class ClassificationHead extends AbstractColumnLinear {
             return this;
         }
 
-        private HeadOptions options() {
-            return new HeadOptions(sampleShare, sampleSeed, margin);
+        /**
+         * Sets the arithmetic of a training step's products: float32, or bfloat16 on processors
+         * that have it. The weight, its update and all that is computed outside of training are
+         * float32. Not with {@code optFusedLoss(false)}. Default: float32.
+         *
+         * @param precision the arithmetic
+         * @return this builder
+         */
+        public Builder optPrecision(Precision precision) {
+            this.precision = precision;
+            return this;
         }
 
         /**
@@ -314,16 +322,8 @@ public class ClassificationHead extends AbstractColumnLinear {
         @Override
         public ClassificationHead build() {
             checkUnits();
-            boolean plain = !options().isSampled() && margin == null; // checks the share
-            Preconditions.checkArgument(
-                    fusedLoss || plain, "optSampleShare and optMargin exclude optFusedLoss(false)");
-            Preconditions.checkArgument(
-                    margin == null || !isWithBias(),
-                    "A cosine has no bias: set optBias(false) with optMargin");
-            Preconditions.checkArgument(
-                    tiedTo() == null || plain,
-                    "A head with optTiedWeight has the rows of the embedding as they are, and all"
-                            + " of them in each step: optSampleShare and optMargin exclude it");
+            options = new HeadOptions(sampleShare, sampleSeed, margin, precision);
+            HeadChecks.check(options, fusedLoss, isWithBias(), tiedTo() != null);
             return new ClassificationHead(this);
         }
     }

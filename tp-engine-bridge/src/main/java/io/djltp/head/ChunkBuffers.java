@@ -80,6 +80,7 @@ final class ChunkBuffers implements AutoCloseable {
     private final TensorOptions options; // float32 on the device of the rank
     private final TensorOptions wide;
     private final Map<Enum<?>, Tensor> tensors = new ConcurrentHashMap<>();
+    private final RoundedBuffers rounded = new RoundedBuffers();
     private ChunkPlan plan; // of the batch
     private ChunkViews views;
     private long rows;
@@ -107,6 +108,21 @@ final class ChunkBuffers implements AutoCloseable {
 
     ChunkPlan plan() {
         return plan;
+    }
+
+    /** Returns the length of a row of features. */
+    long features() {
+        return features;
+    }
+
+    /** Returns how many chunks there is memory for to keep. */
+    long keptPlaces() {
+        return capacity.kept();
+    }
+
+    /** Returns the memory of numbers in bfloat16. */
+    RoundedBuffers rounded() {
+        return rounded;
     }
 
     TensorOptions options() {
@@ -237,7 +253,7 @@ final class ChunkBuffers implements AutoCloseable {
 
     /** Returns how many pieces of memory there are. */
     int count() {
-        return tensors.size();
+        return tensors.size() + rounded.count();
     }
 
     /** Returns numbers as a tensor on the device. */
@@ -259,6 +275,7 @@ final class ChunkBuffers implements AutoCloseable {
         freeViews();
         tensors.values().forEach(Tensor::close);
         tensors.clear();
+        rounded.close();
         options.close();
         wide.close();
     }

@@ -24,6 +24,7 @@ record ChunkPlan(long rows, ShardRange range, long chunk, int count, int kept) {
      * @param classes the classes of the rank
      * @param wanted the classes of a chunk, or 0 for what suits the device
      * @param budget the bytes that logits may take on the rank
+     * @param keptBytes the bytes of an exponential that is kept: 4, or 2 in bfloat16
      * @param threads the number of threads that are wanted
      * @param gpu whether the device is a GPU
      * @return the plan of each thread
@@ -35,11 +36,15 @@ record ChunkPlan(long rows, ShardRange range, long chunk, int count, int kept) {
             long classes,
             long wanted,
             long budget,
+            int keptBytes,
             int threads,
             boolean gpu) {
-        long size = wanted == 0 ? ChunkSize.training(rows, features, budget, gpu) : wanted;
+        boolean rounded = keptBytes < Float.BYTES;
+        long size = wanted == 0 ? ChunkSize.training(rows, features, budget, rounded, gpu) : wanted;
         long chunk = Math.max(1, Math.min(size, classes));
-        long bytes = Math.max(1, rows) * chunk * Float.BYTES;
+        long kept = Math.max(1, rows) * chunk * keptBytes;
+        // one that is not kept: its logits in float32, which become its exponentials or are rounded
+        long bytes = Math.max(1, rows) * chunk * Float.BYTES + (rounded ? kept : 0);
         if (bytes > budget) {
             throw new IllegalArgumentException(
                     "A memory budget of "
@@ -59,15 +64,14 @@ record ChunkPlan(long rows, ShardRange range, long chunk, int count, int kept) {
         ChunkPlan[] plans = new ChunkPlan[count];
         for (int i = 0; i < count; i++) {
             ShardRange range = Cut.balanced(classes, count).getRange(i);
-            plans[i] = of(rows, range, chunk, budget / bytes / count);
+            plans[i] = of(rows, range, chunk, (budget / count - bytes) / kept);
         }
         return plans;
     }
 
-    /** One of the places for chunks is for those that are not kept. */
     private static ChunkPlan of(long rows, ShardRange range, long chunk, long places) {
         int count = Math.toIntExact((range.length() + chunk - 1) / chunk);
-        return new ChunkPlan(rows, range, chunk, count, (int) Math.min(count, places - 1));
+        return new ChunkPlan(rows, range, chunk, count, (int) Math.min(count, places));
     }
 
     /** Returns the plan for other classes, not more, in the memory of this one. */

@@ -10,6 +10,13 @@ final class ChunkSize {
     private static final long TRAINING_BYTES = 1L << 20;
 
     /**
+     * The same of what a chunk has in training in bfloat16: rounded weights, logits, and rounded
+     * exponentials. More than the cache of a core: products of 16 bits are that much faster that
+     * what each call costs, and short sums, show first. Measured with 64 and 256 rows.
+     */
+    private static final long ROUNDED_BYTES = 4L << 20;
+
+    /**
      * The bytes that the logits of a chunk take in evaluation on a CPU, where all threads share an
      * operation: few enough for the caches, where they are read several times, and enough for the
      * threads not to wait for each other for longer than they compute. Each weight is read once,
@@ -30,11 +37,14 @@ final class ChunkSize {
      * @param rows the rows of the batch
      * @param features the length of a row of features
      * @param budget the bytes that logits may take
+     * @param rounded whether exponentials are kept in bfloat16
      * @param gpu whether the device is a GPU
      */
-    static long training(long rows, long features, long budget, boolean gpu) {
-        long fitting = (gpu ? GPU_BYTES : TRAINING_BYTES) / (Float.BYTES * (rows + features));
-        long affordable = budget / (Float.BYTES * Math.max(1, rows));
+    static long training(long rows, long features, long budget, boolean rounded, boolean gpu) {
+        long ofLogit = Float.BYTES + (rounded ? Short.BYTES : 0);
+        long ofClass = ofLogit * rows + (rounded ? Short.BYTES : Float.BYTES) * features;
+        long fitting = (gpu ? GPU_BYTES : rounded ? ROUNDED_BYTES : TRAINING_BYTES) / ofClass;
+        long affordable = budget / (ofLogit * Math.max(1, rows));
         return powerOfTwo(Math.min(fitting, affordable));
     }
 

@@ -270,7 +270,8 @@ public final class ChunkedEvaluation implements AutoCloseable {
         long wanted =
                 chunk > 0 ? chunk : ChunkSize.evaluation(planned, copied, budget, x.is_cuda());
         ChunkPlan plan =
-                ChunkPlan.of(planned, features, classes, wanted, budget, 1, x.is_cuda())[0];
+                ChunkPlan.of(
+                        planned, features, classes, wanted, budget, Float.BYTES, 1, x.is_cuda())[0];
         close();
         buffers = new ChunkBuffers(plan, features, x);
     }

@@ -37,8 +37,9 @@ import org.bytedeco.pytorch.Tensor;
  * <p>By its {@link HeadOptions} a step is over a part of the classes, softmax and update alike, or
  * the logits are cosines with a margin.
  *
- * <p>Everything is computed in float32, and what is one number for each row in float64. An instance
- * belongs to one rank and one weight.
+ * <p>Everything is computed in float32, and what is one number for each row in float64; with {@link
+ * io.djltp.torch.Precision#BFLOAT16} the factors of products are rounded, and the exponentials that
+ * are kept. An instance belongs to one rank and one weight.
  */
 @SuppressWarnings("try") // a scope is used by being open
 public final class FusedCrossEntropy implements AutoCloseable {
@@ -46,6 +47,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
     private final Communicator group;
     private final ClassShard shard;
     private final HeadLayer layer;
+    private final HeadOptions head;
     private final ClassSampler sampler; // or null
     private final ChunkedEvaluation evaluation;
     private final FusedMemory memory;
@@ -80,6 +82,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
     public FusedCrossEntropy(
             Communicator group, Cut cut, long budget, long chunk, HeadOptions head) {
         this.group = group;
+        this.head = head;
         shard = new ClassShard(cut, group);
         sampler =
                 head.isSampled()
@@ -108,8 +111,8 @@ public final class FusedCrossEntropy implements AutoCloseable {
      * @param labels the labels, [x1, ..., xn], of any numeric type
      * @param options the options of the loss
      * @return the loss and the gradient, attached to the manager of the features
-     * @throws IllegalArgumentException if a label is not a class, the labels do not fit the
-     *     features, or the memory budget is too small
+     * @throws IllegalArgumentException if a label is not a class, labels do not fit the features,
+     *     the memory budget is too small, or device or weight cannot have the precision
      * @throws ArithmeticException if the features or the logits hold NaN or infinite values; the
      *     weights are as they were
      */
@@ -127,8 +130,10 @@ public final class FusedCrossEntropy implements AutoCloseable {
         }
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor x = HeadLayer.rows(features);
-            long zeroRow = options.labelSmoothing() > 0 ? 1 : 0; // see FusedPass
-            memory.prepare(x, x.size(0) + zeroRow, this::mostClasses);
+            boolean rounded = head.isRounded();
+            layer.check(rounded, weight);
+            long computed = FusedPass.rows(x.size(0), options, rounded);
+            memory.prepare(x, computed, head.keptBytes(options), this::mostClasses);
             memory.setClasses(rows.sample == null ? shard.length() : rows.sample.length);
             ChunkedLinear linear = layer.linear(weight, bias, rows.sample);
             checkFinite(x, "features");
@@ -273,11 +278,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
         evaluation.setPlannedRows(state.evaluationRows());
     }
 
-    /**
-     * Returns what is computed from the same logits without training.
-     *
-     * @return the evaluation, which is closed with this
-     */
+    /** {@return what is computed from the same logits without training, closed with this} */
     public ChunkedEvaluation evaluation() {
         return evaluation;
     }
@@ -289,7 +290,8 @@ public final class FusedCrossEntropy implements AutoCloseable {
 
     private FusedPass run(
             Tensor x, ChunkedLinear linear, ShardLabels labels, LossOptions options, long classes) {
-        FusedPass first = new FusedPass(memory, labels, options, classes, guarded);
+        FusedPass first =
+                new FusedPass(memory, labels, options, classes, guarded, head.isRounded());
         first.run(x, linear);
         if (first.isUsable()) {
             return first;

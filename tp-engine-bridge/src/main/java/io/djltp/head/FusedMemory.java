@@ -19,6 +19,7 @@ final class FusedMemory implements AutoCloseable {
     private final long chunk;
     private WorkerThreads threads;
     private ChunkBuffers shared;
+    private int bytes; // of an exponential that is kept
     private long leastRows; // that are planned for
     private final List<ChunkBuffers> ofWorkers = new ArrayList<>();
 
@@ -38,20 +39,30 @@ final class FusedMemory implements AutoCloseable {
      *
      * @param x the features, [rows, features]
      * @param rows the rows that are computed with
+     * @param keptBytes the bytes of an exponential that is kept
      * @param classes returns the most classes of a step of so many rows
      */
-    void prepare(Tensor x, long rows, LongUnaryOperator classes) {
+    void prepare(Tensor x, long rows, int keptBytes, LongUnaryOperator classes) {
         boolean gpu = x.is_cuda();
         if (threads == null) {
             threads = new WorkerThreads(gpu ? 1 : Autograd.getThreads());
         }
         long features = x.size(1);
-        if (shared == null || !shared.fits(rows, features)) {
+        if (shared == null || !shared.fits(rows, features) || keptBytes != bytes) {
             long planned = Math.max(rows, leastRows);
             long most = classes.applyAsLong(planned);
             ChunkPlan[] plans =
-                    ChunkPlan.of(planned, features, most, chunk, budget, threads.count(), gpu);
+                    ChunkPlan.of(
+                            planned,
+                            features,
+                            most,
+                            chunk,
+                            budget,
+                            keptBytes,
+                            threads.count(),
+                            gpu);
             freeBuffers();
+            bytes = keptBytes;
             shared = new ChunkBuffers(plans[0], features, x);
             for (ChunkPlan plan : plans) {
                 ofWorkers.add(new ChunkBuffers(plan, features, x));

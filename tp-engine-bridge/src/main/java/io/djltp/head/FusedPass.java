@@ -7,6 +7,7 @@ import io.djltp.update.WeightUpdate;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
+import org.bytedeco.pytorch.global.torch.ScalarType;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -41,13 +42,16 @@ final class FusedPass {
     final long classes; // of all ranks that are computed with
 
     private final boolean guarded;
+    private final boolean rounded;
 
     FusedPass(
             FusedMemory memory,
             ShardLabels labels,
             LossOptions options,
             long classes,
-            boolean guarded) {
+            boolean guarded,
+            boolean rounded) {
+        this.rounded = rounded;
         this.memory = memory;
         this.labels = labels;
         this.options = options;
@@ -66,11 +70,25 @@ final class FusedPass {
         return guarded;
     }
 
-    private void useBuffers() {
-        memory.setRows(rows + (isSmooth() ? 1 : 0));
+    /** Returns whether the factors of products are rounded to bfloat16. */
+    boolean isRounded() {
+        return rounded;
     }
 
-    /** Returns the part of the batch, without the row for label smoothing. */
+    /**
+     * Returns the rows that are computed with: those of the batch, one of zeros for label
+     * smoothing, and one more of zeros where products in bfloat16 want an even number.
+     */
+    static long rows(long ofBatch, LossOptions options, boolean rounded) {
+        long needed = ofBatch + (options.labelSmoothing() > 0 ? 1 : 0);
+        return rounded ? RoundedBuffers.even(Math.max(1, needed)) : needed;
+    }
+
+    private void useBuffers() {
+        memory.setRows(rows(rows, options, rounded));
+    }
+
+    /** Returns the part of the batch, without rows of zeros. */
     Tensor batch(Tensor tensor) {
         return tensor.narrow(0, 0, rows);
     }
@@ -124,13 +142,35 @@ final class FusedPass {
     void run(Tensor x, ChunkedLinear linear) {
         Tensor features = buffers.rows(Matrix.FEATURES);
         batch(features).copy_(x);
-        if (isSmooth()) {
-            features.select(0, rows).zero_();
+        if (features.size(0) > rows) {
+            features.narrow(0, rows, features.size(0) - rows).zero_();
         }
-        transposedFeatures().copy_(features.t());
+        if (rounded) {
+            RoundedArithmetic.pack(buffers, features);
+            computeLabelLogits(x, linear);
+        } else {
+            transposedFeatures().copy_(features.t());
+        }
         List<PassWorker> workers = workers(linear);
         memory.threads().run(workers.size(), i -> workers.get(i).run());
         combine(workers);
+    }
+
+    /** Those of labels with a margin are there. */
+    private void computeLabelLogits(Tensor x, ChunkedLinear linear) {
+        if (linear.isUnit() || labels.rows.length == 0) {
+            return;
+        }
+        Tensor columns = buffers.index(labels.columns);
+        Tensor logits =
+                linear.rows(columns)
+                        .to(ScalarType.Double)
+                        .mul_(x.index_select(0, buffers.index(labels.rows)).to(ScalarType.Double))
+                        .sum(1);
+        if (linear.bias() != null) {
+            logits.add_(linear.bias().index_select(0, columns));
+        }
+        labelLogits().copy_(logits);
     }
 
     private List<PassWorker> workers(ChunkedLinear linear) {
@@ -263,11 +303,11 @@ final class FusedPass {
     Tensor scaledFeatures(ChunkBuffers ofWorker, Tensor factor) {
         return guarded
                 ? scale(ofWorker, factor)
-                : buffers.rows(Matrix.SCALED_FEATURES); // the same for all chunks
+                : batch(buffers.rows(Matrix.SCALED_FEATURES)); // the same for all chunks
     }
 
     private Tensor scale(ChunkBuffers target, Tensor factor) {
-        Tensor scaled = target.rows(Matrix.SCALED_FEATURES);
-        return torch.mul_out(scaled, buffers.rows(Matrix.FEATURES), factor.unsqueeze(1));
+        Tensor scaled = batch(target.rows(Matrix.SCALED_FEATURES));
+        return torch.mul_out(scaled, batch(buffers.rows(Matrix.FEATURES)), factor.unsqueeze(1));
     }
 }

@@ -19,8 +19,7 @@ final class GradientChunk extends GradientRows {
     private final ChunkBuffers buffers;
     private final Tensor columns; // of the chunk, int64 [length], or null if they are a range
     private final Tensor directions; // the unit rows that were used, or null if it was the weight
-    private final Tensor probabilities; // [length, rows]
-    private final Tensor features; // [rows, features]
+    private final ChunkArithmetic.WeightProduct product;
     private final Tensor labels; // [labels], int64, from the start of the chunk; null if none
     private final Tensor labelRows; // [labels, features]
     private final float labelScale;
@@ -31,8 +30,7 @@ final class GradientChunk extends GradientRows {
             ChunkedLinear linear,
             int index,
             Tensor used,
-            Tensor probabilities,
-            Tensor features,
+            ChunkArithmetic.WeightProduct product,
             Tensor labels,
             Tensor labelRows,
             float labelScale,
@@ -43,8 +41,7 @@ final class GradientChunk extends GradientRows {
         this.buffers = buffers;
         columns = linear.columns(index);
         directions = linear.isUnit() ? used : null;
-        this.probabilities = probabilities;
-        this.features = features;
+        this.product = product;
         this.labels = labels;
         this.labelRows = labelRows;
         this.labelScale = labelScale;
@@ -78,7 +75,7 @@ final class GradientChunk extends GradientRows {
     }
 
     private void addProduct(Tensor target, float keep, float factor) {
-        target.addmm_(probabilities, features, new Scalar(keep), new Scalar(factor));
+        product.addTo(target, keep, factor);
         if (labels != null) {
             target.index_add_(0, labels, labelRows, new Scalar(factor * labelScale));
         }

@@ -2,15 +2,18 @@ package io.djltp.head;
 
 import ai.djl.ndarray.NDArray;
 
+import io.djltp.torch.Precision;
 import io.djltp.torch.TensorView;
 
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch.ScalarType;
 
 /** The layer of a {@link FusedCrossEntropy} as its passes see it, with its margin. */
 final class HeadLayer {
 
     private final FusedMemory memory;
     private final Margin margin; // or null
+    private boolean checked;
 
     HeadLayer(FusedMemory memory, Margin margin) {
         this.memory = memory;
@@ -25,6 +28,32 @@ final class HeadLayer {
                 bias == null ? null : TensorView.of(bias).tensor().detach(),
                 sample == null ? null : memory.shared().index(sample),
                 margin != null);
+    }
+
+    /**
+     * Checks that the precision can be had.
+     *
+     * @param rounded whether factors are rounded to bfloat16
+     * @param weight the weight
+     */
+    void check(boolean rounded, NDArray weight) {
+        if (!rounded || checked) {
+            return;
+        }
+        if (weight.getDevice().isGpu()) {
+            throw new IllegalArgumentException(
+                    "A fused head computes in bfloat16 on processors only, and this rank's is on "
+                            + weight.getDevice()
+                            + ": use float32 there");
+        }
+        if (TensorView.of(weight).tensor().scalar_type().intern() != ScalarType.Float) {
+            throw new IllegalArgumentException(
+                    "A fused head that computes in bfloat16 has its weight in float32, and this"
+                            + " weight is not: initialize the network in float32, or leave"
+                            + " optPrecision out");
+        }
+        Precision.BFLOAT16.check(weight.getDevice());
+        checked = true;
     }
 
     /** Lets the margin take the place of the logits of labels, if there is one. */

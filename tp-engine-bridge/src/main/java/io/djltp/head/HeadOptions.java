@@ -1,5 +1,7 @@
 package io.djltp.head;
 
+import io.djltp.torch.Precision;
+
 /**
  * What the logits of a {@link FusedCrossEntropy} are, and of which classes.
  *
@@ -8,11 +10,25 @@ package io.djltp.head;
  * @param sampleSeed the seed by which classes are drawn: it, the step and the class decide, and not
  *     the number of ranks
  * @param margin the margin of a softmax over cosines, or {@code null} for a linear layer's logits
+ * @param precision the arithmetic of products in training: float32 or, on processors that have it,
+ *     bfloat16
  */
-public record HeadOptions(float sampleShare, long sampleSeed, Margin margin) {
+public record HeadOptions(float sampleShare, long sampleSeed, Margin margin, Precision precision) {
 
     /** A full softmax over the logits of a linear layer. */
     public static final HeadOptions DEFAULT = new HeadOptions(1, 0, null);
+
+    /**
+     * Creates options with the arithmetic of float32.
+     *
+     * @param sampleShare above 0 and up to 1
+     * @param sampleSeed the seed
+     * @param margin the margin, or {@code null}
+     * @throws IllegalArgumentException if the share is out of its range
+     */
+    public HeadOptions(float sampleShare, long sampleSeed, Margin margin) {
+        this(sampleShare, sampleSeed, margin, Precision.FLOAT32);
+    }
 
     /**
      * Creates options.
@@ -20,13 +36,41 @@ public record HeadOptions(float sampleShare, long sampleSeed, Margin margin) {
      * @param sampleShare above 0 and up to 1
      * @param sampleSeed the seed
      * @param margin the margin, or {@code null}
-     * @throws IllegalArgumentException if the share is out of its range
+     * @param precision the arithmetic
+     * @throws IllegalArgumentException if the share is out of its range, or the precision is that
+     *     of GPUs
      */
     public HeadOptions {
+        if (precision != Precision.FLOAT32 && precision != Precision.BFLOAT16) {
+            throw new IllegalArgumentException(
+                    "A fused head computes in float32 or bfloat16, not in "
+                            + precision
+                            + ": use one of these");
+        }
         if (!(sampleShare > 0 && sampleShare <= 1)) {
             throw new IllegalArgumentException(
                     "The sample share must be above 0 and up to 1, not " + sampleShare);
         }
+    }
+
+    /**
+     * Returns the same with another margin.
+     *
+     * @param other the margin, or {@code null}
+     * @return the options
+     */
+    public HeadOptions with(Margin other) {
+        return new HeadOptions(sampleShare, sampleSeed, other, precision);
+    }
+
+    /** Returns the bytes of an exponential that is kept, see {@link RoundedArithmetic#kept}. */
+    int keptBytes(LossOptions loss) {
+        return isRounded() && loss.labelSmoothing() == 0 ? Short.BYTES : Float.BYTES;
+    }
+
+    /** Returns whether factors of products are rounded to bfloat16. */
+    boolean isRounded() {
+        return precision == Precision.BFLOAT16;
     }
 
     /**

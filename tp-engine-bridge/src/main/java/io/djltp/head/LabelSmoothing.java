@@ -21,10 +21,12 @@ final class LabelSmoothing {
 
     private final FusedPass pass;
     private final ChunkBuffers buffers;
+    private final ChunkArithmetic arithmetic;
 
-    LabelSmoothing(FusedPass pass, ChunkBuffers buffers) {
+    LabelSmoothing(FusedPass pass, ChunkBuffers buffers, ChunkArithmetic arithmetic) {
         this.pass = pass;
         this.buffers = buffers;
+        this.arithmetic = arithmetic;
     }
 
     /**
@@ -57,7 +59,7 @@ final class LabelSmoothing {
         shift.copy_(mean);
         Tensor lowered = buffers.spareLogits(index);
         torch.sub_out(lowered, exponentials, shift());
-        products.addmm_(lowered.t(), weight);
+        arithmetic.addProducts(index, lowered, weight, products);
     }
 
     /**

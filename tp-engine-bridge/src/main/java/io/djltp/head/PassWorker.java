@@ -27,8 +27,7 @@ final class PassWorker {
     private final ChunkBuffers buffers;
     private final ChunkedLinear linear;
     private final LabelSmoothing smoothing; // or null
-    private ChunkViews views;
-    private Tensor features; // [features, rows]
+    private final ChunkArithmetic arithmetic;
     private Tensor products;
     private AddedGradient.Chunks added;
 
@@ -36,7 +35,8 @@ final class PassWorker {
         this.pass = pass;
         this.buffers = buffers;
         this.linear = linear;
-        smoothing = pass.isSmooth() ? new LabelSmoothing(pass, buffers) : null;
+        arithmetic = ChunkArithmetic.of(pass, buffers, linear);
+        smoothing = pass.isSmooth() ? new LabelSmoothing(pass, buffers, arithmetic) : null;
     }
 
     /**
@@ -72,7 +72,7 @@ final class PassWorker {
         try (PointerScope all = new PointerScope();
                 NoGradGuard guard = new NoGradGuard();
                 FlushDenormals zeros = new FlushDenormals()) {
-            prepare();
+            arithmetic.begin();
             products = products().zero_();
             sums().zero_();
             if (smoothing != null) {
@@ -87,16 +87,8 @@ final class PassWorker {
             if (!pass.isGuarded() && smoothing == null) {
                 torch.sum_out(sums(), buffers.chunkSums(), new long[] {0}, false, doubles());
             }
+            arithmetic.end();
         }
-    }
-
-    private void prepare() {
-        views = buffers.views();
-        features = pass.transposedFeatures();
-    }
-
-    private static ScalarTypeOptional floats() {
-        return new ScalarTypeOptional(ScalarType.Float);
     }
 
     private static ScalarTypeOptional doubles() {
@@ -105,58 +97,45 @@ final class PassWorker {
 
     private void runChunk(int index) {
         Tensor weight = linear.weight(index);
-        Tensor logits = logits(index, weight);
+        Tensor logits = arithmetic.logits(index, weight);
         LabelsOfChunk labels = labelsOf(index, logits.size(1), 1);
-        keepLabelLogits(labels, logits);
+        if (labels.places != null) {
+            arithmetic.labelLogits(labels.places, labels.part(pass.labelLogits()), logits);
+        }
         if (pass.isGuarded()) {
             raiseOffset(index, logits);
         }
-        logits.exp_();
+        arithmetic.exp(logits);
         if (smoothing != null) {
             smoothing.addProducts(index, logits, weight, sums(), products);
             return;
         }
         withoutLabels(labels, logits);
-        Tensor transposed = views.transposed(index);
-        torch.mv_out(views.sum(index), transposed, views.ones(index));
+        Tensor sum = arithmetic.sum(index, logits);
         if (pass.isGuarded()) {
-            sums().add_(views.sum(index));
+            sums().add_(sum);
         }
-        products.addmm_(transposed, weight);
-    }
-
-    private Tensor logits(int index, Tensor weight) {
-        Tensor logits = views.logits(index);
-        linear.classMajor(index, logits, features, pass.rows, weight);
-        return logits;
-    }
-
-    /** Notes the logits of the labels of a chunk, as they go into the normaliser. */
-    private void keepLabelLogits(LabelsOfChunk labels, Tensor logits) {
-        if (labels.places != null) {
-            Tensor kept = labels.part(pass.labelLogits());
-            kept.copy_(logits.view(-1).index_select(0, labels.places));
-        }
+        arithmetic.keep(index, logits);
+        arithmetic.addProducts(index, weight, products);
     }
 
     /**
      * Leaves labels out of the exponentials: their share of the softmax p is in the gradient as
      * {@code p - 1}, of which digits are lost if p is summed with others before 1 is subtracted.
      */
-    private static Tensor withoutLabels(LabelsOfChunk labels, Tensor exponentials) {
+    private static void withoutLabels(LabelsOfChunk labels, Tensor exponentials) {
         if (labels.places != null) {
             exponentials.view(-1).index_fill_(0, labels.places, new Scalar(0));
         }
-        return exponentials;
     }
 
     /** Makes the largest logit so far the offset of this chunk and of what came of those before. */
     private void raiseOffset(int index, Tensor logits) {
         Tensor before = buffers.offset(index - 1);
         Tensor now = buffers.offset(index);
-        torch.amax_out(now, logits, new long[] {0}, false);
+        arithmetic.largest(now, logits);
         torch.maximum_out(now, before, now);
-        logits.sub_(now);
+        arithmetic.subtract(logits, now);
         Tensor factor = buffers.column(Column.FACTOR);
         torch.sub_out(factor, before, now).exp_();
         sums().mul_(factor);
@@ -180,13 +159,14 @@ final class PassWorker {
         try (PointerScope all = new PointerScope();
                 NoGradGuard guard = new NoGradGuard();
                 FlushDenormals zeros = new FlushDenormals()) {
-            prepare();
+            arithmetic.begin();
             // backwards: the last chunks may still be in a cache
             for (int i = buffers.plan().count() - 1; i >= 0; i--) {
                 try (PointerScope scope = new PointerScope()) {
                     updateChunk(i, biasGradient, update, scale);
                 }
             }
+            arithmetic.end();
         }
     }
 
@@ -198,7 +178,8 @@ final class PassWorker {
             Tensor ofLogits = smoothing.logitGradient(index, exponentials, factor, scale);
             if (biasGradient != null) {
                 long[] rows = {1};
-                torch.sum_out(part(biasGradient, index), ofLogits, rows, false, floats());
+                torch.sum_out(
+                        part(biasGradient, index), ofLogits, rows, false, ChunkArithmetic.floats());
             }
             if (update != null) {
                 Tensor x = pass.batch(pass.buffers.rows(Matrix.FEATURES));
@@ -232,8 +213,7 @@ final class PassWorker {
                         linear,
                         index,
                         weight,
-                        ofLogits,
-                        x,
+                        arithmetic.product(index, ofLogits, x),
                         labels.places,
                         labelGradients,
                         scale,
@@ -245,16 +225,22 @@ final class PassWorker {
     /** Returns the exponentials of a chunk, kept or computed again. */
     private Tensor exponentials(int index, Tensor weight) {
         if (buffers.isKept(index)) {
-            return views.logits(index);
+            return arithmetic.kept(index);
         }
-        Tensor logits = logits(index, weight);
+        Tensor logits = arithmetic.logits(index, weight);
+        LabelsOfChunk labels = labelsOf(index, logits.size(1), 1);
+        if (pass.isRounded() && labels.places != null) {
+            arithmetic.labelLogits(labels.places, labels.part(pass.labelLogits()), logits);
+        }
         if (pass.isGuarded()) {
-            logits.sub_(offset());
+            arithmetic.subtract(logits, offset());
         }
-        logits.exp_();
-        return smoothing == null
-                ? withoutLabels(labelsOf(index, logits.size(1), 1), logits)
-                : logits;
+        arithmetic.exp(logits);
+        if (smoothing == null) {
+            withoutLabels(labels, logits);
+        }
+        arithmetic.keep(index, logits);
+        return arithmetic.kept(index);
     }
 
     /** Returns the factor of the softmax for the exponentials of a chunk, [rows of the batch]. */
@@ -276,7 +262,7 @@ final class PassWorker {
             LabelsOfChunk labels,
             float scale) {
         Tensor gradient = part(target, index);
-        torch.mv_out(gradient, exponentials, factor);
+        arithmetic.addUp(gradient, index, exponentials, factor);
         if (labels.places != null) {
             gradient.index_add_(
                     0, labels.places, labels.part(pass.labelParts()), new Scalar(scale));

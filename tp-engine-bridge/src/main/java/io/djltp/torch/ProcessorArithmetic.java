@@ -2,6 +2,7 @@ package io.djltp.torch;
 
 import ai.djl.pytorch.jni.LibUtils;
 
+import com.sun.jna.Function;
 import com.sun.jna.NativeLibrary;
 
 import java.nio.file.Path;
@@ -51,12 +52,9 @@ final class ProcessorArithmetic {
     }
 
     private static Optional<String> instructions() {
-        LibTorch.load();
-        Path file = Path.of(LibUtils.getLibtorchPath(), System.mapLibraryName("torch_cpu"));
-        NativeLibrary library = NativeLibrary.getInstance(file.toString());
         for (String function : FUNCTIONS) {
             try {
-                if ((library.getFunction(function).invokeInt(new Object[0]) & 0xff) != 0) {
+                if ((function(function).invokeInt(new Object[0]) & 0xff) != 0) {
                     return Optional.empty();
                 }
             } catch (UnsatisfiedLinkError e) {
@@ -66,5 +64,16 @@ final class ProcessorArithmetic {
         }
         return Optional.of(
                 "needs a processor with AVX512-BF16 or AMX, and libtorch finds neither here");
+    }
+
+    /**
+     * Returns a C++ function of the libtorch that is loaded.
+     *
+     * @throws UnsatisfiedLinkError if it has none of this name, as on Windows
+     */
+    static Function function(String name) {
+        LibTorch.load();
+        Path file = Path.of(LibUtils.getLibtorchPath(), System.mapLibraryName("torch_cpu"));
+        return NativeLibrary.getInstance(file.toString()).getFunction(name);
     }
 }

@@ -248,6 +248,7 @@ public final class TrainCommand implements Callable<Integer> {
         return options.head
                 .builder(classes, options.sampleShare(classes), options.seed)
                 .optBatchShardedInput(true)
+                .optPrecision(options.precision)
                 .build();
     }
 

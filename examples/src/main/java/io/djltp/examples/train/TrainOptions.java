@@ -3,6 +3,8 @@ package io.djltp.examples.train;
 import static io.djltp.examples.train.DeviceOptions.positive;
 import static io.djltp.examples.train.RankOptions.lowerCase;
 
+import ai.djl.Device;
+
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.JsonFile;
@@ -10,6 +12,7 @@ import io.djltp.examples.OptimizerName;
 import io.djltp.examples.lemma.Language;
 import io.djltp.examples.report.ReportOptions;
 import io.djltp.launch.Launcher;
+import io.djltp.torch.Precision;
 
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
@@ -86,6 +89,14 @@ final class TrainOptions implements JobOptions {
             description = "${COMPLETION-CANDIDATES} (${DEFAULT-VALUE}).")
     OptimizerName optimizer;
 
+    @Option(
+            names = "--precision",
+            defaultValue = "float32",
+            description =
+                    "Arithmetic of the head's products: float32, or bfloat16 where the processor"
+                            + " has it. Weights are float32 in both (${DEFAULT-VALUE}).")
+    private String precisionName;
+
     @Option(names = "--seed", defaultValue = "1", description = "Seed (${DEFAULT-VALUE}).")
     int seed;
 
@@ -126,6 +137,7 @@ final class TrainOptions implements JobOptions {
 
     List<Language> languages;
     HeadKind head;
+    Precision precision;
 
     /** {@inheritDoc} */
     @Override
@@ -142,6 +154,7 @@ final class TrainOptions implements JobOptions {
         positive("--steps", steps == null ? 1 : steps);
         positive("--minutes", minutes == null ? 1 : minutes);
         checkHead();
+        checkPrecision();
         checkHeldOut();
         positive("--lr", learningRate == null ? 1 : learningRate);
         ranks.checkBatch(batch);
@@ -166,6 +179,25 @@ final class TrainOptions implements JobOptions {
         if (head != HeadKind.SAMPLED) {
             throw new BadInputException(
                     "--sample-share is for --head sampled, not for --head " + lowerCase(head));
+        }
+    }
+
+    private void checkPrecision() {
+        try {
+            precision = Precision.of(precisionName);
+            precision.check(Device.cpu());
+        } catch (IllegalArgumentException e) {
+            throw new BadInputException("--precision: " + e.getMessage(), e);
+        }
+        boolean here = ranks.where.device == DeviceOptions.DeviceName.CPU;
+        if (precision != Precision.FLOAT32 && (head == HeadKind.FULL || !here)) {
+            throw new BadInputException(
+                    "--precision "
+                            + precision
+                            + " is for --head fused or sampled with --device cpu, not for --head "
+                            + lowerCase(head)
+                            + " with --device "
+                            + lowerCase(ranks.where.device));
         }
     }
 
@@ -228,6 +260,7 @@ final class TrainOptions implements JobOptions {
         values.put("--epochs", "" + epochs());
         values.put("--steps", orNotSet(steps));
         values.put("--minutes", orNotSet(minutes));
+        values.put("--precision", "" + precision);
         values.put("--backend", ranks.where.backend.getName());
         values.put("--device", lowerCase(ranks.where.device));
         values.put("--timeout", "" + ranks.where.timeoutSeconds);

@@ -1,0 +1,28 @@
+package io.djltp.nn;
+
+import ai.djl.util.Preconditions;
+
+import io.djltp.head.HeadOptions;
+import io.djltp.torch.Precision;
+
+/** Which options of a {@link ClassificationHead} exclude each other. */
+final class HeadChecks {
+
+    private HeadChecks() {}
+
+    static void check(HeadOptions options, boolean fusedLoss, boolean biased, boolean tied) {
+        boolean plain = !options.isSampled() && options.margin() == null;
+        Preconditions.checkArgument(
+                fusedLoss || plain, "optSampleShare and optMargin exclude optFusedLoss(false)");
+        Preconditions.checkArgument(
+                fusedLoss || options.precision() == Precision.FLOAT32,
+                "optPrecision of a head excludes optFusedLoss(false)");
+        Preconditions.checkArgument(
+                options.margin() == null || !biased,
+                "A cosine has no bias: set optBias(false) with optMargin");
+        Preconditions.checkArgument(
+                !tied || plain,
+                "A head with optTiedWeight has the rows of the embedding as they are, and all"
+                        + " of them in each step: optSampleShare and optMargin exclude it");
+    }
+}

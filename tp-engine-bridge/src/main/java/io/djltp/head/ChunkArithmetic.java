@@ -1,0 +1,123 @@
+package io.djltp.head;
+
+import org.bytedeco.pytorch.ScalarTypeOptional;
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch;
+import org.bytedeco.pytorch.global.torch.ScalarType;
+
+/**
+ * The operations of a {@link PassWorker} on a chunk that a precision decides: the three products,
+ * the exponentials, and in which type these are kept. Logits, and what is one number for each row,
+ * are float32 in all of them.
+ */
+abstract class ChunkArithmetic {
+
+    final FusedPass pass;
+    final ChunkBuffers buffers;
+    final ChunkedLinear linear;
+
+    ChunkArithmetic(FusedPass pass, ChunkBuffers buffers, ChunkedLinear linear) {
+        this.pass = pass;
+        this.buffers = buffers;
+        this.linear = linear;
+    }
+
+    /** Returns the arithmetic of a pass. */
+    static ChunkArithmetic of(FusedPass pass, ChunkBuffers buffers, ChunkedLinear linear) {
+        return pass.isRounded()
+                ? new RoundedArithmetic(pass, buffers, linear)
+                : new WideArithmetic(pass, buffers, linear);
+    }
+
+    static ScalarTypeOptional floats() {
+        return new ScalarTypeOptional(ScalarType.Float);
+    }
+
+    /** Begins to compute in the calling thread. */
+    abstract void begin();
+
+    /** Ends it. */
+    void end() {
+        // nothing was set up
+    }
+
+    /**
+     * Computes the logits of a chunk in memory that is changed later, float32 [classes of the
+     * chunk, rows].
+     *
+     * @param index the chunk
+     * @param weight its weights, float32 [classes of the chunk, features]
+     */
+    abstract Tensor logits(int index, Tensor weight);
+
+    /**
+     * Lets the pass and a chunk agree about the logits of the labels.
+     *
+     * @param places where they are in the logits of the chunk, counted from the first of all
+     * @param ofLabels the part of {@link FusedPass#labelLogits} that is theirs
+     * @param logits the logits of the chunk
+     */
+    abstract void labelLogits(Tensor places, Tensor ofLabels, Tensor logits);
+
+    /** Puts the largest logit of each row into a tensor, [rows]. */
+    void largest(Tensor target, Tensor logits) {
+        torch.amax_out(target, logits, new long[] {0}, false);
+    }
+
+    /** Subtracts an offset of each row, [rows], from logits. */
+    void subtract(Tensor logits, Tensor offset) {
+        logits.sub_(offset);
+    }
+
+    /** Puts the exponentials into the place of logits. */
+    abstract void exp(Tensor logits);
+
+    /** Computes the sums of a chunk's exponentials and returns them, float32 [rows]. */
+    abstract Tensor sum(int index, Tensor exponentials);
+
+    /** Keeps a chunk's exponentials, or leaves them where they last until the next chunk. */
+    abstract void keep(int index, Tensor exponentials);
+
+    /** Returns what {@link #keep} has kept, [classes of the chunk, rows]. */
+    abstract Tensor kept(int index);
+
+    /** Adds the product of a chunk's exponentials, which were kept, and weights to products. */
+    abstract void addProducts(int index, Tensor weight, Tensor products);
+
+    /**
+     * Adds a product of factors and the weights of a chunk, whose logits were computed last.
+     *
+     * @param index the chunk
+     * @param factors the factors, float32 [classes of the chunk, rows]
+     * @param weight the weights
+     * @param products what is added to, [rows, features]
+     */
+    abstract void addProducts(int index, Tensor factors, Tensor weight, Tensor products);
+
+    /** Puts the product of kept exponentials and a factor of each row into a tensor, [classes]. */
+    abstract void addUp(Tensor target, int index, Tensor exponentials, Tensor factor);
+
+    /**
+     * Returns the gradient of a chunk's weights.
+     *
+     * @param index the chunk
+     * @param left the first factor: what was kept, or the gradient of the logits in float32
+     *     [classes of the chunk, rows of the batch]
+     * @param x the second factor, [rows, features]
+     */
+    abstract WeightProduct product(int index, Tensor left, Tensor x);
+
+    /** A product with the shape of a chunk's weights, computed where it is wanted. */
+    @FunctionalInterface
+    interface WeightProduct {
+
+        /**
+         * Computes {@code target = keep * target + factor * product}.
+         *
+         * @param target what is added to, float32 [classes of the chunk, features]
+         * @param keep the factor of the target
+         * @param factor the factor of the product
+         */
+        void addTo(Tensor target, float keep, float factor);
+    }
+}

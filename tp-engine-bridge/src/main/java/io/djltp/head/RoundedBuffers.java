@@ -1,0 +1,67 @@
+package io.djltp.head;
+
+import org.bytedeco.pytorch.ScalarTypeOptional;
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorOptions;
+import org.bytedeco.pytorch.global.torch;
+import org.bytedeco.pytorch.global.torch.ScalarType;
+
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+
+/**
+ * The memory of a {@link RoundedArithmetic} beside {@link ChunkBuffers}: what is in bfloat16.
+ * Products take their inner length in pairs, so odd numbers of rows and features are rounded up,
+ * with zeros.
+ */
+final class RoundedBuffers implements AutoCloseable {
+
+    /** A piece of memory. */
+    enum Piece {
+        /** The features as the factor that logits are products with. */
+        PACKED_FEATURES,
+        /** The scaled features as the factor that the gradient is a product with. */
+        PACKED_SCALED,
+        /** A chunk's weights. */
+        WEIGHT,
+        /** The exponentials of chunks that are kept. */
+        KEPT,
+        /** Those of a chunk that is not. */
+        SCRATCH
+    }
+
+    private final Map<Piece, Tensor> tensors = new ConcurrentHashMap<>();
+
+    /** Returns the next even number: of rows or features that products are computed with. */
+    static long even(long length) {
+        return length + (length & 1);
+    }
+
+    /**
+     * Returns a piece of memory, made of zeros when it is first used.
+     *
+     * @param piece the piece
+     * @param size the most numbers in it, the same in all calls
+     * @param like options with the device
+     * @return bfloat16 [size]
+     */
+    Tensor get(Piece piece, long size, TensorOptions like) {
+        return tensors.computeIfAbsent(
+                piece,
+                key -> {
+                    TensorOptions type = like.dtype(new ScalarTypeOptional(ScalarType.BFloat16));
+                    return torch.zeros(new long[] {size}, type).retainReference();
+                });
+    }
+
+    int count() {
+        return tensors.size();
+    }
+
+    /** Frees the memory. */
+    @Override
+    public void close() {
+        tensors.values().forEach(Tensor::close);
+        tensors.clear();
+    }
+}

@@ -1,0 +1,77 @@
+package io.djltp.head;
+
+import org.bytedeco.pytorch.Scalar;
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch;
+
+/** Everything in float32, and what is kept too. */
+final class WideArithmetic extends ChunkArithmetic {
+
+    private ChunkViews views;
+    private Tensor features; // [features, rows]
+
+    WideArithmetic(FusedPass pass, ChunkBuffers buffers, ChunkedLinear linear) {
+        super(pass, buffers, linear);
+    }
+
+    @Override
+    void begin() {
+        views = buffers.views();
+        features = pass.transposedFeatures();
+    }
+
+    @Override
+    Tensor logits(int index, Tensor weight) {
+        Tensor logits = views.logits(index);
+        linear.classMajor(index, logits, features, pass.rows, weight);
+        return logits;
+    }
+
+    /** Notes them as they go into the normaliser. */
+    @Override
+    void labelLogits(Tensor places, Tensor ofLabels, Tensor logits) {
+        ofLabels.copy_(logits.view(-1).index_select(0, places));
+    }
+
+    @Override
+    void exp(Tensor logits) {
+        logits.exp_();
+    }
+
+    @Override
+    Tensor sum(int index, Tensor exponentials) {
+        torch.mv_out(views.sum(index), views.transposed(index), views.ones(index));
+        return views.sum(index);
+    }
+
+    @Override
+    void keep(int index, Tensor exponentials) {
+        // they are where they are kept
+    }
+
+    @Override
+    Tensor kept(int index) {
+        return views.logits(index);
+    }
+
+    @Override
+    void addProducts(int index, Tensor weight, Tensor products) {
+        products.addmm_(views.transposed(index), weight);
+    }
+
+    @Override
+    void addProducts(int index, Tensor factors, Tensor weight, Tensor products) {
+        products.addmm_(factors.t(), weight);
+    }
+
+    @Override
+    void addUp(Tensor target, int index, Tensor exponentials, Tensor factor) {
+        torch.mv_out(target, exponentials, factor);
+    }
+
+    @Override
+    WeightProduct product(int index, Tensor left, Tensor x) {
+        return (target, keep, factor) ->
+                target.addmm_(left, x, new Scalar(keep), new Scalar(factor));
+    }
+}

@@ -1,0 +1,302 @@
+package io.djltp.head;
+
+import ai.djl.Device;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+
+import io.djltp.collective.RankThreads;
+import io.djltp.collective.ReduceOp;
+import io.djltp.cut.Cut;
+import io.djltp.cut.ShardRange;
+import io.djltp.torch.Autograd;
+import io.djltp.torch.Precision;
+import io.djltp.update.ReferenceUpdate;
+import io.djltp.update.WeightUpdate;
+
+import org.testng.Assert;
+import org.testng.SkipException;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/** A head with products in bfloat16 and weights in float32, against float64. */
+public class RoundedHeadTest {
+
+    private static final int ROWS = 7;
+    private static final int FEATURES = 5;
+    private static final int CLASSES = 23;
+    private static final HeadOptions ROUNDED = new HeadOptions(1, 0, null, Precision.BFLOAT16);
+    private static final LossOptions SMOOTH = new LossOptions(-100, 0.1f, 0);
+    private static final LossOptions EVERYTHING = new LossOptions(3, 0.1f, 0.01f);
+
+    @BeforeClass
+    public void bfloat16IsThere() {
+        Precision.BFLOAT16
+                .whyNot(Device.cpu())
+                .ifPresent(
+                        why -> {
+                            throw new SkipException("bfloat16 " + why);
+                        });
+    }
+
+    @DataProvider
+    public Object[][] cases() {
+        List<Object[]> cases = new ArrayList<>();
+        for (int ranks = 1; ranks <= 4; ranks++) {
+            for (LossOptions options :
+                    List.of(
+                            LossOptions.DEFAULT,
+                            SMOOTH,
+                            EVERYTHING,
+                            new LossOptions(3, 0, 0.01f))) {
+                for (boolean guarded : new boolean[] {false, true}) {
+                    cases.add(new Object[] {ranks, options, 0, 1, guarded});
+                    cases.add(new Object[] {ranks, options, 1, 2, guarded});
+                    cases.add(new Object[] {ranks, options, 100, 1, guarded});
+                }
+            }
+        }
+        return cases.toArray(new Object[0][]);
+    }
+
+    /**
+     * Loss and gradients are within what rounding explains, with an odd number of rows and
+     * features, of chunks of which none, some or all are kept; guarded by a bias that takes
+     * exponentials out of the range of float32.
+     */
+    @Test(dataProvider = "cases", timeOut = 60_000)
+    public void isOffByRoundingOnly(
+            int ranks, LossOptions options, int kept, int lanes, boolean guarded) throws Exception {
+        FusedReference data = new FusedReference(ROWS, FEATURES, CLASSES);
+        data.labels[2] = 3;
+        data.labels[4] = data.labels[5]; // two rows of one class
+        for (int k = 0; guarded && k < CLASSES; k++) {
+            data.bias[k] += 100;
+        }
+        data.compute(options, true);
+        RoundedBounds bounds = new RoundedBounds(data, options, true);
+        long budget = lanes * (kept * 4 + 6) * 4L * (ROWS + 1);
+        RankThreads.run(
+                ranks,
+                (group, manager) -> {
+                    Autograd.setThreads(lanes);
+                    Cut cut = Cut.balanced(CLASSES, ranks);
+                    ShardRange range = cut.getRange(group.getRank());
+                    NDIndex own = new NDIndex().addSliceDim(range.start(), range.end());
+                    NDArray x = manager.create(data.x, new Shape(ROWS, FEATURES));
+                    NDArray all = manager.create(data.weight, new Shape(CLASSES, FEATURES));
+                    NDArray w = all.get(own).duplicate();
+                    NDArray b = manager.create(data.bias).get(own).duplicate();
+                    NDArray labels = manager.create(data.labels);
+                    NDArray before = w.duplicate();
+                    NDArray biasGradient = manager.zeros(b.getShape());
+                    try (FusedCrossEntropy fused =
+                            new FusedCrossEntropy(group, cut, budget, 4, ROUNDED)) {
+                        FusedCrossEntropy.Result result = fused.evaluate(x, w, b, labels, options);
+                        Assert.assertEquals(w, before);
+                        // of 100, 1e-5 of it is lost to float32
+                        Assert.assertEquals(result.value().getFloat(), data.loss, bounds.loss);
+                        WeightUpdate update = WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
+                        update.begin(1, 1);
+                        fused.update(w, b, biasGradient, update, 0.5f);
+                        group.allReduce(result.gradient(), ReduceOp.SUM);
+                        assertWithin(
+                                result.gradient(),
+                                data.featureGradient,
+                                bounds.featureGradient,
+                                0,
+                                "dX");
+                    }
+                    int first = (int) range.start();
+                    NDArray gradient = before.sub(w).mul(2f);
+                    assertWithin(
+                            gradient,
+                            data.weightGradient,
+                            bounds.weightGradient,
+                            first * FEATURES,
+                            "dW");
+                    NDArray ofBias = biasGradient.mul(2f);
+                    assertWithin(ofBias, data.biasGradient, bounds.biasGradient, first, "db");
+                });
+    }
+
+    private static void assertWithin(
+            NDArray actual, double[] expected, double[] bounds, int first, String what) {
+        float[] values = actual.toFloatArray();
+        for (int i = 0; i < values.length; i++) {
+            Assert.assertEquals(values[i], expected[first + i], bounds[first + i], what + " " + i);
+        }
+    }
+
+    @DataProvider
+    public Object[][] heads() {
+        List<Object[]> cases = new ArrayList<>();
+        for (ReferenceUpdate.Kind kind : ReferenceUpdate.Kind.values()) {
+            for (float share : new float[] {1, 0.5f}) {
+                cases.add(new Object[] {kind, share, null});
+                cases.add(new Object[] {kind, share, Margin.arcFace(8, 0.3f)});
+            }
+        }
+        return cases.toArray(new Object[0][]);
+    }
+
+    /**
+     * Three steps of any optimizer, over drawn classes and with a margin, stay near those of
+     * float32: losses by what logits are off by, of cosines times 8 {@code 8 (2u + u^2)}; with
+     * weights that have moved as well.
+     */
+    @Test(dataProvider = "heads", timeOut = 60_000)
+    public void stepsStayNearFloat32(ReferenceUpdate.Kind kind, float share, Margin margin)
+            throws Exception {
+        RankThreads.run(
+                1,
+                (group, manager) -> {
+                    FusedReference data = new FusedReference(ROWS, FEATURES, CLASSES);
+                    NDArray x = manager.create(data.x, new Shape(ROWS, FEATURES));
+                    NDArray labels = manager.create(data.labels);
+                    float[][] losses = new float[2][];
+                    NDArray[] weights = new NDArray[2];
+                    for (int i = 0; i < 2; i++) {
+                        Precision precision = i == 0 ? Precision.FLOAT32 : Precision.BFLOAT16;
+                        HeadOptions head = new HeadOptions(share, 1, margin, precision);
+                        weights[i] = manager.create(data.weight, new Shape(CLASSES, FEATURES));
+                        losses[i] = steps(head, kind, x, weights[i], labels);
+                    }
+                    NDArray start = manager.create(data.weight, new Shape(CLASSES, FEATURES));
+                    double moved = weights[0].sub(start).norm().getFloat();
+                    double apart = weights[1].sub(weights[0]).norm().getFloat();
+                    Assert.assertTrue(moved > 0);
+                    Assert.assertTrue(apart > 0, "it was not computed in bfloat16");
+                    Assert.assertTrue(apart < 0.1 * moved, apart + " of " + moved);
+                    for (int i = 0; i < losses[0].length; i++) {
+                        Assert.assertEquals(losses[1][i], losses[0][i], 8 * 2 / 256.0, "step " + i);
+                    }
+                });
+    }
+
+    private static float[] steps(
+            HeadOptions head,
+            ReferenceUpdate.Kind kind,
+            NDArray x,
+            NDArray weight,
+            NDArray labels) {
+        float[] losses = new float[3];
+        try (FusedCrossEntropy fused =
+                        new FusedCrossEntropy(null, Cut.ofLengths(CLASSES), 1 << 20, 4, head);
+                WeightUpdate update = kind.update(new WeightUpdate.Settings(0.1f, 1, -1))) {
+            for (int i = 0; i < losses.length; i++) {
+                losses[i] =
+                        fused.evaluate(x, weight, null, labels, LossOptions.DEFAULT)
+                                .value()
+                                .getFloat();
+                update.begin(0.1f, i + 1);
+                fused.update(weight, null, null, update, 1);
+            }
+        }
+        return losses;
+    }
+
+    /** A label with all but 1e-9 of the softmax: p - 1 has its digits, though p is rounded. */
+    @Test(timeOut = 60_000)
+    public void theGradientOfALearnedLabelIsNotRoundedAway() throws Exception {
+        RankThreads.run(
+                1,
+                (group, manager) -> {
+                    NDArray x = manager.create(new float[] {1}, new Shape(1, 1));
+                    NDArray w = manager.create(new float[] {0, 20, 0}, new Shape(3, 1));
+                    NDArray before = w.duplicate();
+                    NDArray label = manager.create(new long[] {1});
+                    try (FusedCrossEntropy fused =
+                            new FusedCrossEntropy(null, Cut.ofLengths(3), 1 << 10, 0, ROUNDED)) {
+                        float loss =
+                                fused.evaluate(x, w, null, label, LossOptions.DEFAULT)
+                                        .value()
+                                        .getFloat();
+                        double expected = 2 * Math.exp(-20);
+                        Assert.assertEquals(loss, expected, expected / 100);
+                        WeightUpdate update = WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
+                        update.begin(1e9f, 1);
+                        fused.update(w, null, null, update, 1);
+                        float moved = w.sub(before).toFloatArray()[1];
+                        Assert.assertEquals(moved, 1e9 * expected, 1e9 * expected / 100);
+                    }
+                });
+    }
+
+    /** Batches of one step add up in float32, and ones of other sizes use the same memory. */
+    @Test(timeOut = 60_000)
+    public void gradientsOfSeveralBatchesAddUp() throws Exception {
+        FusedReference data = new FusedReference(ROWS, FEATURES, CLASSES);
+        data.compute(LossOptions.DEFAULT, false);
+        RoundedBounds bounds = new RoundedBounds(data, LossOptions.DEFAULT, false);
+        RankThreads.run(
+                1,
+                (group, manager) -> {
+                    NDArray x = manager.create(data.x, new Shape(ROWS, FEATURES));
+                    NDArray labels = manager.create(data.labels);
+                    NDArray w = manager.create(data.weight, new Shape(CLASSES, FEATURES));
+                    NDArray sum = manager.zeros(w.getShape());
+                    try (FusedCrossEntropy fused =
+                            new FusedCrossEntropy(
+                                    null, Cut.ofLengths(CLASSES), 1 << 20, 4, ROUNDED)) {
+                        int[][] parts = {{0, 4}, {4, 5}, {5, ROWS}};
+                        for (int[] part : parts) {
+                            NDIndex own = new NDIndex().addSliceDim(part[0], part[1]);
+                            fused.evaluate(
+                                    x.get(own), w, null, labels.get(own), LossOptions.DEFAULT);
+                            float share = (part[1] - part[0]) / (float) ROWS;
+                            fused.accumulate(w, null, null, sum, part[0] == 0, share);
+                        }
+                    }
+                    assertWithin(sum, data.weightGradient, bounds.weightGradient, 0, "dW");
+                });
+    }
+
+    @Test(timeOut = 60_000)
+    public void whatIsNotThereIsRefused() throws Exception {
+        for (Precision each : List.of(Precision.TF32, Precision.FLOAT16)) {
+            IllegalArgumentException error =
+                    Assert.expectThrows(
+                            IllegalArgumentException.class,
+                            () -> new HeadOptions(1, 0, null, each));
+            Assert.assertEquals(
+                    error.getMessage(),
+                    "A fused head computes in float32 or bfloat16, not in "
+                            + each
+                            + ": use one of these");
+        }
+        RankThreads.run(
+                1,
+                (group, manager) -> {
+                    NDArray x = manager.ones(new Shape(2, 3));
+                    NDArray weight = narrow(manager);
+                    NDArray labels = manager.zeros(new Shape(2));
+                    try (FusedCrossEntropy fused =
+                            new FusedCrossEntropy(null, Cut.ofLengths(4), 1 << 10, 0, ROUNDED)) {
+                        IllegalArgumentException error =
+                                Assert.expectThrows(
+                                        IllegalArgumentException.class,
+                                        () ->
+                                                fused.evaluate(
+                                                        x,
+                                                        weight,
+                                                        null,
+                                                        labels,
+                                                        LossOptions.DEFAULT));
+                        Assert.assertTrue(
+                                error.getMessage().contains("has its weight in float32"),
+                                error.getMessage());
+                    }
+                });
+    }
+
+    private static NDArray narrow(NDManager manager) {
+        return manager.ones(new Shape(4, 3)).toType(DataType.FLOAT16, false);
+    }
+}
