@@ -33,6 +33,7 @@ public final class RankedNetwork extends DelegatedBlock implements AutoCloseable
     private final Model model; // of the ranks: what they use is not freed with a predictor
     private final ParallelInference ranks;
     private List<Long> bytesRead;
+    private volatile boolean used; // by a pass: the model was loaded then
     private volatile boolean closed;
 
     private RankedNetwork(StoredNetwork stored, Model model, ParallelInference ranks) {
@@ -119,6 +120,7 @@ public final class RankedNetwork extends DelegatedBlock implements AutoCloseable
             throw new IllegalStateException(
                     "The model is closed, and its ranks with it: load it again");
         }
+        used = true;
         // copies of the ranks' own: a caller may end, and what it has with it, while they compute
         try (NDManager scope = model.getNDManager().newSubManager()) {
             NDList copies = new NDList();
@@ -163,7 +165,8 @@ public final class RankedNetwork extends DelegatedBlock implements AutoCloseable
     }
 
     /**
-     * Refuses a file of DJL's, which has all parameters whole.
+     * Refuses a file of DJL's, which has all parameters whole. DJL calls it while it loads a model,
+     * and forgets the model then, without closing it: its ranks end here.
      *
      * @param manager not used
      * @param is not used
@@ -171,6 +174,9 @@ public final class RankedNetwork extends DelegatedBlock implements AutoCloseable
      */
     @Override
     public void loadParameters(NDManager manager, DataInputStream is) throws IOException {
+        if (!used) {
+            close();
+        }
         throw new IOException(
                 "The ranks have read their shards of "
                         + ModelFolder.WEIGHTS

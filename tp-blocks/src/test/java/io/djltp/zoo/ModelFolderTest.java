@@ -25,6 +25,7 @@ import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.safetensors.SafetensorsFile;
 import io.djltp.safetensors.StoredTensor;
+import io.djltp.testing.RankThreads;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.annotations.AfterClass;
@@ -277,8 +278,10 @@ public class ModelFolderTest {
         Files.writeString(
                 properties,
                 Files.readString(properties).replace("option.hasParameter=false\n", ""));
+        RankThreads ranks = new RankThreads();
         String message = refusal(IOException.class, both, 2);
         assertTrue(message.contains("option.hasParameter=false"), message);
+        ranks.assertCount(0);
     }
 
     @Test(timeOut = 60_000)

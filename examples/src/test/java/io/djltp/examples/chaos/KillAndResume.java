@@ -23,6 +23,10 @@ public final class KillAndResume {
     private static final int EPOCHS = 40; // of 7 steps
     private static final int MOST_STEPS = 16;
     private static final int MOST_OF_ONE = 20; // kills
+    private static final int FEW_CLASSES = 40;
+
+    /** Files of more than 4 MiB, the smallest that are written past the page cache. */
+    private static final int MANY_CLASSES = 120_000;
 
     private final PrintStream out;
     private final int epochs;
@@ -56,7 +60,7 @@ public final class KillAndResume {
 
     /**
      * Kills trainings: of every three, one of two processes, and two of a process with 1 to 3
-     * ranks.
+     * ranks; every other one with large files.
      *
      * @return whether all had the weights that they should have
      */
@@ -109,13 +113,14 @@ public final class KillAndResume {
         ParallelMode mode = ParallelMode.values()[number % ParallelMode.values().length];
         int processes = number % 3 == 1 ? 2 : 1;
         int ranks = processes > 1 ? 1 : 1 + number % 3;
+        int classes = number % 2 == 1 ? MANY_CLASSES : FEW_CLASSES;
         Path path = Files.createDirectory(folder.resolve("" + number));
         KilledTraining training =
-                new KilledTraining(mode, processes, ranks, epochs, mostSteps, path, own);
+                new KilledTraining(mode, processes, ranks, epochs, mostSteps, classes, path, own);
         KilledTraining.Outcome outcome = training.run(most);
         out.printf(
-                "training %d, %s on %d process(es) of %d rank(s): %s%n",
-                number, mode, processes, ranks, outcome);
+                "training %d, %s on %d process(es) of %d rank(s), %d classes: %s%n",
+                number, mode, processes, ranks, classes, outcome);
         return outcome;
     }
 

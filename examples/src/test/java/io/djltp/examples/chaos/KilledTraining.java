@@ -27,6 +27,7 @@ final class KilledTraining {
     private final int ranks; // of each
     private final int epochs;
     private final int mostSteps; // of a run before a kill
+    private final int classes;
     private final Path folder;
     private final SplittableRandom random;
     private final List<Process> running = new ArrayList<>();
@@ -42,6 +43,7 @@ final class KilledTraining {
             int ranks,
             int epochs,
             int mostSteps,
+            int classes,
             Path folder,
             SplittableRandom random) {
         this.mode = mode;
@@ -49,6 +51,7 @@ final class KilledTraining {
         this.ranks = ranks;
         this.epochs = epochs;
         this.mostSteps = mostSteps;
+        this.classes = classes;
         this.folder = folder;
         this.random = random;
     }
@@ -71,7 +74,7 @@ final class KilledTraining {
     Outcome run(int mostKills) throws Exception {
         String expected =
                 SavedToyJob.uninterrupted(
-                        mode, processes * ranks, epochs, folder.resolve("uninterrupted"));
+                        mode, processes * ranks, epochs, folder.resolve("uninterrupted"), classes);
         String result = null;
         while (result == null) {
             result = live(kills < mostKills);
@@ -109,7 +112,12 @@ final class KilledTraining {
             logs.add(folder.resolve(i + ".log"));
         }
         List<String> arguments =
-                List.of(mode.name(), "" + processes * ranks, "" + epochs, checkpoints().toString());
+                List.of(
+                        mode.name(),
+                        "" + processes * ranks,
+                        "" + epochs,
+                        checkpoints().toString(),
+                        "" + classes);
         running.clear();
         running.addAll(ForkedJob.start(SavedToyJob.class, arguments, logs));
     }

@@ -54,7 +54,6 @@ public final class SavedToyJob {
     private static final int RECORDS = 50;
     private static final int BATCH = 8; // 7 batches an epoch
     private static final int FEATURES = 12;
-    private static final int CLASSES = 40;
     private static final int EVERY = 3;
 
     private final PrintStream out;
@@ -66,7 +65,7 @@ public final class SavedToyJob {
     /**
      * Trains, as a process of the job that the environment variables tell.
      *
-     * @param args the mode, the ranks of all processes, the epochs and the folder
+     * @param args the mode, the ranks of all processes, the epochs, the folder and the classes
      */
     public static void main(String[] args) {
         try (Job job =
@@ -87,12 +86,14 @@ public final class SavedToyJob {
      * @param ranks the number of ranks
      * @param epochs the number of epochs
      * @param folder a folder for its checkpoints
+     * @param classes the number of classes
      * @return the checksum of the weights at the end
      */
-    static synchronized String uninterrupted(ParallelMode mode, int ranks, int epochs, Path folder)
-            throws Exception {
+    static synchronized String uninterrupted(
+            ParallelMode mode, int ranks, int epochs, Path folder, int classes) throws Exception {
         SavedToyJob job = new SavedToyJob(new PrintStream(PrintStream.nullOutputStream()));
-        return job.run(new String[] {mode.name(), "" + ranks, "" + epochs, "" + folder}, null);
+        String[] args = {mode.name(), "" + ranks, "" + epochs, "" + folder, "" + classes};
+        return job.run(args, null);
     }
 
     private String run(String[] args, Job job) throws Exception {
@@ -107,7 +108,7 @@ public final class SavedToyJob {
                             .optLabels(data.argMax(1))
                             .setSampling(BATCH, true)
                             .build();
-            model.setBlock(network());
+            model.setBlock(network(Integer.parseInt(args[4])));
             CheckpointListener checkpoints =
                     CheckpointListener.builder()
                             .setFolder(Path.of(args[3]))
@@ -150,14 +151,14 @@ public final class SavedToyJob {
                 .build();
     }
 
-    private static Block network() {
+    private static Block network(int classes) {
         return new SequentialBlock()
                 .add(Linear.builder().setUnits(16).build())
                 .add(Activation::tanh)
                 .add(ParallelDropout.builder().optRate(0.2f).build())
                 .add(
                         ColumnParallelLinear.builder()
-                                .setUnits(CLASSES)
+                                .setUnits(classes)
                                 .optBatchShardedInput(true)
                                 .build());
     }

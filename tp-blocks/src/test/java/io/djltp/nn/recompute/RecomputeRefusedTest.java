@@ -82,13 +82,14 @@ public class RecomputeRefusedTest {
     @Test(timeOut = 60_000)
     public void aBlockThatChanges() {
         for (boolean values : new boolean[] {true, false}) {
-            AtomicInteger calls = new AtomicInteger();
+            // of each rank: of both together, every second call can be the same rank's
+            ThreadLocal<AtomicInteger> calls = ThreadLocal.withInitial(AtomicInteger::new);
             Block changing =
                     map(
-                            x ->
-                                    values
-                                            ? x.mul(calls.incrementAndGet())
-                                            : calls.incrementAndGet() % 2 == 0 ? x.mul(1) : x);
+                            x -> {
+                                int call = calls.get().incrementAndGet();
+                                return values ? x.mul(call) : call % 2 == 0 ? x.mul(1) : x;
+                            });
             Block network = sequence(linear(6), new Recompute(sequence(changing, tanh())));
             RuntimeException e =
                     Assert.expectThrows(
