@@ -22,6 +22,8 @@ public class PeersTest {
     private static final List<String> ONCE =
             List.of("--repeats", "1", "--warmup", "0", "--warmup-seconds", "0");
 
+    private static final boolean PYTORCH = PythonPeer.find(null, "head.py").isPresent();
+
     private static TpRun bench(String... options) {
         List<String> args = new ArrayList<>(List.of("bench"));
         args.addAll(List.of(options));
@@ -30,7 +32,7 @@ public class PeersTest {
     }
 
     private static void needPyTorch() {
-        if (PythonPeer.find(null, "head.py").isEmpty()) {
+        if (!PYTORCH) {
             throw new SkipException("needs PyTorch: apt-get install python3-torch");
         }
     }

@@ -31,7 +31,8 @@ public class SamplesTest {
         Assert.assertEquals(narrow.seconds(head, OptimizerName.SGD), 3 * 0.512, 1e-9);
         Assert.assertEquals(narrow.seconds(head, OptimizerName.ADAM), 7 * 0.512, 1e-9);
         Assert.assertTrue(narrow.describe(head, OptimizerName.SGD).contains("sgd, float32: bytes"));
-        Assert.assertTrue(slow.describe(head, OptimizerName.SGD).contains("sgd, float32: operations"));
+        Assert.assertTrue(
+                slow.describe(head, OptimizerName.SGD).contains("sgd, float32: operations"));
         // 4 blocks of two matrices
         Workload layer = new Workload(Workload.Network.LAYER, 64, 128, 1000);
         Assert.assertEquals(slow.seconds(layer, OptimizerName.SGD), 8 * 49.152e6 / 2e6, 1e-9);

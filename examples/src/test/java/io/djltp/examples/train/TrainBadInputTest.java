@@ -49,6 +49,8 @@ public class TrainBadInputTest {
             },
             {"--sample-share must be greater than 0 and at most 1, not 0.0", "--sample-share", "0"},
             {"--sample-share is for --head sampled", "--sample-share", "0.5", "--head", "fused"},
+            {"--precision: The precision must be one of float32", "--precision", "float8"},
+            {"--precision: The precision tf32 ", "--precision", "tf32"},
             {"--json /dev/null/x cannot be written", "--json", "/dev/null/x"},
             {"This run needs about", "--batch", "1000000"},
             {"leaves ranks without a class", "--tp", "200000", "--mode", "tensor"},

@@ -1,10 +1,13 @@
 package io.djltp.examples.train;
 
+import ai.djl.Device;
+
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 
 import io.djltp.examples.ForkedTp;
 import io.djltp.examples.TpRun;
+import io.djltp.torch.Precision;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
@@ -63,6 +66,9 @@ public class TrainCommandTest {
         boolean safetensors = mode.equals("tensor");
         if (safetensors) {
             args.add("--safetensors");
+        }
+        if (head.equals("sampled") && Precision.BFLOAT16.whyNot(Device.cpu()).isEmpty()) {
+            args.addAll(List.of("--precision", "bfloat16"));
         }
         TpRun run = TpRun.of(args.toArray(new String[0]));
         Assert.assertEquals(run.status(), 0, run.output());
