@@ -1,7 +1,5 @@
 package io.djltp.checkpoint.store;
 
-import com.sun.nio.file.ExtendedOpenOption;
-
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -46,8 +44,7 @@ final class PartFile implements WritableByteChannel {
         chunk = bytes < WriteChunk.SIZE ? null : spare.take(path);
         if (chunk != null) {
             try {
-                direct =
-                        FileChannel.open(path, StandardOpenOption.WRITE, ExtendedOpenOption.DIRECT);
+                direct = FileChannel.open(path, StandardOpenOption.WRITE, DirectOption.get());
             } catch (IOException | UnsupportedOperationException e) {
                 endDirect(e);
             }
