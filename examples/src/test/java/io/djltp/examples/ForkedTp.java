@@ -4,8 +4,6 @@ import org.testng.SkipException;
 
 import java.io.File;
 import java.io.IOException;
-import java.net.InetAddress;
-import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -113,18 +111,6 @@ public final class ForkedTp implements AutoCloseable {
             }
         }
         throw new SkipException("There is no " + program + ": " + remedy);
-    }
-
-    /**
-     * Returns a port at which nothing listens now.
-     *
-     * @return the port
-     * @throws IOException if there is none
-     */
-    public static int freePort() throws IOException {
-        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            return socket.getLocalPort();
-        }
     }
 
     private static List<String> java(List<String> arguments) {

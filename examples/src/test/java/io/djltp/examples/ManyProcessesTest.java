@@ -73,7 +73,7 @@ public class ManyProcessesTest {
 
     private static List<ForkedTp.Result> run(String arguments, int processes, Path folder)
             throws Exception {
-        int port = ForkedTp.freePort();
+        int port = FreePort.find();
         List<ForkedTp> started = new ArrayList<>();
         List<ForkedTp.Result> results = new ArrayList<>();
         try {

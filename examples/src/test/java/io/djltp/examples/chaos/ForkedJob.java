@@ -1,6 +1,6 @@
 package io.djltp.examples.chaos;
 
-import io.djltp.examples.ForkedTp;
+import io.djltp.examples.FreePort;
 
 import java.io.IOException;
 import java.nio.file.Path;
@@ -31,7 +31,7 @@ final class ForkedJob {
         command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
         command.addAll(List.of("-cp", System.getProperty("java.class.path"), main.getName()));
         command.addAll(arguments);
-        String port = "" + ForkedTp.freePort();
+        String port = "" + FreePort.find();
         List<Process> processes = new ArrayList<>();
         for (Path log : logs) {
             ProcessBuilder builder = new ProcessBuilder(command);

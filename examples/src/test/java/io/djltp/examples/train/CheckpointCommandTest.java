@@ -3,6 +3,7 @@ package io.djltp.examples.train;
 import com.google.gson.JsonObject;
 
 import io.djltp.examples.ForkedTp;
+import io.djltp.examples.FreePort;
 import io.djltp.examples.TpRun;
 
 import org.testng.Assert;
@@ -60,7 +61,7 @@ public class CheckpointCommandTest {
         TpRun whole = run(LM + " --json @whole.json");
         Assert.assertEquals(whole.status(), 0, whole.output());
         String arguments = LM + " --out @lm --checkpoint-steps 20";
-        int port = ForkedTp.freePort();
+        int port = FreePort.find();
         try (ForkedTp first = start(arguments, 0, port);
                 ForkedTp second = start(arguments, 1, port)) {
             while (!Files.exists(folder.resolve("lm/checkpoints/step-00000020"))) {

@@ -1,6 +1,7 @@
 package io.djltp.examples.train;
 
 import io.djltp.examples.ForkedTp;
+import io.djltp.examples.FreePort;
 
 import org.testng.Assert;
 import org.testng.SkipException;
@@ -90,7 +91,7 @@ public class LaunchersTest {
         command.addAll(List.of(PYTHON, "-m", "torch.distributed.run", "--no_python"));
         command.addAll(List.of("-r", "1", "-t", "1", "--nproc_per_node", "2"));
         for (String option : options) {
-            command.add(option.replace("{port}", "" + ForkedTp.freePort()));
+            command.add(option.replace("{port}", "" + FreePort.find()));
         }
         try (ForkedTp torchrun = ForkedTp.launched(command, arguments(name))) {
             ForkedTp.Result result = torchrun.await();

@@ -1,6 +1,7 @@
 package io.djltp.examples.train;
 
 import io.djltp.examples.ForkedTp;
+import io.djltp.examples.FreePort;
 
 import org.testng.Assert;
 import org.testng.SkipException;
@@ -55,7 +56,7 @@ public class ManyProcessesBadInputTest {
 
     @Test(dataProvider = "options", timeOut = 120_000)
     public void optionsThatDoNotFit(String first, String second, String expected) throws Exception {
-        int port = ForkedTp.freePort();
+        int port = FreePort.find();
         run(
                 List.of(environment(0, 2, port), environment(1, 2, port)),
                 List.of(first, second),
@@ -67,7 +68,7 @@ public class ManyProcessesBadInputTest {
         if (Files.exists(Path.of("/dev/nvidiactl"))) {
             throw new SkipException("This machine has GPUs");
         }
-        int port = ForkedTp.freePort();
+        int port = FreePort.find();
         String options = "--device gpu";
         String expected = "(NVIDIA|GPU)"; // of which there is no driver, or none
         run(
@@ -78,7 +79,7 @@ public class ManyProcessesBadInputTest {
 
     @Test(timeOut = 120_000)
     public void anotherWorldSize() throws Exception {
-        int port = ForkedTp.freePort();
+        int port = FreePort.find();
         String expected = "process 0 .*says 2 processes, process 1 .*says 4: set the same world";
         run(
                 List.of(environment(0, 2, port), environment(1, 4, port)),
@@ -88,7 +89,7 @@ public class ManyProcessesBadInputTest {
 
     @Test(timeOut = 120_000)
     public void twoProcessesWithOneRank() throws Exception {
-        int port = ForkedTp.freePort();
+        int port = FreePort.find();
         String expected = "have the same number: give every process a RANK of its own";
         run(
                 List.of(environment(0, 3, port), environment(1, 3, port), environment(1, 3, port)),
@@ -99,7 +100,7 @@ public class ManyProcessesBadInputTest {
     /** Both listen, or want to, and nobody comes. */
     @Test(timeOut = 120_000)
     public void twoMasters() throws Exception {
-        int port = ForkedTp.freePort();
+        int port = FreePort.find();
         List<ForkedTp.Result> results =
                 await(
                         List.of(environment(0, 2, port), environment(0, 2, port)),
@@ -112,7 +113,7 @@ public class ManyProcessesBadInputTest {
 
     @Test(timeOut = 120_000)
     public void noMasterListens() throws Exception {
-        int port = ForkedTp.freePort();
+        int port = FreePort.find();
         run(
                 List.of(environment(1, 2, port)),
                 List.of("--timeout 2"),
@@ -153,7 +154,7 @@ public class ManyProcessesBadInputTest {
     @Test(timeOut = 120_000)
     public void mpiWithoutMpirun() throws Exception {
         ForkedTp.skipWithout("mpirun", "apt-get install openmpi-bin");
-        int port = ForkedTp.freePort();
+        int port = FreePort.find();
         String options = "--backend mpi";
         String expected = "MPI has started 1 processes, and the job has 2";
         run(

@@ -4,6 +4,7 @@ import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 
 import io.djltp.examples.ForkedTp;
+import io.djltp.examples.FreePort;
 import io.djltp.examples.TpRun;
 
 import org.testng.Assert;
@@ -57,7 +58,7 @@ public class ManyProcessesTest {
 
     @Test(dataProvider = "modes", timeOut = 240_000)
     public void twoProcessesOfTwoRanks(String mode) throws Exception {
-        int port = ForkedTp.freePort();
+        int port = FreePort.find();
         List<ForkedTp> processes = new ArrayList<>();
         List<ForkedTp.Result> results = new ArrayList<>();
         try {
