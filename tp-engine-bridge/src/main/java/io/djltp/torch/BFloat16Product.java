@@ -27,9 +27,14 @@ public final class BFloat16Product {
      */
     private static final long MOST_ROWS = 1024;
 
-    private static volatile Function product;
-
     private BFloat16Product() {}
+
+    /** Looked up when the first product is computed. */
+    private static final class Functions {
+
+        static final Function MULTIPLY = LibTorchFunctions.get(PRODUCT);
+        static final Function GIVE_BACK = LibTorchFunctions.get(RELEASE);
+    }
 
     /**
      * Arranges a right factor.
@@ -62,36 +67,26 @@ public final class BFloat16Product {
         Pointer right = new Pointer(packed.data_ptr().address());
         for (long done = 0; done < rows; ) {
             long part = Math.min(MOST_ROWS, Long.highestOneBit(rows - done));
-            product()
-                    .invoke(
-                            new Object[] {
-                                part,
-                                columns,
-                                inner,
-                                ofLeft,
-                                columns,
-                                ofTarget,
-                                add ? 1 : 0,
-                                new Pointer(from + done * ofLeft * Short.BYTES),
-                                right,
-                                new Pointer(to + done * ofTarget * Float.BYTES),
-                                1
-                            });
+            Functions.MULTIPLY.invoke(
+                    new Object[] {
+                        part,
+                        columns,
+                        inner,
+                        ofLeft,
+                        columns,
+                        ofTarget,
+                        add ? 1 : 0,
+                        new Pointer(from + done * ofLeft * Short.BYTES),
+                        right,
+                        new Pointer(to + done * ofTarget * Float.BYTES),
+                        1
+                    });
             done += part;
         }
     }
 
     /** Gives back what products have set up in the calling thread: the tiles of AMX. */
     public static void release() {
-        ProcessorArithmetic.function(RELEASE).invoke(new Object[] {1});
-    }
-
-    private static Function product() {
-        Function found = product;
-        if (found == null) {
-            found = ProcessorArithmetic.function(PRODUCT);
-            product = found;
-        }
-        return found;
+        Functions.GIVE_BACK.invoke(new Object[] {1});
     }
 }

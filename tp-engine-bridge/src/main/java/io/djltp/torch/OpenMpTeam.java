@@ -1,19 +1,14 @@
 package io.djltp.torch;
 
-import ai.djl.pytorch.jni.LibUtils;
-
 import com.sun.jna.Callback;
 import com.sun.jna.CallbackThreadInitializer;
 import com.sun.jna.Function;
-import com.sun.jna.Library;
 import com.sun.jna.Native;
-import com.sun.jna.NativeLibrary;
 import com.sun.jna.Platform;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-import java.nio.file.Path;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
@@ -35,10 +30,6 @@ import java.util.function.IntConsumer;
 public final class OpenMpTeam implements AutoCloseable {
 
     private static final Logger logger = LoggerFactory.getLogger(OpenMpTeam.class);
-
-    // from dlfcn.h: no other copy, and its names stay its own
-    private static final int RTLD_LAZY = 1;
-    private static final int RTLD_NOLOAD = 4;
 
     private static final OpenMp LIBRARY = OpenMp.find();
     private static final Map<Long, OpenMpTeam> TEAMS = new ConcurrentHashMap<>();
@@ -81,28 +72,22 @@ public final class OpenMpTeam implements AutoCloseable {
             if (!Platform.isLinux() || !Platform.is64Bit()) {
                 return null;
             }
-            LibTorch.load();
-            Path file = Path.of(LibUtils.getLibtorchPath(), System.mapLibraryName("torch_cpu"));
             try {
-                // it is asked, and not a file of OpenMP: JavaCPP may have loaded another one
-                NativeLibrary libtorch =
-                        NativeLibrary.getInstance(
-                                file.toString(),
-                                Map.of(Library.OPTION_OPEN_FLAGS, RTLD_LAZY | RTLD_NOLOAD));
+                // libtorch is asked, and not a file of OpenMP: JavaCPP may have loaded another one
                 return new OpenMp(
-                        libtorch.getFunction("GOMP_parallel"),
-                        libtorch.getFunction("omp_get_thread_num"),
-                        libtorch.getFunction("omp_get_num_threads"),
-                        productThreads(libtorch));
+                        LibTorchFunctions.get("GOMP_parallel"),
+                        LibTorchFunctions.get("omp_get_thread_num"),
+                        LibTorchFunctions.get("omp_get_num_threads"),
+                        findProductThreads());
             } catch (UnsatisfiedLinkError e) {
                 logger.debug("Libtorch does not divide its operations by GNU's OpenMP", e);
                 return null;
             }
         }
 
-        private static Function productThreads(NativeLibrary libtorch) {
+        private static Function findProductThreads() {
             try {
-                return libtorch.getFunction("MKL_Set_Num_Threads_Local");
+                return LibTorchFunctions.get("MKL_Set_Num_Threads_Local");
             } catch (UnsatisfiedLinkError e) {
                 return null; // products are not MKL's
             }

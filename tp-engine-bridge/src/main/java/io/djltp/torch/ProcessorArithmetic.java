@@ -1,11 +1,5 @@
 package io.djltp.torch;
 
-import ai.djl.pytorch.jni.LibUtils;
-
-import com.sun.jna.Function;
-import com.sun.jna.NativeLibrary;
-
-import java.nio.file.Path;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -54,7 +48,7 @@ final class ProcessorArithmetic {
     private static Optional<String> instructions() {
         for (String function : FUNCTIONS) {
             try {
-                if ((function(function).invokeInt(new Object[0]) & 0xff) != 0) {
+                if ((LibTorchFunctions.get(function).invokeInt(new Object[0]) & 0xff) != 0) {
                     return Optional.empty();
                 }
             } catch (UnsatisfiedLinkError e) {
@@ -64,16 +58,5 @@ final class ProcessorArithmetic {
         }
         return Optional.of(
                 "needs a processor with AVX512-BF16 or AMX, and libtorch finds neither here");
-    }
-
-    /**
-     * Returns a C++ function of the libtorch that is loaded.
-     *
-     * @throws UnsatisfiedLinkError if it has none of this name, as on Windows
-     */
-    static Function function(String name) {
-        LibTorch.load();
-        Path file = Path.of(LibUtils.getLibtorchPath(), System.mapLibraryName("torch_cpu"));
-        return NativeLibrary.getInstance(file.toString()).getFunction(name);
     }
 }
