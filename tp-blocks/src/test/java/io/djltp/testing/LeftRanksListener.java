@@ -6,7 +6,6 @@ import org.testng.IClassListener;
 import org.testng.ITestClass;
 
 import java.util.List;
-import java.util.concurrent.TimeUnit;
 
 /** Names the test class that has left ranks running, and what they are doing. */
 public final class LeftRanksListener implements IClassListener {
@@ -18,16 +17,12 @@ public final class LeftRanksListener implements IClassListener {
     /** {@inheritDoc} */
     @Override
     public void onAfterClass(ITestClass testClass) {
-        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(2);
-        List<Thread> left = before.added();
-        while (!left.isEmpty() && System.nanoTime() < end) {
-            try {
-                Thread.sleep(10);
-            } catch (InterruptedException e) {
-                Thread.currentThread().interrupt();
-                return;
-            }
-            left = before.added();
+        List<Thread> left;
+        try {
+            left = before.await(0, 2);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            return;
         }
         if (!left.isEmpty()) {
             logger.error("{} has left {}", testClass.getName(), RankThreads.describe(left));

@@ -20,18 +20,25 @@ public final class RankThreads {
         before.addAll(all());
     }
 
-    /** Asserts how many there are. A thread that has done its work may take a moment to end. */
+    /** Asserts how many there are. */
     public void assertCount(int expected) throws InterruptedException {
-        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(10);
-        while (added().size() != expected && System.nanoTime() < end) {
-            Thread.sleep(10);
-        }
-        List<Thread> threads = added();
+        List<Thread> threads = await(expected, 10);
         Assert.assertEquals(threads.size(), expected, describe(threads));
     }
 
+    /** Waits until there are so many: a thread that has done its work may take a moment to end. */
+    List<Thread> await(int expected, long seconds) throws InterruptedException {
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(seconds);
+        List<Thread> threads = added();
+        while (threads.size() != expected && System.nanoTime() < end) {
+            Thread.sleep(10);
+            threads = added();
+        }
+        return threads;
+    }
+
     /** Returns the threads that are alive now. */
-    List<Thread> added() {
+    private List<Thread> added() {
         List<Thread> added = new ArrayList<>(all());
         added.removeAll(before);
         return added;

@@ -1,6 +1,5 @@
 package io.djltp.head;
 
-import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
@@ -11,13 +10,13 @@ import io.djltp.collective.RankThreads;
 import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.testing.NeededArithmetic;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.Precision;
 import io.djltp.update.ReferenceUpdate;
 import io.djltp.update.WeightUpdate;
 
 import org.testng.Assert;
-import org.testng.SkipException;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -37,12 +36,7 @@ public class RoundedHeadTest {
 
     @BeforeClass
     public void bfloat16IsThere() {
-        Precision.BFLOAT16
-                .whyNot(Device.cpu())
-                .ifPresent(
-                        why -> {
-                            throw new SkipException("bfloat16 " + why);
-                        });
+        NeededArithmetic.bfloat16();
     }
 
     @DataProvider

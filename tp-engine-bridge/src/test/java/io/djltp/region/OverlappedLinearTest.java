@@ -8,6 +8,7 @@ import io.djltp.collective.Communicator;
 import io.djltp.collective.RankThreads;
 import io.djltp.collective.TestBackend;
 import io.djltp.collective.Work;
+import io.djltp.testing.NeededArithmetic;
 import io.djltp.testing.TestArrays;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.LibTorch;
@@ -147,9 +148,7 @@ public class OverlappedLinearTest {
     /** In bfloat16 the bits are those that autograd gives the same three products. */
     @Test(timeOut = 60_000)
     public void bfloat16HasTheBitsOfAutograd() {
-        if (Precision.BFLOAT16.whyNot(ai.djl.Device.cpu()).isPresent()) {
-            throw new org.testng.SkipException("the processor has no bfloat16");
-        }
+        NeededArithmetic.bfloat16();
         LinearProduct product = new LinearProduct(Precision.BFLOAT16);
         try (NDManager manager = NDManager.newBaseManager();
                 Autograd.GradMode mode = Autograd.gradMode(true)) {

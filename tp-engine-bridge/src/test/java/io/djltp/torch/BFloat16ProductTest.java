@@ -1,6 +1,6 @@
 package io.djltp.torch;
 
-import ai.djl.Device;
+import io.djltp.testing.NeededArithmetic;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Scalar;
@@ -9,7 +9,6 @@ import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.testng.Assert;
-import org.testng.SkipException;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -20,12 +19,7 @@ public class BFloat16ProductTest {
 
     @BeforeClass
     public void bfloat16IsThere() {
-        Precision.BFLOAT16
-                .whyNot(Device.cpu())
-                .ifPresent(
-                        why -> {
-                            throw new SkipException("bfloat16 " + why);
-                        });
+        NeededArithmetic.bfloat16();
     }
 
     @DataProvider

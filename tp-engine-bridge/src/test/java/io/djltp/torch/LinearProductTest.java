@@ -1,16 +1,15 @@
 package io.djltp.torch;
 
-import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.core.Linear;
 
+import io.djltp.testing.NeededArithmetic;
 import io.djltp.testing.TestArrays;
 
 import org.testng.Assert;
-import org.testng.SkipException;
 import org.testng.annotations.Test;
 
 import java.util.List;
@@ -21,19 +20,13 @@ public class LinearProductTest {
 
     private static final double U = 1.0 / 256; // the unit roundoff of 8 bits of significand
 
-    static void needBFloat16() {
-        if (Precision.BFLOAT16.whyNot(Device.cpu()).isPresent()) {
-            throw new SkipException("the processor has no bfloat16");
-        }
-    }
-
     /**
      * Each element of the output and of both gradients is within the bound of the class's Javadoc
      * from the exact one, of sizes that no vector divides. That of the bias is a float32 sum.
      */
     @Test
     public void elementsAreWithinTheBound() {
-        needBFloat16();
+        NeededArithmetic.bfloat16();
         for (long[] sizes : new long[][] {{1, 1, 1}, {5, 3, 7}, {13, 129, 65}, {33, 700, 41}}) {
             try (NDManager manager = NDManager.newBaseManager();
                     Autograd.GradMode mode = Autograd.gradMode(true)) {
@@ -79,7 +72,7 @@ public class LinearProductTest {
      */
     @Test
     public void sumsAreFloat32() {
-        needBFloat16();
+        NeededArithmetic.bfloat16();
         try (NDManager manager = NDManager.newBaseManager()) {
             // 256 + 1 + ... + 1 is 512: sums of 8 bits would stay at 256
             float[] values = new float[257];
@@ -119,7 +112,7 @@ public class LinearProductTest {
 
     @Test
     public void weightsOf16BitsAreRefused() {
-        needBFloat16();
+        NeededArithmetic.bfloat16();
         try (NDManager manager = NDManager.newBaseManager()) {
             NDArray x = manager.ones(new Shape(2, 3));
             NDArray w = manager.ones(new Shape(2, 3), DataType.FLOAT16);
