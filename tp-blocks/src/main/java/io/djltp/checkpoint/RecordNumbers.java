@@ -58,7 +58,8 @@ final class RecordNumbers {
             ByteBuffer number = ByteBuffer.allocate(Long.BYTES);
             sum.update(number.putLong(0, size).rewind());
             LongUnaryOperator ofWhole = of(dataset);
-            for (long i = 0; isPart(dataset.getClass()) && i < size; i++) {
+            long listed = isPart(dataset.getClass()) ? size : 0;
+            for (long i = 0; i < listed; i++) {
                 sum.update(number.putLong(0, ofWhole.applyAsLong(i)).rewind());
             }
         }

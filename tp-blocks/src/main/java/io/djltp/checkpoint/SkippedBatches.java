@@ -64,12 +64,13 @@ final class SkippedBatches {
                     .iterator();
         }
         Iterator<Batch> batches = dataset.getData(manager, executor).iterator();
+        LongUnaryOperator numbers = RecordNumbers.of(dataset); // which is prepared now
         for (long i = 0; i < count; i++) {
             if (!batches.hasNext()) {
                 throw tooFew(i);
             }
             try (Batch batch = batches.next()) {
-                order.add(batch, RecordNumbers.of(dataset));
+                order.add(batch, numbers);
             }
         }
         return batches;
