@@ -184,6 +184,7 @@ final class LmOptions implements JobOptions {
         Map<String, String> values = new LinkedHashMap<>(training());
         values.put("--mesh", ranks.meshName() == null ? "not set" : ranks.meshName());
         values.put("--sequence-parallel", "" + ranks.sequenceParallel);
+        values.put("--precision", "" + sizes.precision);
         return values;
     }
 }
