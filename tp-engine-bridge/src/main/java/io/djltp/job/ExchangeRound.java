@@ -1,6 +1,5 @@
 package io.djltp.job;
 
-import java.io.DataInputStream;
 import java.io.IOException;
 import java.util.List;
 import java.util.TreeSet;
@@ -91,42 +90,6 @@ final class ExchangeRound {
         }
         arrived = 0;
         number++;
-        return all;
-    }
-
-    static Message encodePart(long round, String what, byte[] part) {
-        return new Message(
-                Message.Type.EXCHANGE,
-                Payload.of(
-                        out -> {
-                            out.writeLong(round);
-                            Payload.writeText(out, what);
-                            Payload.writeBytes(out, part);
-                        }));
-    }
-
-    void decodePart(int process, Message message) throws IOException {
-        DataInputStream in = Payload.reader(message.body());
-        arrive(process, in.readLong(), Payload.readText(in), Payload.readBytes(in));
-    }
-
-    static Message encodeResult(byte[][] all) {
-        return new Message(
-                Message.Type.RESULT,
-                Payload.of(
-                        out -> {
-                            for (byte[] part : all) {
-                                Payload.writeBytes(out, part);
-                            }
-                        }));
-    }
-
-    static byte[][] decodeResult(Message message, int processes) throws IOException {
-        DataInputStream in = Payload.reader(message.body());
-        byte[][] all = new byte[processes][];
-        for (int i = 0; i < processes; i++) {
-            all[i] = Payload.readBytes(in);
-        }
         return all;
     }
 }

@@ -1,8 +1,5 @@
 package io.djltp.job;
 
-import java.io.DataInputStream;
-import java.io.IOException;
-
 /**
  * What a process says of itself when it comes.
  *
@@ -26,37 +23,6 @@ record Hello(
         long pid,
         String meshHost,
         int meshPort) {
-
-    private static final int MAX_TEXT = 255;
-
-    byte[] encode() {
-        return Payload.of(
-                out -> {
-                    out.writeLong(instance);
-                    Payload.writeText(out, Texts.cutBytes(version, MAX_TEXT));
-                    out.writeInt(process);
-                    out.writeInt(processes);
-                    out.writeInt(ranks);
-                    Payload.writeText(out, Texts.cutBytes(host, MAX_TEXT));
-                    out.writeLong(pid);
-                    Payload.writeText(out, meshHost);
-                    out.writeInt(meshPort);
-                });
-    }
-
-    static Hello decode(byte[] payload) throws IOException {
-        DataInputStream in = Payload.reader(payload);
-        return new Hello(
-                in.readLong(),
-                Payload.readText(in),
-                in.readInt(),
-                in.readInt(),
-                in.readInt(),
-                Payload.readText(in),
-                in.readLong(),
-                Payload.readText(in),
-                in.readInt());
-    }
 
     /** Returns the same, reached elsewhere. */
     Hello at(String newHost, int newPort) {

@@ -14,10 +14,10 @@ import java.util.function.Supplier;
  * A job as one of its processes sees it.
  *
  * <p>Process {@code p} of {@code P} holds the ranks from {@code p * L} to {@code p * L + L - 1},
- * where {@code L} is the number of ranks divided by {@code P}. Process 0 is the master. All members
- * prove to each other that they know the job's secret before anything else is said; what they say
- * then is not encrypted, so that the secret keeps strangers out of the job, but does not hide it
- * from a network that listens or changes what it carries.
+ * where {@code L} is the number of ranks divided by {@code P}. Process 0 is the master. Only those
+ * who know the job's secret come in, and what they say to each other is encrypted: by TLS 1.3 with
+ * a pre-shared key. The connections between the ranks themselves ({@link #connectMesh}) are opened
+ * by tokens that were drawn for them; what goes over those is not encrypted.
  *
  * <p>{@link #exchange}, {@link #check} and {@link #connectMesh} are called by all processes in the
  * same order. When a process fails, dies or falls silent, every wait of every other one ends with a
@@ -36,6 +36,7 @@ public final class Job implements AutoCloseable {
     private final JobState state;
     private final Control control;
     private final RankConnections connections;
+    private final JobLoop loop;
     private final ReentrantLock turn = new ReentrantLock();
     private final AtomicBoolean closed = new AtomicBoolean();
 
@@ -44,12 +45,14 @@ public final class Job implements AutoCloseable {
             List<JobMember> members,
             JobState state,
             Control control,
-            RankConnections connections) {
+            RankConnections connections,
+            JobLoop loop) {
         this.process = process;
         this.members = List.copyOf(members);
         this.state = state;
         this.control = control;
         this.connections = connections;
+        this.loop = loop;
     }
 
     /**
@@ -275,6 +278,7 @@ public final class Job implements AutoCloseable {
             state.close();
             control.close();
             connections.close();
+            loop.close();
         }
     }
 

@@ -1,18 +1,26 @@
 package io.djltp.job;
 
+import io.netty.channel.ChannelHandler;
+import io.netty.channel.socket.nio.NioSocketChannel;
+import io.netty.handler.stream.ChunkedWriteHandler;
+
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.io.EOFException;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.net.SocketTimeoutException;
 import java.net.UnknownHostException;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 
 /** How one process joins a job. */
 final class Joining {
@@ -20,12 +28,14 @@ final class Joining {
     private static final Logger logger = LoggerFactory.getLogger(Joining.class);
 
     private static final int MAX_MEMBER = 8192;
+    private static final long MAX_MESSAGE = Job.MAX_EXCHANGE + 64 * 1024;
 
     private final LaunchEnvironment environment;
     private final JobOptions options;
     private final ServerSocketChannel bound;
     private final JobState state = new JobState();
-    private final RankConnections connections = new RankConnections(state);
+    private final JobLoop loop = new JobLoop();
+    private final RankConnections connections = new RankConnections(state, loop);
     private final Status status = new Status(state::isOver);
     private final long deadline;
 
@@ -63,6 +73,7 @@ final class Joining {
             if (!joined) {
                 state.close();
                 connections.close();
+                loop.close();
                 Dialer.closeQuietly(bound);
             }
         }
@@ -80,104 +91,139 @@ final class Joining {
     private Job joinAlone() throws IOException {
         Dialer.closeQuietly(bound);
         Hello own = hello("", 0);
-        byte[] secret = options.getSecret() == null ? Proof.nonce() : options.getSecret();
-        connections.start(Proof.meshKey(secret, Proof.nonce()), options.getTimeout(), List.of(own));
-        return new Job(0, List.of(own.member()), state, new SoloControl(state), connections);
+        connections.start(options.getTimeout(), List.of(own));
+        return job(own.process(), List.of(own.member()), new SoloControl(state));
     }
 
     private Job joinAsMaster(Rendezvous rendezvous) throws IOException, InterruptedException {
-        try (Cleanup cleanup = new Cleanup()) {
-            ServerSocketChannel server = rendezvous.listen();
-            cleanup.add(() -> Dialer.closeQuietly(server));
+        ServerSocketChannel server = rendezvous.listen();
+        try {
             InetAddress address = server.socket().getInetAddress();
             InetSocketAddress meshAddress = connections.listen(address);
             Hello own = hello(address.getHostAddress(), meshAddress.getPort());
-            Registration registration = new Registration(own, options, status);
-            MemberAcceptor acceptor =
-                    new MemberAcceptor(server, rendezvous.controlKey(), registration);
-            cleanup.add(acceptor::close);
-            acceptor.start("accept");
+            Master master = new Master(own);
+            JobTls tls = rendezvous.tls();
+            Door door =
+                    new Door(
+                            loop,
+                            server,
+                            channel ->
+                                    handlers(
+                                            TlsHandler.ofServer(tls),
+                                            new Link(channel, MAX_MESSAGE, master.registration)));
+            master.open(door);
             logger.info("Waiting for {} processes at {}", own.processes() - 1, rendezvous.place());
-            awaitAll(registration, acceptor);
-            Job job = start(rendezvous.secret(), registration, acceptor);
-            cleanup.keep();
-            return job;
-        }
-    }
-
-    private void awaitAll(Registration registration, MemberAcceptor acceptor)
-            throws InterruptedException {
-        String refusal;
-        try {
-            refusal = registration.await(deadline);
-        } catch (InterruptedException e) {
-            registration.refuse("process 0 was interrupted while it waited for the others");
+            String refusal = master.registration.await(loop.get(), deadline);
+            if (refusal != null) {
+                long strangers = door.wrongKeys();
+                String note = " (%d attempts had another secret)".formatted(strangers);
+                throw failure(refusal + (strangers == 0 ? "" : note), null);
+            }
+            connections.start(options.getTimeout(), master.registration.hellos());
+            return job(0, master.control.members(), master.control);
+        } catch (IOException | RuntimeException | InterruptedException e) {
+            Dialer.closeQuietly(server);
             throw e;
         }
-        if (refusal != null) {
-            registration.refuse(refusal);
-            long strangers = acceptor.wrongKeys();
-            String note =
-                    strangers == 0 ? "" : " (%d attempts had another secret)".formatted(strangers);
-            throw failure(refusal + note, null);
-        }
     }
 
-    private Job start(byte[] secret, Registration registration, MemberAcceptor acceptor)
-            throws IOException {
-        List<Hello> hellos = registration.hellos();
-        Link[] links = registration.links();
-        List<JobMember> members = hellos.stream().map(Hello::member).toList();
-        byte[] nonce = Proof.nonce();
-        connections.start(Proof.meshKey(secret, nonce), options.getTimeout(), hellos);
-        MasterControl control = new MasterControl(members, links, options, state, status, acceptor);
-        if (!registration.start(control)) {
-            String text = "A process ended just when all had come";
-            registration.refuse(text);
-            throw failure(text, null);
-        }
-        for (Link link : Arrays.asList(links).subList(1, links.length)) {
-            link.send(welcome(nonce, hellos, link).encode());
-        }
-        control.start();
-        return new Job(0, members, state, control, connections);
-    }
+    /** The master, from the first that comes until all have come. */
+    private final class Master {
 
-    /** Returns the welcome for a member: it reaches the master's ranks where it reached it. */
-    private Welcome welcome(byte[] nonce, List<Hello> hellos, Link link) throws IOException {
-        InetSocketAddress here = (InetSocketAddress) link.channel().getLocalAddress();
-        List<Hello> all = new ArrayList<>(hellos);
-        all.set(0, all.get(0).at(here.getAddress().getHostAddress(), all.get(0).meshPort()));
-        return new Welcome(nonce, options.getTimeout(), options.getHeartbeatTimeout(), all);
+        private final Registration registration;
+        private final Heartbeats heartbeats;
+        private Door door;
+        private MasterControl control;
+
+        Master(Hello own) {
+            registration =
+                    new Registration(own, options, link -> door.letIn(link.channel()), this::start);
+            heartbeats = new Heartbeats(loop.get(), registration::links, status::get, this::silent);
+        }
+
+        void open(Door opened) {
+            door = opened;
+            status.setHeartbeatTimeout(options.getHeartbeatTimeout());
+            loop.get().execute(() -> heartbeats.start(options.getHeartbeatTimeout()));
+        }
+
+        private void silent(Link link) {
+            if (control != null) {
+                control.silent(link);
+            }
+        }
+
+        /** Starts the job, as soon as the last has come. */
+        private void start() {
+            List<Hello> hellos = registration.hellos();
+            List<JobMember> members = hellos.stream().map(Hello::member).toList();
+            List<Link> links = registration.links();
+            control = new MasterControl(members, links, loop.get(), options, state, status);
+            for (Link link : links) {
+                // it reaches the master's ranks where it reached the master
+                List<Hello> all = new ArrayList<>(hellos);
+                String here = link.channel().localAddress().getAddress().getHostAddress();
+                all.set(0, all.get(0).at(here, all.get(0).meshPort()));
+                long timeout = options.getTimeout().toMillis();
+                long heartbeat = options.getHeartbeatTimeout().toMillis();
+                Welcome welcome = new Welcome(timeout, heartbeat, all);
+                link.touch();
+                link.send(new Message(Message.Type.WELCOME, welcome));
+            }
+        }
     }
 
     private Job joinMaster(Rendezvous rendezvous) throws IOException, InterruptedException {
-        try (Cleanup cleanup = new Cleanup()) {
-            Hello own = hello("", 0);
-            SocketChannel channel =
-                    rendezvous.dial(
-                            deadline, options.getTimeout(), dialled -> introduce(own, dialled));
-            cleanup.add(() -> Dialer.closeQuietly(channel));
-            MemberControl control = new MemberControl(own, rendezvous.place(), state, status);
-            long limit = (long) own.processes() * (Job.MAX_EXCHANGE + MAX_MEMBER);
-            Link link =
-                    new Link(
-                            channel, 0, limit, options.getHeartbeatTimeout(), status::get, control);
-            Welcome welcome = control.join(link, options);
-            connections.start(
-                    Proof.meshKey(rendezvous.secret(), welcome.nonce()),
-                    welcome.timeout(),
-                    welcome.members());
-            cleanup.keep();
-            return new Job(own.process(), welcome.jobMembers(), state, control, connections);
+        JobTls tls = rendezvous.tls();
+        MemberControl control = new MemberControl(options, state, status);
+        Link link =
+                rendezvous.dial(
+                        deadline,
+                        options.getTimeout(),
+                        (channel, until) -> shake(tls, control, channel, until));
+        InetSocketAddress here = link.channel().localAddress();
+        InetSocketAddress listens = connections.listen(here.getAddress());
+        Hello own = hello(here.getAddress().getHostAddress(), listens.getPort());
+        rendezvous.found(link.channel().remoteAddress().getPort());
+        Welcome welcome = control.join(link, rendezvous.place(), own);
+        connections.start(welcome.timeout(), welcome.members());
+        return job(own.process(), welcome.jobMembers(), control);
+    }
+
+    private Link shake(JobTls tls, MemberControl control, SocketChannel connected, long until)
+            throws IOException, InterruptedException {
+        long limit = (long) environment.processes() * (Job.MAX_EXCHANGE + MAX_MEMBER);
+        TlsHandler handler = TlsHandler.ofClient(tls);
+        NioSocketChannel channel = new NioSocketChannel(connected);
+        Link link = new Link(channel, limit, control);
+        channel.pipeline().addLast(handlers(handler, link));
+        loop.get().register(channel);
+        try {
+            handler.complete().get(until - System.nanoTime(), TimeUnit.NANOSECONDS);
+            return link;
+        } catch (TimeoutException e) {
+            throw new SocketTimeoutException("no answer in time");
+        } catch (ExecutionException e) {
+            if (handler.hasOtherKey()) {
+                throw new Dialer.RefusedException();
+            }
+            if (e.getCause() instanceof EOFException end) {
+                throw end;
+            }
+            throw new IOException(
+                    "what listens there is no process of a job, or has another version of this"
+                            + " library",
+                    e);
         }
     }
 
-    /** Returns what this process says: its ranks are reached where it reached the master from. */
-    private byte[] introduce(Hello own, SocketChannel channel) throws IOException {
-        InetSocketAddress here = (InetSocketAddress) channel.getLocalAddress();
-        InetSocketAddress listens = connections.listen(here.getAddress());
-        return own.at(here.getAddress().getHostAddress(), listens.getPort()).encode();
+    private static ChannelHandler[] handlers(TlsHandler tls, Link link) {
+        // parts of large messages go to TLS one by one, as fast as the peer takes them
+        return new ChannelHandler[] {tls, new ChunkedWriteHandler(), link};
+    }
+
+    private Job job(int process, List<JobMember> members, Control control) {
+        return new Job(process, members, state, control, connections, loop);
     }
 
     private Hello hello(String meshHost, int meshPort) {
@@ -204,25 +250,5 @@ final class Joining {
 
     private JobFailedException failure(String text, Exception cause) {
         return new JobFailedException(text, -1, -1, cause);
-    }
-
-    /** Undoes what was done, unless all of it succeeds. */
-    private static final class Cleanup implements AutoCloseable {
-
-        private final List<Runnable> undo = new ArrayList<>();
-
-        void add(Runnable task) {
-            undo.add(task);
-        }
-
-        void keep() {
-            undo.clear();
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public void close() {
-            undo.forEach(Runnable::run);
-        }
     }
 }

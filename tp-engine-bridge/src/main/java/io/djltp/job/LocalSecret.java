@@ -15,6 +15,7 @@ import java.nio.file.attribute.PosixFileAttributes;
 import java.nio.file.attribute.PosixFilePermission;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.nio.file.attribute.UserPrincipal;
+import java.security.SecureRandom;
 import java.util.EnumSet;
 import java.util.HexFormat;
 import java.util.List;
@@ -97,7 +98,7 @@ final class LocalSecret {
                         file,
                         Set.of(StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE),
                         attribute(PRIVATE_FILE))) {
-            channel.write(ByteBuffer.wrap(text(Proof.nonce())));
+            channel.write(ByteBuffer.wrap(text(draw())));
         } catch (FileAlreadyExistsException e) {
             check(file, self, PRIVATE_FILE);
         }
@@ -155,6 +156,12 @@ final class LocalSecret {
             TimeUnit.MILLISECONDS.sleep(PAUSE_MILLIS);
         }
         throw new IOException(file + " does not hold a secret: remove it");
+    }
+
+    private static byte[] draw() {
+        byte[] secret = new byte[BYTES];
+        new SecureRandom().nextBytes(secret);
+        return secret;
     }
 
     private static byte[] text(byte[] bytes) {

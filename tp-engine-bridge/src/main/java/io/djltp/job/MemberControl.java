@@ -5,7 +5,6 @@ import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
-import java.util.function.BooleanSupplier;
 import java.util.function.Supplier;
 
 /** The control of every process but the master: it talks with the master alone. */
@@ -14,8 +13,8 @@ final class MemberControl implements Control, Link.Events {
     private static final Duration VERDICT = Duration.ofSeconds(2);
     private static final long MARGIN_NANOS = TimeUnit.SECONDS.toNanos(5);
 
-    private final Hello own;
-    private final String address;
+    private volatile String address = "";
+    private final JobOptions options;
     private final JobState state;
     private final Status status;
     private final AtomicReference<byte[][]> result = new AtomicReference<>();
@@ -23,19 +22,18 @@ final class MemberControl implements Control, Link.Events {
     private volatile boolean masterGone;
     private volatile JobFailedException reported;
     private Link link;
+    private Heartbeats heartbeats;
     private long sent;
 
     /**
      * Creates a control.
      *
-     * @param own what this process says of itself
-     * @param address where the master listens, in words
+     * @param options what the processes agree on
      * @param state the state of the job
      * @param status what this process tells with its heartbeats
      */
-    MemberControl(Hello own, String address, JobState state, Status status) {
-        this.own = own;
-        this.address = address;
+    MemberControl(JobOptions options, JobState state, Status status) {
+        this.options = options;
         this.state = state;
         this.status = status;
     }
@@ -44,15 +42,19 @@ final class MemberControl implements Control, Link.Events {
      * Waits until the master says that all have come.
      *
      * @param connection the link to the master
-     * @param options what the processes agree on
+     * @param place where the master listens, in words
+     * @param own what this process says of itself
      * @return what the master said
      * @throws JobFailedException if the job does not come together
      */
-    Welcome join(Link connection, JobOptions options) throws InterruptedException {
+    Welcome join(Link connection, String place, Hello own) throws InterruptedException {
         link = connection;
-        link.start();
-        Duration heartbeat = options.getHeartbeatTimeout();
-        watch(heartbeat, () -> welcome != null || state.isOver());
+        address = place;
+        heartbeats =
+                new Heartbeats(
+                        link.channel().eventLoop(), () -> List.of(link), status::get, this::silent);
+        heartbeats.start(options.getHeartbeatTimeout());
+        link.send(new Message(Message.Type.HELLO, own));
         // the master's own time-out comes first, and its error says more
         Duration timeout = options.getTimeout();
         long deadline = System.nanoTime() + timeout.toNanos() + MARGIN_NANOS;
@@ -64,16 +66,14 @@ final class MemberControl implements Control, Link.Events {
                             .formatted(master(), Texts.time(timeout));
             throw new JobFailedException(text, -1, -1, null);
         }
-        link.setHeartbeatTimeout(said.heartbeatTimeout());
         status.setHeartbeatTimeout(said.heartbeatTimeout());
-        watch(said.heartbeatTimeout(), state::isOver);
         return said;
     }
 
     /** {@inheritDoc} */
     @Override
     public byte[][] exchange(String what, byte[] mine) throws InterruptedException {
-        link.send(ExchangeRound.encodePart(sent++, what, mine));
+        link.send(new Message(Message.Type.EXCHANGE, new Message.Turn(sent++, what), mine));
         // the master ends the wait in time; the margin is for one that does not
         long timeout = welcome.timeout().plus(welcome.heartbeatTimeout()).toNanos();
         long deadline = System.nanoTime() + timeout + MARGIN_NANOS;
@@ -109,7 +109,6 @@ final class MemberControl implements Control, Link.Events {
     /** {@inheritDoc} */
     @Override
     public void close() {
-        link.send(Message.goodbye());
         link.finish();
         link.close(System.nanoTime() + Registration.END_NANOS);
     }
@@ -119,14 +118,15 @@ final class MemberControl implements Control, Link.Events {
     public void received(Link from, Message message) throws IOException {
         switch (message.type()) {
             case WELCOME:
-                welcome = Welcome.decode(message);
+                welcome = message.content(Welcome.class);
+                heartbeats.setTimeout(welcome.heartbeatTimeout());
                 state.changed();
                 break;
             case REFUSE:
-                state.fail(new JobFailedException(message.text(), -1, -1, null));
+                state.fail(new JobFailedException(message.content(String.class), -1, -1, null));
                 break;
             case RESULT:
-                result.set(ExchangeRound.decodeResult(message, own.processes()));
+                result.set(message.parts());
                 state.changed();
                 break;
             case FAIL:
@@ -134,7 +134,6 @@ final class MemberControl implements Control, Link.Events {
                 break;
             case GOODBYE:
                 masterGone = true;
-                from.finish();
                 state.changed();
                 break;
             default:
@@ -164,12 +163,9 @@ final class MemberControl implements Control, Link.Events {
         return all;
     }
 
-    private void watch(Duration timeout, BooleanSupplier over) {
-        new HeartbeatMonitor(List.of(link), timeout, over, silent -> silent(timeout), () -> {})
-                .start();
-    }
-
-    private void silent(Duration timeout) {
+    private void silent(Link silent) {
+        Duration timeout =
+                welcome == null ? options.getHeartbeatTimeout() : welcome.heartbeatTimeout();
         String last = link.lastStatus();
         String text =
                 " has not been heard for "

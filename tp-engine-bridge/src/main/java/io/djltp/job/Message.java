@@ -1,83 +1,115 @@
 package io.djltp.job;
 
-import java.io.DataInputStream;
+import com.google.gson.Gson;
+import com.google.gson.JsonParseException;
+
 import java.io.IOException;
+import java.nio.BufferUnderflowException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
 
 /**
- * A message of a control connection: 4 bytes for the length of the body, 1 for the type, the body.
+ * A message of a control connection: after 4 bytes for its length, 1 byte for the type, then what
+ * it says as JSON, and parts that are bytes, each after 4 bytes for its length.
  *
  * @param type what it is
- * @param body what it holds
+ * @param content what it says, of the class of its type
+ * @param parts what the ranks exchange
  */
-record Message(Type type, byte[] body) {
+record Message(Type type, Object content, byte[]... parts) {
 
-    /** The bytes before the body. */
-    static final int HEADER = 5;
+    private static final Gson GSON = new Gson();
 
-    /** What a message is. */
+    /** What a message is, and what it says. */
     enum Type {
+        /** To the master: this is who comes. */
+        HELLO(Hello.class),
         /** From the master: all have come, and these are they. */
-        WELCOME,
+        WELCOME(Welcome.class),
         /** From the master: the job does not come together, and why. */
-        REFUSE,
+        REFUSE(String.class),
         /** I live, and this is what my ranks are doing. */
-        HEARTBEAT,
+        HEARTBEAT(String.class),
         /** To the master: my part of an exchange. */
-        EXCHANGE,
+        EXCHANGE(Turn.class),
         /** From the master: the parts of all. */
-        RESULT,
+        RESULT(String.class),
         /** To the master: the job has failed, as far as I know; from it: this is why it failed. */
-        FAIL,
-        /** I end, and nothing is wrong. */
-        GOODBYE
+        FAIL(Failure.class),
+        /** I end, and nothing is wrong. Nothing comes after it. */
+        GOODBYE(String.class);
+
+        private final Class<?> content;
+
+        Type(Class<?> content) {
+            this.content = content;
+        }
     }
 
-    private static final Type[] TYPES = Type.values();
+    /** Which exchange a part is for: how many there were before it, and its name. */
+    record Turn(long round, String what) {}
 
-    static Message of(Type type, String text) {
-        return new Message(type, text.getBytes(StandardCharsets.UTF_8));
-    }
+    /** Who failed, and how. */
+    record Failure(int process, int rank, String text) {}
 
     static Message goodbye() {
-        return new Message(Type.GOODBYE, new byte[0]);
+        return new Message(Type.GOODBYE, "");
     }
 
-    static Message fail(JobFailedException failure) {
-        return new Message(
-                Type.FAIL,
-                Payload.of(
-                        out -> {
-                            out.writeInt(failure.getProcess());
-                            out.writeInt(failure.getRank());
-                            Payload.writeText(out, failure.getMessage());
-                        }));
+    static Message fail(JobFailedException e) {
+        return new Message(Type.FAIL, new Failure(e.getProcess(), e.getRank(), e.getMessage()));
     }
 
-    static Type type(byte code) throws IOException {
-        if (code < 0 || code >= TYPES.length) {
-            throw new IOException("a message of the unknown type " + code);
+    JobFailedException failure() {
+        Failure said = content(Failure.class);
+        return new JobFailedException(said.text, said.process, said.rank, null);
+    }
+
+    <T> T content(Class<T> as) {
+        return as.cast(content);
+    }
+
+    /** Returns the message as it is sent. */
+    byte[] encode() {
+        byte[] json = GSON.toJson(content).getBytes(StandardCharsets.UTF_8);
+        int length = 1 + Integer.BYTES + json.length;
+        for (byte[] part : parts) {
+            length += Integer.BYTES + part.length;
         }
-        return TYPES[code];
+        ByteBuffer bytes = ByteBuffer.allocate(Integer.BYTES + length).putInt(length);
+        bytes.put((byte) type.ordinal()).putInt(json.length).put(json);
+        for (byte[] part : parts) {
+            bytes.putInt(part.length).put(part);
+        }
+        return bytes.array();
     }
 
-    String text() {
-        return new String(body, StandardCharsets.UTF_8);
+    /** Reads what comes after the length. */
+    static Message decode(byte[] body) throws IOException {
+        try {
+            ByteBuffer bytes = ByteBuffer.wrap(body);
+            Type type = Type.values()[bytes.get()];
+            String json = new String(take(bytes), StandardCharsets.UTF_8);
+            Object content = GSON.fromJson(json, type.content);
+            List<byte[]> parts = new ArrayList<>();
+            while (bytes.hasRemaining()) {
+                parts.add(take(bytes));
+            }
+            if (content == null) {
+                throw new IOException("an empty message of the type " + type);
+            }
+            return new Message(type, content, parts.toArray(new byte[0][]));
+        } catch (JsonParseException | BufferUnderflowException | IndexOutOfBoundsException e) {
+            throw new IOException("a message that cannot be read", e);
+        }
     }
 
-    JobFailedException failure() throws IOException {
-        DataInputStream in = Payload.reader(body);
-        int process = in.readInt();
-        int rank = in.readInt();
-        return new JobFailedException(Payload.readText(in), process, rank, null);
-    }
-
-    ByteBuffer encodeHeader() {
-        return ByteBuffer.allocate(HEADER).putInt(body.length).put((byte) type.ordinal()).flip();
-    }
-
-    ByteBuffer encode() {
-        return ByteBuffer.allocate(HEADER + body.length).put(encodeHeader()).put(body).flip();
+    private static byte[] take(ByteBuffer bytes) {
+        // never more than is there: a wrong length must not take memory
+        byte[] part = new byte[bytes.slice(bytes.position() + 4, bytes.getInt()).remaining()];
+        bytes.get(part);
+        return part;
     }
 }

@@ -1,52 +1,42 @@
 package io.djltp.job;
 
+import io.netty.buffer.ByteBuf;
+import io.netty.buffer.ByteBufUtil;
+import io.netty.buffer.Unpooled;
+import io.netty.channel.ChannelHandler;
+import io.netty.channel.ChannelHandlerContext;
+import io.netty.handler.codec.ByteToMessageDecoder;
+
 import java.io.DataInputStream;
+import java.io.EOFException;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.nio.ByteBuffer;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
+import java.security.MessageDigest;
 import java.time.Duration;
-import java.util.ArrayList;
-import java.util.HashMap;
+import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 
 /**
  * The connections between ranks: each process listens at a port of its own, and of every two ranks
- * the higher one connects to the lower one's.
+ * the higher one connects to the lower one's, with a {@linkplain RankTokens token}.
  */
-final class RankConnections implements MemberAcceptor.Handler {
+final class RankConnections {
 
     private final JobState state;
-    private final Map<RankPair, SocketChannel> arrived = new HashMap<>();
+    private final JobLoop loop;
     private ServerSocketChannel server;
-    private MemberAcceptor acceptor;
-    private byte[] key;
+    private Door door;
     private Duration timeout;
     private List<Hello> members;
-    private boolean closed;
+    private volatile RankTokens tokens = new RankTokens();
 
-    /** The two ranks at the ends of a connection. */
-    private record RankPair(String mesh, int from, int to) {
-
-        byte[] encode() {
-            return Payload.of(
-                    out -> {
-                        Payload.writeText(out, mesh);
-                        out.writeInt(from);
-                        out.writeInt(to);
-                    });
-        }
-
-        static RankPair decode(byte[] payload) throws IOException {
-            DataInputStream in = Payload.reader(payload);
-            return new RankPair(Payload.readText(in), in.readInt(), in.readInt());
-        }
-    }
-
-    RankConnections(JobState state) {
+    RankConnections(JobState state, JobLoop loop) {
         this.state = state;
+        this.loop = loop;
     }
 
     /**
@@ -69,17 +59,54 @@ final class RankConnections implements MemberAcceptor.Handler {
     /**
      * Starts to let members in.
      *
-     * @param meshKey what members know
      * @param limit how long to wait for them
      * @param all where they listen
      */
-    synchronized void start(byte[] meshKey, Duration limit, List<Hello> all) throws IOException {
-        key = meshKey;
+    synchronized void start(Duration limit, List<Hello> all) throws IOException {
         timeout = limit;
         members = all;
         if (server != null) {
-            acceptor = new MemberAcceptor(server, key, this);
-            acceptor.start("accept-mesh");
+            door = new Door(loop, server, channel -> new ChannelHandler[] {new Admission()});
+        }
+    }
+
+    /** Reads the token of a connection, and takes the connection out of the loop. */
+    private final class Admission extends ByteToMessageDecoder {
+
+        /** {@inheritDoc} */
+        @Override
+        protected void decode(ChannelHandlerContext context, ByteBuf in, List<Object> out) {
+            if (in.readableBytes() < RankTokens.SHOWN) {
+                return;
+            }
+            // a rank waits for the answer before it says anything else
+            boolean more = in.readableBytes() > RankTokens.SHOWN;
+            byte[] shown = ByteBufUtil.getBytes(in.readSlice(RankTokens.SHOWN));
+            RankTokens open = tokens;
+            RankTokens.Pair pair = more ? null : open.admit(shown);
+            if (pair == null) {
+                context.close();
+                return;
+            }
+            context.channel().config().setAutoRead(false);
+            context.writeAndFlush(Unpooled.wrappedBuffer(open.answer(pair)))
+                    .addListener(sent -> take((Door.Accepted) context.channel(), open, pair));
+        }
+
+        private void take(Door.Accepted accepted, RankTokens open, RankTokens.Pair pair) {
+            door.letIn(accepted);
+            accepted.takeOut(
+                    channel -> {
+                        open.arrive(pair, channel);
+                        state.changed();
+                    });
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void exceptionCaught(ChannelHandlerContext context, Throwable cause) {
+            // most strangers end so
+            context.close();
         }
     }
 
@@ -89,61 +116,42 @@ final class RankConnections implements MemberAcceptor.Handler {
         if (job.getRanks() == 1) {
             return channels;
         }
+        RankTokens own = new RankTokens();
         boolean done = false;
         try {
             String error = job.getProcesses() == 1 ? openAlone() : null;
-            job.exchange("mesh: " + name, new byte[0]);
+            own.expect(job);
+            tokens = own;
+            byte[][] tickets = job.exchange("mesh: " + name, own.ticket());
             // half the time of an exchange: those who succeed wait for the others in the next one
             long deadline = System.nanoTime() + timeout.toNanos() / 2;
-            error = error == null ? dialAll(job, name, channels, deadline) : error;
-            error = error == null ? awaitAll(job, name, deadline) : error;
+            error = error == null ? dialAll(job, tickets, channels, deadline) : error;
+            error = error == null ? awaitAll(own, deadline) : error;
             job.check("connecting the mesh '" + name + "'", error);
-            takeAll(job, name, channels);
+            own.take(job, channels);
             done = true;
             return channels;
         } finally {
+            own.close();
             if (!done) {
-                closeAll(channels);
+                Arrays.stream(channels).flatMap(Arrays::stream).forEach(Dialer::closeQuietly);
             }
         }
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public void accept(SocketChannel channel, byte[] payload) throws IOException {
-        RankPair pair = RankPair.decode(payload);
-        synchronized (this) {
-            if (closed) {
-                channel.close();
-                return;
-            }
-            // one that comes again has lost the first
-            Dialer.closeQuietly(arrived.put(pair, channel));
-        }
-        state.changed();
     }
 
     void close() {
-        MemberAcceptor accepting;
-        ServerSocketChannel listening;
-        synchronized (this) {
-            closed = true;
-            accepting = acceptor;
-            listening = server;
-            arrived.values().forEach(Dialer::closeQuietly);
-            arrived.clear();
+        tokens.close();
+        if (door != null) {
+            door.close();
         }
-        if (accepting != null) {
-            accepting.close();
-        }
-        Dialer.closeQuietly(listening);
+        Dialer.closeQuietly(server);
     }
 
     private String openAlone() {
         try {
-            if (acceptor == null) {
+            if (door == null) {
                 listen(InetAddress.getLoopbackAddress());
-                start(key, timeout, members);
+                start(timeout, members);
             }
             return null;
         } catch (IOException e) {
@@ -151,19 +159,19 @@ final class RankConnections implements MemberAcceptor.Handler {
         }
     }
 
-    private String dialAll(Job job, String name, SocketChannel[][] channels, long deadline)
+    private String dialAll(Job job, byte[][] tickets, SocketChannel[][] channels, long deadline)
             throws InterruptedException {
         for (int i = 0; i < channels.length; i++) {
             int from = job.getFirstRank() + i;
             for (int to = 0; to < from; to++) {
-                InetSocketAddress address = address(job, job.processOf(to));
-                RankPair pair = new RankPair(name, from, to);
-                Dialer dialer =
-                        new Dialer(
+                int process = job.processOf(to);
+                InetSocketAddress address = address(job, process);
+                byte[] token = new RankTokens.Pair(from, to).token(tickets[process]);
+                Dialer<SocketChannel> dialer =
+                        new Dialer<>(
                                 address.getHostString(),
                                 List.of(address.getPort()),
-                                key,
-                                channel -> pair.encode());
+                                (channel, until) -> show(channel, token, until));
                 try {
                     channels[i][to] = dialer.dial(deadline, state::isOver);
                 } catch (IOException e) {
@@ -176,6 +184,23 @@ final class RankConnections implements MemberAcceptor.Handler {
         return null;
     }
 
+    private static SocketChannel show(SocketChannel channel, byte[] token, long deadline)
+            throws IOException {
+        ByteBuffer shown = ByteBuffer.wrap(token, 0, RankTokens.SHOWN);
+        while (shown.hasRemaining()) {
+            channel.write(shown);
+        }
+        channel.socket().setSoTimeout(Dialer.millisUntil(deadline));
+        byte[] answer = new byte[RankTokens.ANSWER];
+        new DataInputStream(channel.socket().getInputStream()).readFully(answer);
+        channel.socket().setSoTimeout(0);
+        byte[] expected = Arrays.copyOfRange(token, RankTokens.SHOWN, token.length);
+        if (!MessageDigest.isEqual(answer, expected)) {
+            throw new EOFException("what listens there is not the process of that rank");
+        }
+        return channel;
+    }
+
     private InetSocketAddress address(Job job, int process) {
         if (process != job.getProcess()) {
             Hello member = members.get(process);
@@ -186,47 +211,14 @@ final class RankConnections implements MemberAcceptor.Handler {
         return InetSocketAddress.createUnresolved(host.getHostAddress(), address().getPort());
     }
 
-    private String awaitAll(Job job, String name, long deadline) throws InterruptedException {
-        List<RankPair> pairs = pairs(job, name);
-        Boolean all = state.await(() -> missing(pairs).isEmpty() ? Boolean.TRUE : null, deadline);
-        if (all != null) {
+    private String awaitAll(RankTokens own, long deadline) throws InterruptedException {
+        if (state.await(() -> own.isComplete() ? Boolean.TRUE : null, deadline) != null) {
             return null;
         }
-        RankPair first = missing(pairs).get(0);
-        return "rank %d has not connected to rank %d within %s"
-                .formatted(first.from, first.to, Texts.time(timeout.dividedBy(2)));
-    }
-
-    private List<RankPair> pairs(Job job, String name) {
-        List<RankPair> pairs = new ArrayList<>();
-        for (int i = 0; i < job.getLocalRanks(); i++) {
-            int to = job.getFirstRank() + i;
-            for (int from = to + 1; from < job.getRanks(); from++) {
-                pairs.add(new RankPair(name, from, to));
-            }
-        }
-        return pairs;
-    }
-
-    private synchronized List<RankPair> missing(List<RankPair> pairs) {
-        return pairs.stream().filter(pair -> !arrived.containsKey(pair)).toList();
-    }
-
-    private synchronized void takeAll(Job job, String name, SocketChannel[][] channels) {
-        for (RankPair pair : pairs(job, name)) {
-            channels[pair.to - job.getFirstRank()][pair.from] = arrived.remove(pair);
-        }
+        return own.describeMissing() + " within " + Texts.time(timeout.dividedBy(2));
     }
 
     private InetSocketAddress address() {
         return (InetSocketAddress) server.socket().getLocalSocketAddress();
-    }
-
-    private static void closeAll(SocketChannel[][] channels) {
-        for (SocketChannel[] row : channels) {
-            for (SocketChannel channel : row) {
-                Dialer.closeQuietly(channel);
-            }
-        }
     }
 }

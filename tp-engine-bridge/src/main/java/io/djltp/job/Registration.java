@@ -1,41 +1,52 @@
 package io.djltp.job;
 
+import io.netty.channel.EventLoop;
+
 import java.io.IOException;
-import java.nio.ByteBuffer;
-import java.nio.channels.SocketChannel;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
+import java.util.Objects;
 import java.util.SortedSet;
 import java.util.TreeSet;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.function.Consumer;
 
 /**
  * How the processes come to the master: it waits for all, and checks that they fit together.
  *
  * <p>A process that ends while others are awaited may come again. The first that does not fit ends
- * the job for all that have come.
+ * the job for all that have come. Runs on the thread of the job's connections.
  */
-final class Registration implements MemberAcceptor.Handler, Link.Events {
+final class Registration implements Link.Events {
 
     /** How long the end of a connection may take. */
     static final long END_NANOS = TimeUnit.SECONDS.toNanos(2);
-
-    private static final long MAX_MESSAGE = Job.MAX_EXCHANGE + 64 * 1024;
 
     private final Hello[] hellos;
     private final Link[] links;
     private final List<Link> refused = new ArrayList<>();
     private final JobOptions options;
-    private final Status status;
+    private final Consumer<Link> letIn;
+    private final Runnable start;
     private final SortedSet<Integer> lost = new TreeSet<>();
-    private String refusal;
-    private boolean over;
-    private boolean broken;
-    private Link.Events started;
+    private final CompletableFuture<String> outcome = new CompletableFuture<>();
 
-    Registration(Hello own, JobOptions options, Status status) {
+    /**
+     * Creates a registration.
+     *
+     * @param own what process 0 says of itself
+     * @param options what the processes agree on
+     * @param letIn what to do with the connection of a process that has come
+     * @param start what to do when all have come
+     */
+    Registration(Hello own, JobOptions options, Consumer<Link> letIn, Runnable start) {
         this.options = options;
-        this.status = status;
+        this.letIn = letIn;
+        this.start = start;
         hellos = new Hello[own.processes()];
         links = new Link[own.processes()];
         hellos[0] = own;
@@ -44,57 +55,49 @@ final class Registration implements MemberAcceptor.Handler, Link.Events {
     /**
      * Waits until all have come.
      *
+     * @param loop the thread of the connections
      * @param deadline until when, on the clock of {@link System#nanoTime}
-     * @return why they do not make a job, or {@code null} if they do
+     * @return why they do not make a job, which those that have come were told; or {@code null}
      */
-    synchronized String await(long deadline) throws InterruptedException {
-        while (refusal == null && !missing().isEmpty()) {
-            long left = deadline - System.nanoTime();
-            if (left <= 0) {
-                refusal = describeMissing();
-            } else {
-                TimeUnit.NANOSECONDS.timedWait(this, left);
-            }
+    String await(EventLoop loop, long deadline) throws InterruptedException {
+        InterruptedException interrupt = null;
+        try {
+            outcome.get(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
+        } catch (TimeoutException e) {
+            loop.execute(() -> outcome.complete(describeMissing()));
+        } catch (InterruptedException e) {
+            interrupt = e;
+            String text = "process 0 was interrupted while it waited for the others";
+            loop.execute(() -> outcome.complete(text));
+        } catch (ExecutionException e) {
+            throw new IllegalStateException(e);
         }
-        over = true;
-        return refusal;
-    }
-
-    /**
-     * Starts the job: from now on, what happens on the links goes to another.
-     *
-     * @param events what gets it
-     * @return whether all are still there
-     */
-    synchronized boolean start(Link.Events events) {
-        started = events;
-        return !broken;
+        String reason = outcome.join();
+        if (reason != null) {
+            refuse(reason);
+        }
+        if (interrupt != null && reason != null) {
+            throw interrupt;
+        }
+        return reason;
     }
 
     /** Returns what all said, in their order. */
-    synchronized List<Hello> hellos() {
+    List<Hello> hellos() {
         return List.of(hellos);
     }
 
-    /** Returns the links to all; that to the master itself is {@code null}. */
-    synchronized Link[] links() {
-        return links.clone();
+    /** Returns the links to those that have come. */
+    List<Link> links() {
+        return Arrays.stream(links).filter(Objects::nonNull).toList();
     }
 
     /** Tells all that have come why there is no job, and ends their connections. */
-    void refuse(String reason) {
-        List<Link> all = new ArrayList<>();
-        synchronized (this) {
-            over = true;
-            all.addAll(refused);
-            for (Link link : links) {
-                if (link != null) {
-                    all.add(link);
-                }
-            }
-        }
+    private void refuse(String reason) {
+        List<Link> all = new ArrayList<>(refused);
+        all.addAll(links());
         for (Link link : all) {
-            link.send(Message.of(Message.Type.REFUSE, reason));
+            link.send(new Message(Message.Type.REFUSE, reason));
             link.finish();
         }
         long deadline = System.nanoTime() + END_NANOS;
@@ -103,88 +106,53 @@ final class Registration implements MemberAcceptor.Handler, Link.Events {
 
     /** {@inheritDoc} */
     @Override
-    public synchronized void accept(SocketChannel channel, byte[] payload) throws IOException {
-        Hello hello = Hello.decode(payload);
-        if (over) {
-            turnAway(channel, hello);
-            return;
+    public void received(Link link, Message message) throws IOException {
+        if (message.type() == Message.Type.HELLO && link.process() < 0) {
+            come(link, message.content(Hello.class));
+        } else if (message.type() != Message.Type.GOODBYE) {
+            throw new IOException("a message before all had come: " + message.type());
         }
-        Link link =
-                new Link(
-                        channel,
-                        hello.process(),
-                        MAX_MESSAGE,
-                        options.getHeartbeatTimeout(),
-                        status::get,
-                        this);
-        String mismatch = mismatch(hello);
-        if (mismatch == null) {
-            register(hello, link);
-        } else {
-            refused.add(link);
-            refusal = mismatch;
-        }
-        link.start();
-        notifyAll();
     }
 
-    private void register(Hello hello, Link link) {
+    private void come(Link link, Hello hello) {
+        if (outcome.isDone()) {
+            turnAway(link, hello);
+            return;
+        }
+        letIn.accept(link);
+        String mismatch = mismatch(hello);
+        if (mismatch != null) {
+            refused.add(link);
+            outcome.complete(mismatch);
+            return;
+        }
         Link old = links[hello.process()];
         hellos[hello.process()] = hello;
         links[hello.process()] = link;
+        link.is(hello.process(), this);
         if (old != null) {
             old.abort();
         }
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public void received(Link link, Message message) throws IOException {
-        Link.Events events;
-        synchronized (this) {
-            events = started;
-        }
-        if (events != null) {
-            events.received(link, message);
-        } else if (message.type() != Message.Type.GOODBYE) {
-            throw new IOException("a message before all had come");
+        if (missing().isEmpty()) {
+            start.run();
+            outcome.complete(null);
         }
     }
 
     /** {@inheritDoc} */
     @Override
     public void ended(Link link, String error) {
-        Link.Events events;
-        synchronized (this) {
-            events = started;
-            if (events == null && links[indexOf(link)] == link) {
-                lose(link.process());
-            }
-        }
-        if (events != null) {
-            events.ended(link, error);
-        }
-    }
-
-    private void lose(int process) {
-        links[process].abort();
-        if (over) {
-            broken = true;
-        } else {
+        int process = link.process();
+        if (process >= 0 && links[process] == link && !outcome.isDone()) {
             lost.add(process);
             hellos[process] = null;
             links[process] = null;
         }
     }
 
-    // a refused process may have a number that does not exist
-    private int indexOf(Link link) {
-        return Math.floorMod(link.process(), links.length);
-    }
-
     private String mismatch(Hello hello) {
         Hello own = hellos[0];
-        if (!hello.version().equals(own.version())) {
+        if (!own.version().equals(hello.version())) {
             return differ(own, hello, "version " + own.version(), "version " + hello.version())
                     + ": start the same version of the library in all processes";
         }
@@ -241,15 +209,13 @@ final class Registration implements MemberAcceptor.Handler, Link.Events {
     }
 
     /** Refuses a process alone, without harm to the job that runs. */
-    private void turnAway(SocketChannel channel, Hello hello) throws IOException {
+    private void turnAway(Link link, Hello hello) {
+        String reason = outcome.join();
         String complete =
                 ("%s came to %s, whose job is already complete: end the old job first, or set"
                                 + " another MASTER_PORT")
                         .formatted(hello.who(), hellos[0].who());
-        String text = refusal == null ? complete : refusal;
-        ByteBuffer bytes = Message.of(Message.Type.REFUSE, text).encode();
-        // few bytes on a fresh connection: this does not wait
-        channel.write(bytes);
-        channel.close();
+        link.send(new Message(Message.Type.REFUSE, reason == null ? complete : reason));
+        link.finish();
     }
 }

@@ -9,7 +9,6 @@ import java.net.InetSocketAddress;
 import java.net.NetworkInterface;
 import java.net.UnknownHostException;
 import java.nio.channels.ServerSocketChannel;
-import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
@@ -105,14 +104,9 @@ final class Rendezvous {
                 : bound.socket().getInetAddress();
     }
 
-    /** Returns the secret that all processes of the job know, and nobody else. */
-    byte[] secret() {
-        return secret;
-    }
-
-    /** Returns the key of the control connections. */
-    byte[] controlKey() {
-        return Proof.controlKey(secret, environment.run());
+    /** Returns the TLS of the control connections. */
+    JobTls tls() {
+        return new JobTls(secret, environment.run());
     }
 
     /** Returns the place in words: all ports at which process 0 may be, until one is found. */
@@ -121,6 +115,11 @@ final class Rendezvous {
             return Texts.address((InetSocketAddress) bound.socket().getLocalSocketAddress());
         }
         return Texts.address(environment.masterAddress(), port);
+    }
+
+    /** Notes at which of the ports process 0 was found. */
+    void found(int at) {
+        port = at;
     }
 
     /** Listens, in process 0: at the first of the ports that is free. */
@@ -167,23 +166,20 @@ final class Rendezvous {
      *
      * @param deadline until when to try, on the clock of {@link System#nanoTime}
      * @param timeout how long that is, for the words
-     * @param introduction what this process says
-     * @return the connection, in blocking mode
+     * @param greeting what to say first
+     * @return what the connection has become
      */
-    SocketChannel dial(long deadline, Duration timeout, Dialer.Introduction introduction)
+    <T> T dial(long deadline, Duration timeout, Dialer.Greeting<T> greeting)
             throws InterruptedException {
-        Dialer dialer = new Dialer(environment.masterAddress(), ports, controlKey(), introduction);
+        Dialer<T> dialer = new Dialer<>(environment.masterAddress(), ports, greeting);
         long nameDeadline = System.nanoTime() + SLURM_NAME_NANOS;
         try {
-            SocketChannel channel =
-                    dialer.dial(
-                            deadline,
-                            () ->
-                                    environment.isSlurm()
-                                            && dialer.isUnresolved()
-                                            && System.nanoTime() - nameDeadline >= 0);
-            port = channel.socket().getPort();
-            return channel;
+            return dialer.dial(
+                    deadline,
+                    () ->
+                            environment.isSlurm()
+                                    && dialer.isUnresolved()
+                                    && System.nanoTime() - nameDeadline >= 0);
         } catch (IOException e) {
             String text = "Process %d %s process 0 at %s %s %s (%s): %s";
             boolean refused = dialer.isRefused();
@@ -202,7 +198,7 @@ final class Rendezvous {
         }
     }
 
-    private String remedy(Dialer dialer) {
+    private String remedy(Dialer<?> dialer) {
         if (dialer.isRefused()) {
             return given ? REFUSED : OTHER_USER;
         }

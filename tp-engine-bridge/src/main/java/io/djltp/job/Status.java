@@ -15,6 +15,8 @@ final class Status {
 
     private static final Logger logger = LoggerFactory.getLogger(Status.class);
 
+    private static final int MAX_STATUS = 4096;
+
     private final BooleanSupplier over;
     private volatile Supplier<String> supplier;
     private volatile String text = "";
@@ -31,7 +33,7 @@ final class Status {
 
     /** Sets after how long a silent process counts as dead, which says how often it speaks. */
     void setHeartbeatTimeout(Duration timeout) {
-        intervalMillis = Link.interval(timeout);
+        intervalMillis = Math.max(1, Math.min(1000, timeout.toMillis() / 4));
     }
 
     synchronized void set(Supplier<String> status) {
@@ -57,7 +59,7 @@ final class Status {
         try {
             Supplier<String> now = supplier;
             String status = now == null ? null : now.get();
-            text = status == null ? "" : status;
+            text = status == null ? "" : Texts.cutBytes(status, MAX_STATUS);
         } catch (RuntimeException e) {
             logger.debug("The status of the ranks cannot be told", e);
             text = "";

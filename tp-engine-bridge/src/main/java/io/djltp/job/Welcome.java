@@ -1,47 +1,23 @@
 package io.djltp.job;
 
-import java.io.DataInputStream;
-import java.io.IOException;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 
 /**
- * What the master says when all have come. Its times hold for all.
+ * What the master says when all have come.
  *
- * @param nonce a random number of the job's own
- * @param timeout how long an exchange may take
- * @param heartbeatTimeout after how long a silent process counts as dead
- * @param members what all processes said, in their order
+ * @param timeoutMillis how long all wait for each other
+ * @param heartbeatMillis after how long a silent process counts as dead
+ * @param members what all said, in their order
  */
-record Welcome(byte[] nonce, Duration timeout, Duration heartbeatTimeout, List<Hello> members) {
+record Welcome(long timeoutMillis, long heartbeatMillis, List<Hello> members) {
 
-    Message encode() {
-        return new Message(
-                Message.Type.WELCOME,
-                Payload.of(
-                        out -> {
-                            Payload.writeBytes(out, nonce);
-                            out.writeLong(timeout.toMillis());
-                            out.writeLong(heartbeatTimeout.toMillis());
-                            out.writeInt(members.size());
-                            for (Hello member : members) {
-                                Payload.writeBytes(out, member.encode());
-                            }
-                        }));
+    Duration timeout() {
+        return Duration.ofMillis(timeoutMillis);
     }
 
-    static Welcome decode(Message message) throws IOException {
-        DataInputStream in = Payload.reader(message.body());
-        byte[] nonce = Payload.readBytes(in);
-        Duration timeout = Duration.ofMillis(in.readLong());
-        Duration heartbeatTimeout = Duration.ofMillis(in.readLong());
-        int count = in.readInt();
-        List<Hello> members = new ArrayList<>();
-        for (int i = 0; i < count; i++) {
-            members.add(Hello.decode(Payload.readBytes(in)));
-        }
-        return new Welcome(nonce, timeout, heartbeatTimeout, members);
+    Duration heartbeatTimeout() {
+        return Duration.ofMillis(heartbeatMillis);
     }
 
     List<JobMember> jobMembers() {

@@ -5,9 +5,7 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
-import java.nio.ByteBuffer;
 import java.nio.channels.ServerSocketChannel;
-import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -147,7 +145,7 @@ public class FailureTest {
         withFake(
                 Duration.ofMillis(800),
                 (job, fake) -> {
-                    fake.write(Message.of(Message.Type.HEARTBEAT, "all-reduce #7").encode());
+                    fake.write(new Message(Message.Type.HEARTBEAT, "all-reduce #7").encode());
                     Jobs.assertMatches(
                             job.awaitFailure(LONG),
                             "process 2 \\(ranks 4-5, pid 7 on far\\) has not been heard for 800"
@@ -161,7 +159,7 @@ public class FailureTest {
                 Duration.ofSeconds(5),
                 (job, fake) -> {
                     byte[] huge = {127, 0, 0, 0, 3};
-                    fake.write(ByteBuffer.wrap(huge));
+                    fake.write(huge);
                     Jobs.assertMatches(
                             job.awaitFailure(LONG),
                             "process 2 \\(ranks 4-5, pid 7 on far\\) sent what it must not: a"
@@ -213,7 +211,7 @@ public class FailureTest {
     }
 
     private interface Deed {
-        void run(Job job, SocketChannel fake) throws Exception;
+        void run(Job job, FakeMember fake) throws Exception;
     }
 
     /** Runs a job whose third process is a fake, and looks how the second sees what it does. */
@@ -227,7 +225,7 @@ public class FailureTest {
         tasks.add(() -> Jobs.join(1, 3, port, options));
         tasks.add(() -> FakeMember.connect(port, hello));
         List<Object> joined = Jobs.results(tasks);
-        SocketChannel fake = (SocketChannel) joined.get(2);
+        FakeMember fake = (FakeMember) joined.get(2);
         try (Job master = (Job) joined.get(0);
                 Job member = (Job) joined.get(1)) {
             deed.run(member, fake);

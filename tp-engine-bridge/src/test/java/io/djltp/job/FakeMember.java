@@ -1,29 +1,61 @@
 package io.djltp.job;
 
-import java.net.StandardSocketOptions;
-import java.nio.channels.SocketChannel;
-import java.time.Duration;
-import java.util.List;
-import java.util.concurrent.TimeUnit;
+import org.bouncycastle.tls.TlsClientProtocol;
+
+import java.io.DataInputStream;
+import java.io.IOException;
+import java.net.Socket;
 
 /** A member that speaks the protocol, and does with it what a real one would not. */
-final class FakeMember {
+final class FakeMember implements AutoCloseable {
 
-    private FakeMember() {}
+    private final Socket socket;
+    private final TlsClientProtocol protocol;
 
-    /** Connects to the master of a job that was given no secret. */
-    static SocketChannel connect(int port, Hello hello) throws Exception {
-        byte[] key = Proof.controlKey(LocalSecret.ofUser().get(), "");
-        Dialer dialer = new Dialer(Jobs.LOOPBACK, List.of(port), key, channel -> hello.encode());
-        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(10);
-        SocketChannel channel = dialer.dial(deadline, () -> false);
-        channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
-        return channel;
+    private FakeMember(int port, byte[] secret) throws IOException {
+        socket = new Socket(Jobs.LOOPBACK, port);
+        socket.setTcpNoDelay(true);
+        protocol = new TlsClientProtocol(socket.getInputStream(), socket.getOutputStream());
+        JobTls tls = new JobTls(secret, "");
+        protocol.connect(tls.new Client(() -> {}));
     }
 
-    /** Connects, and talks as a real one does. */
-    static Link link(int port, Hello hello, Link.Events events) throws Exception {
-        SocketChannel channel = connect(port, hello);
-        return new Link(channel, 0, 1 << 20, Duration.ofSeconds(5), () -> "", events);
+    /** Connects to the master of a job with a secret, and says nothing. */
+    static FakeMember connect(int port, byte[] secret) throws IOException {
+        return new FakeMember(port, secret);
+    }
+
+    /** Connects to the master of a job that was given no secret, and says who comes. */
+    static FakeMember connect(int port, Hello hello) throws Exception {
+        FakeMember member = new FakeMember(port, LocalSecret.ofUser().get());
+        member.write(new Message(Message.Type.HELLO, hello).encode());
+        return member;
+    }
+
+    void write(byte[] bytes) throws IOException {
+        protocol.getOutputStream().write(bytes);
+    }
+
+    /** Returns the next message that is no heartbeat. */
+    Message read() throws IOException {
+        DataInputStream in = new DataInputStream(protocol.getInputStream());
+        while (true) {
+            byte[] body = new byte[in.readInt()];
+            in.readFully(body);
+            Message message = Message.decode(body);
+            if (message.type() != Message.Type.HEARTBEAT) {
+                return message;
+            }
+        }
+    }
+
+    boolean isOpen() {
+        return !socket.isClosed();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void close() throws IOException {
+        socket.close();
     }
 }

@@ -1,18 +1,28 @@
 package io.djltp.job;
 
-import java.io.IOException;
-import java.nio.ByteBuffer;
-import java.nio.channels.ServerSocketChannel;
-import java.nio.channels.SocketChannel;
+import org.bouncycastle.tls.TlsServerProtocol;
+import org.testng.Assert;
 
-/** Plays the master without knowing the secret. */
+import java.io.IOException;
+import java.io.OutputStream;
+import java.net.Socket;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+
+/**
+ * Plays the master without knowing the secret: it says that the member has another one, or plays
+ * back what a true master has said to another member, or to itself.
+ */
 final class FalseMaster implements AutoCloseable {
 
     private final ServerSocketChannel server;
+    private final boolean playsBack;
     private volatile int served;
 
-    FalseMaster(ServerSocketChannel server) {
+    FalseMaster(ServerSocketChannel server, boolean playsBack) {
         this.server = server;
+        this.playsBack = playsBack;
         new Thread(this::run).start();
     }
 
@@ -23,18 +33,35 @@ final class FalseMaster implements AutoCloseable {
     private void run() {
         try {
             while (true) {
-                try (SocketChannel channel = server.accept()) {
-                    channel.write(ByteBuffer.wrap(Proof.hello()));
-                    channel.write(ByteBuffer.wrap(Proof.nonce()));
-                    channel.read(ByteBuffer.allocate(8192));
-                    channel.write(ByteBuffer.wrap(new byte[Proof.BYTES]));
-                    served++;
-                    channel.read(ByteBuffer.allocate(1));
+                try (Socket socket = server.accept().socket()) {
+                    serve(socket);
                 }
             }
         } catch (IOException e) {
             return; // the test is over
         }
+    }
+
+    private void serve(Socket socket) throws IOException {
+        byte[] secret = "false".getBytes(StandardCharsets.UTF_8);
+        JobTls tls = new JobTls(secret, "");
+        TlsServerProtocol protocol = new TlsServerProtocol();
+        protocol.accept(tls.new Server());
+        byte[] said = new byte[8192];
+        int count = socket.getInputStream().read(said);
+        byte[] hello = playsBack ? TlsBytes.hello(tls) : Arrays.copyOf(said, count);
+        try {
+            protocol.offerInput(hello);
+        } catch (IOException e) {
+            // it has raised an alert, which goes to the member
+            Assert.assertFalse(playsBack);
+        }
+        byte[] answer = new byte[protocol.getAvailableOutputBytes()];
+        protocol.readOutput(answer, 0, answer.length);
+        OutputStream out = socket.getOutputStream();
+        out.write(answer);
+        served++;
+        socket.getInputStream().read();
     }
 
     /** {@inheritDoc} */

@@ -93,7 +93,7 @@ public class LocalStrangerTest {
             Path path = Path.of(entry);
             if (Files.isDirectory(path)) {
                 copy(path, classes);
-            } else if (path.getFileName().toString().startsWith("slf4j")) {
+            } else if (path.getFileName().toString().matches("(slf4j|netty|bc|gson).*")) {
                 Files.copy(path, classes.resolve(path.getFileName()));
             }
         }

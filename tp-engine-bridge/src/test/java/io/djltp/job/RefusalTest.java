@@ -8,7 +8,6 @@ import java.io.InputStream;
 import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.channels.ServerSocketChannel;
-import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -107,16 +106,8 @@ public class RefusalTest {
     private static Job joinAsSecondMaster(int port) throws Exception {
         Thread.sleep(300);
         Hello hello = new Hello(1, "1.0", 0, 3, 6, "h", 7, Jobs.LOOPBACK, 1);
-        JobState state = new JobState();
-        Status status = new Status(state::isOver);
-        MemberControl control = new MemberControl(hello, "there", state, status);
-        JobOptions options = Jobs.options(6).build();
-        Link link = FakeMember.link(port, hello, control);
-        try {
-            control.join(link, options);
-            return null;
-        } finally {
-            link.abort();
+        try (FakeMember fake = FakeMember.connect(port, hello)) {
+            throw new JobFailedException(fake.read().content(String.class), -1, -1, null);
         }
     }
 
@@ -172,8 +163,8 @@ public class RefusalTest {
         tasks.add(() -> Job.join(Jobs.environment(0, 3, port), options, bound));
         tasks.add(
                 () -> {
-                    try (SocketChannel lost = FakeMember.connect(port, hello);
-                            SocketChannel good = FakeMember.connect(port, hello)) {
+                    try (FakeMember lost = FakeMember.connect(port, hello);
+                            FakeMember good = FakeMember.connect(port, hello)) {
                         Job job = Jobs.join(2, 3, port, options);
                         Assert.assertTrue(lost.isOpen() && good.isOpen());
                         job.close();
@@ -275,12 +266,17 @@ public class RefusalTest {
                         + " processes");
     }
 
+    @DataProvider
+    static Object[][] falseMasters() {
+        return new Object[][] {{false}, {true}};
+    }
+
     /** A master that does not know the secret gets nothing from a member. */
-    @Test(timeOut = 30_000)
-    public void aFalseMasterIsNoMaster() throws Exception {
+    @Test(dataProvider = "falseMasters", timeOut = 30_000)
+    public void aFalseMasterIsNoMaster(boolean playsBack) throws Exception {
         ServerSocketChannel bound = Jobs.bind();
         try (ServerSocketChannel server = bound;
-                FalseMaster master = new FalseMaster(server)) {
+                FalseMaster master = new FalseMaster(server, playsBack)) {
             JobOptions options = Jobs.options(2).optTimeout(SHORT).optSecret(SECRET).build();
             JobFailedException e =
                     Assert.expectThrows(

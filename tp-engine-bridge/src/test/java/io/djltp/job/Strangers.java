@@ -25,10 +25,12 @@ final class Strangers {
     private static final int KEPT = 700;
 
     private final int port;
+    private final byte[] hello;
     private final Deque<SocketChannel> kept = new ArrayDeque<>();
     private final AtomicInteger made = new AtomicInteger();
 
-    Strangers(int port) {
+    Strangers(int port) throws IOException {
+        hello = TlsBytes.strange();
         this.port = port;
     }
 
@@ -96,61 +98,34 @@ final class Strangers {
         }
     }
 
-    private static byte[] bytes(int kind, Random random) {
+    private byte[] bytes(int kind, Random random) {
         switch (kind) {
             case 0: // half open: connected, and says nothing
                 return new byte[0];
             case 1: // slow: the first byte, and then waits
-                return new byte[] {Proof.hello()[0]};
+                return new byte[] {hello[0]};
             case 2: // random bytes
                 return random(random, 1 + random.nextInt(8192));
             case 3: // the right first bytes, and then random ones
-                return join(Proof.hello(), random(random, random.nextInt(8192)));
+                return TlsBytes.join(TlsBytes.start(hello), random(random, random.nextInt(8192)));
             case 4: // another protocol
                 return "GET / HTTP/1.1\r\nHost: x\r\n\r\n".getBytes(StandardCharsets.US_ASCII);
             case 5: // a hello that ends in the middle
-                return truncated(random);
+                return Arrays.copyOf(hello, 1 + random.nextInt(hello.length - 1));
             case 6: // a length that nobody has
-                return join(Proof.hello(), random(random, Proof.BYTES), new byte[] {-1, -1});
+                return new byte[] {hello[0], hello[1], hello[2], -1, -1, 1, 2, 3};
             case 7: // a whole hello with a wrong proof
-                return hello(random);
+                return hello;
             case 8: // a flood of bytes
                 return random(random, 100_000);
             default: // a whole hello, and more
-                return join(hello(random), random(random, 1000));
+                return TlsBytes.join(hello, random(random, 1000));
         }
-    }
-
-    private static byte[] truncated(Random random) {
-        byte[] whole = hello(random);
-        byte[] part = new byte[1 + random.nextInt(whole.length - 1)];
-        System.arraycopy(whole, 0, part, 0, part.length);
-        return part;
-    }
-
-    private static byte[] hello(Random random) {
-        byte[] payload =
-                new Hello(random.nextLong(), "1.0", 1, 3, 6, "h", 7, Jobs.LOOPBACK, 1).encode();
-        byte[] length = {(byte) (payload.length >> 8), (byte) payload.length};
-        return join(
-                Proof.hello(),
-                random(random, Proof.BYTES),
-                length,
-                payload,
-                random(random, Proof.BYTES));
     }
 
     private static byte[] random(Random random, int count) {
         byte[] bytes = new byte[count];
         random.nextBytes(bytes);
         return bytes;
-    }
-
-    private static byte[] join(byte[]... parts) {
-        ByteBuffer all = ByteBuffer.allocate(Arrays.stream(parts).mapToInt(p -> p.length).sum());
-        for (byte[] part : parts) {
-            all.put(part);
-        }
-        return all.array();
     }
 }

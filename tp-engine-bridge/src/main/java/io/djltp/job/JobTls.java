@@ -1,0 +1,197 @@
+package io.djltp.job;
+
+import org.bouncycastle.tls.AlertDescription;
+import org.bouncycastle.tls.BasicTlsPSKExternal;
+import org.bouncycastle.tls.CipherSuite;
+import org.bouncycastle.tls.DefaultTlsClient;
+import org.bouncycastle.tls.DefaultTlsServer;
+import org.bouncycastle.tls.NamedGroup;
+import org.bouncycastle.tls.PRFAlgorithm;
+import org.bouncycastle.tls.ProtocolVersion;
+import org.bouncycastle.tls.PskIdentity;
+import org.bouncycastle.tls.PskKeyExchangeMode;
+import org.bouncycastle.tls.TlsAuthentication;
+import org.bouncycastle.tls.TlsCredentials;
+import org.bouncycastle.tls.TlsFatalAlert;
+import org.bouncycastle.tls.TlsPSKExternal;
+import org.bouncycastle.tls.crypto.TlsCrypto;
+import org.bouncycastle.tls.crypto.impl.bc.BcTlsCrypto;
+
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.security.GeneralSecurityException;
+import java.security.SecureRandom;
+import java.util.List;
+import java.util.Vector;
+
+import javax.crypto.Mac;
+import javax.crypto.spec.SecretKeySpec;
+
+/**
+ * TLS 1.3 between those who know the job's secret: an external pre-shared key (RFC 8446, 2.2 and
+ * 4.2.11) with an exchange over X25519, and no certificates. Who has another key fails at the
+ * binder of its first message; session keys are drawn for each connection, so that a secret that
+ * becomes known later opens no recording.
+ */
+final class JobTls {
+
+    /** What the key is for. Another protocol between the processes takes another name. */
+    private static final byte[] IDENTITY = "djltp job 2".getBytes(StandardCharsets.US_ASCII);
+
+    private final TlsCrypto crypto = new BcTlsCrypto(new SecureRandom());
+    private final byte[] key;
+
+    /**
+     * Creates the TLS of a run of a job.
+     *
+     * @param secret the secret of the job
+     * @param run what tells the run from others, see {@link LaunchEnvironment}
+     */
+    JobTls(byte[] secret, String run) {
+        key = hmac("HmacSHA256", secret, ("control" + run).getBytes(StandardCharsets.UTF_8));
+    }
+
+    static byte[] hmac(String algorithm, byte[] key, byte[] text) {
+        try {
+            Mac mac = Mac.getInstance(algorithm);
+            mac.init(new SecretKeySpec(key, algorithm));
+            return mac.doFinal(text);
+        } catch (GeneralSecurityException e) {
+            throw new IllegalStateException("Java without " + algorithm, e);
+        }
+    }
+
+    private TlsPSKExternal preShared() {
+        return new BasicTlsPSKExternal(
+                IDENTITY, crypto.createSecret(key.clone()), PRFAlgorithm.tls13_hkdf_sha256);
+    }
+
+    /** Whether an alert says that the other side has another key. */
+    private static boolean isOfKey(short alert) {
+        return alert == AlertDescription.decrypt_error || alert == AlertDescription.bad_record_mac;
+    }
+
+    /** The side that connects. */
+    final class Client extends DefaultTlsClient {
+
+        private final Runnable complete;
+        private boolean otherKey;
+
+        Client(Runnable complete) {
+            super(crypto);
+            this.complete = complete;
+        }
+
+        boolean hasOtherKey() {
+            return otherKey;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        protected ProtocolVersion[] getSupportedVersions() {
+            return ProtocolVersion.TLSv13.only();
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        protected int[] getSupportedCipherSuites() {
+            return new int[] {CipherSuite.TLS_AES_128_GCM_SHA256};
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        @SuppressWarnings("rawtypes")
+        protected Vector getSupportedGroups(Vector roles) {
+            return new Vector<>(List.of(NamedGroup.x25519));
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public Vector<TlsPSKExternal> getExternalPSKs() {
+            return new Vector<>(List.of(preShared()));
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public short[] getPskKeyExchangeModes() {
+            return new short[] {PskKeyExchangeMode.psk_dhe_ke};
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public TlsAuthentication getAuthentication() throws IOException {
+            // by certificates, which a member does not have
+            throw new TlsFatalAlert(AlertDescription.handshake_failure);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void notifyAlertRaised(short level, short alert, String text, Throwable cause) {
+            otherKey |= isOfKey(alert);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void notifyAlertReceived(short level, short alert) {
+            otherKey |= isOfKey(alert);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void notifyHandshakeComplete() throws IOException {
+            super.notifyHandshakeComplete();
+            complete.run();
+        }
+    }
+
+    /** The side that is connected to. */
+    final class Server extends DefaultTlsServer {
+
+        private boolean otherKey;
+
+        Server() {
+            super(crypto);
+        }
+
+        boolean hasOtherKey() {
+            return otherKey;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        protected ProtocolVersion[] getSupportedVersions() {
+            return ProtocolVersion.TLSv13.only();
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        protected int[] getSupportedCipherSuites() {
+            return new int[] {CipherSuite.TLS_AES_128_GCM_SHA256};
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public int[] getSupportedGroups() {
+            return new int[] {NamedGroup.x25519};
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        @SuppressWarnings("rawtypes")
+        public TlsPSKExternal getExternalPSK(Vector identities) {
+            return identities.contains(new PskIdentity(IDENTITY, 0)) ? preShared() : null;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public TlsCredentials getCredentials() throws IOException {
+            throw new TlsFatalAlert(AlertDescription.handshake_failure);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void notifyAlertRaised(short level, short alert, String text, Throwable cause) {
+            otherKey |= isOfKey(alert);
+        }
+    }
+}
