@@ -40,6 +40,7 @@ final class Door {
     private static final long SWEEP_MILLIS = 250;
     private static final long REPORT_NANOS = TimeUnit.SECONDS.toNanos(60);
 
+    private final JobLoop jobLoop;
     private final EventLoop loop;
     private final Channel server;
     // since when, in the order of arrival
@@ -54,11 +55,12 @@ final class Door {
      * Opens a door.
      *
      * @param jobLoop where its connections live
-     * @param bound the bound channel, which is closed with the door
+     * @param bound the bound channel, which is closed with the loop
      * @param handlers what a connection is put through; the last of them calls {@link #letIn}
      */
     Door(JobLoop jobLoop, ServerSocketChannel bound, JobLoop.HandlersOf handlers)
             throws IOException {
+        this.jobLoop = jobLoop;
         loop = jobLoop.get();
         bound.configureBlocking(false);
         ServerBootstrap bootstrap =
@@ -77,6 +79,7 @@ final class Door {
                                     }
                                 });
         server = bootstrap.register().syncUninterruptibly().channel();
+        jobLoop.keep(server);
         loop.execute(this::sweep);
     }
 
@@ -95,13 +98,21 @@ final class Door {
         return strangers;
     }
 
-    /** Closes the port and what has not been let in. */
-    void close() {
-        server.close().awaitUninterruptibly(1000);
-        loop.execute(() -> List.copyOf(pending.keySet()).forEach(Channel::close));
+    /** Lets a connection in, and takes it out of the loop: the taker gets it in blocking mode. */
+    void giveAway(Channel channel, Consumer<SocketChannel> taker) {
+        SocketChannel accepted = ((Accepted) channel).accepted;
+        letIn(channel);
+        jobLoop.giveAway(channel);
+        channel.deregister()
+                .addListener(
+                        done -> {
+                            accepted.configureBlocking(true);
+                            taker.accept(accepted);
+                        });
     }
 
     private void arrive(Channel channel) {
+        jobLoop.keep(channel);
         pending.put(channel, System.nanoTime());
         channel.closeFuture().addListener(closed -> drop(channel));
         if (pending.size() > MAX_PENDING) {
@@ -171,23 +182,13 @@ final class Door {
     }
 
     /** A connection that was accepted. */
-    static final class Accepted extends NioSocketChannel {
+    private static final class Accepted extends NioSocketChannel {
 
-        private final SocketChannel channel;
+        private final SocketChannel accepted;
 
-        Accepted(Channel parent, SocketChannel channel) {
-            super(parent, channel);
-            this.channel = channel;
-        }
-
-        /** Takes the connection out of the loop, and gives it away in blocking mode. */
-        void takeOut(Consumer<SocketChannel> taker) {
-            deregister()
-                    .addListener(
-                            done -> {
-                                channel.configureBlocking(true);
-                                taker.accept(channel);
-                            });
+        Accepted(Channel parent, SocketChannel accepted) {
+            super(parent, accepted);
+            this.accepted = accepted;
         }
     }
 }

@@ -197,7 +197,7 @@ final class Joining {
         NioSocketChannel channel = new NioSocketChannel(connected);
         Link link = new Link(channel, limit, control);
         channel.pipeline().addLast(handlers(handler, link));
-        loop.get().register(channel);
+        loop.serve(channel);
         try {
             handler.complete().get(until - System.nanoTime(), TimeUnit.NANOSECONDS);
             return link;

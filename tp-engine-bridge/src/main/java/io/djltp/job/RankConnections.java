@@ -90,16 +90,12 @@ final class RankConnections {
             }
             context.channel().config().setAutoRead(false);
             context.writeAndFlush(Unpooled.wrappedBuffer(open.answer(pair)))
-                    .addListener(sent -> take((Door.Accepted) context.channel(), open, pair));
+                    .addListener(sent -> door.giveAway(context.channel(), taken -> arrive(open, pair, taken)));
         }
 
-        private void take(Door.Accepted accepted, RankTokens open, RankTokens.Pair pair) {
-            door.letIn(accepted);
-            accepted.takeOut(
-                    channel -> {
-                        open.arrive(pair, channel);
-                        state.changed();
-                    });
+        private void arrive(RankTokens open, RankTokens.Pair pair, SocketChannel channel) {
+            open.arrive(pair, channel);
+            state.changed();
         }
 
         /** {@inheritDoc} */
@@ -141,9 +137,6 @@ final class RankConnections {
 
     void close() {
         tokens.close();
-        if (door != null) {
-            door.close();
-        }
         Dialer.closeQuietly(server);
     }
 

@@ -16,6 +16,10 @@ import java.util.Arrays;
  */
 final class FalseMaster implements AutoCloseable {
 
+    // where both hellos name the session, after the heads of record and message
+    private static final int SESSION = 44;
+    private static final int SESSION_BYTES = 32;
+
     private final ServerSocketChannel server;
     private final boolean playsBack;
     private volatile int served;
@@ -49,6 +53,9 @@ final class FalseMaster implements AutoCloseable {
         protocol.accept(tls.new Server());
         byte[] said = new byte[8192];
         int count = socket.getInputStream().read(said);
+        if (count < 0) {
+            return; // it had no time for more
+        }
         byte[] hello = playsBack ? TlsBytes.hello(tls) : Arrays.copyOf(said, count);
         try {
             protocol.offerInput(hello);
@@ -58,6 +65,10 @@ final class FalseMaster implements AutoCloseable {
         }
         byte[] answer = new byte[protocol.getAvailableOutputBytes()];
         protocol.readOutput(answer, 0, answer.length);
+        if (playsBack) {
+            // the session that the member has named, so that it reads on
+            System.arraycopy(said, SESSION, answer, SESSION, SESSION_BYTES);
+        }
         OutputStream out = socket.getOutputStream();
         out.write(answer);
         served++;
