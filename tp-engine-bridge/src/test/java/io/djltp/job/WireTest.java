@@ -43,7 +43,7 @@ public class WireTest {
                         if (job.getProcess() == 1) {
                             job.fail(2, new IllegalStateException("text-of-error"));
                         }
-                        return job.awaitFailure(Duration.ofSeconds(10));
+                        return job.awaitFailure(Duration.ofSeconds(10)).getMessage();
                     });
             Jobs.closeAll(jobs);
             JobMember member = jobs.get(1).getMember(1);
