@@ -252,7 +252,7 @@ public final class NcclCommunicator extends AbstractCommunicator {
 
     /** {@inheritDoc} */
     @Override
-    protected Communicator startSplit(CollectiveCall call, int color, int key) {
+    protected NcclCommunicator startSplit(CollectiveCall call, int color, int key) {
         NcclWork work = new NcclWork(endpoint, this, call, false);
         guard(call, () -> endpoint.call(work, comm, () -> endpoint.split(comm, color, key)));
         ncclComm part = endpoint.takePart();
