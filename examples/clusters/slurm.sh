@@ -2,8 +2,8 @@
 # tp under Slurm, as a batch job: the arguments are those of tp. Two nodes, two processes on each:
 #   sbatch examples/clusters/slurm.sh train --languages de --steps 1000
 #   sbatch --nodes 4 --ntasks-per-node 1 --cpus-per-task 16 examples/clusters/slurm.sh train ...
-# A job that a node takes with it is requeued by Slurm, one whose process dies requeues itself, RESTARTS times (3); both
-# go on from the last checkpoint, with as many processes as they get:
+# A step whose process dies is started again in the same allocation, RESTARTS times (3), and a job that loses a node is
+# requeued by Slurm (which takes about two minutes); both go on from the last checkpoint, with as many processes as they get:
 #   sbatch --requeue --nodes 1-2 examples/clusters/slurm.sh train ... --out DIR --checkpoint-steps 50 --resume
 # TP: the command tp, where it is not in the folder in which sbatch was called.
 #SBATCH --job-name=tp
@@ -24,17 +24,18 @@ if [ -z "${MASTER_ADDR:-}" ] && ! getent hosts "$first" >/dev/null; then
     export MASTER_ADDR
 fi
 
-# one process that dies ends the step, whatever the cluster's default is
-srun --kill-on-bad-exit=1 "$tp" "$@"
-status=$?
-
-# 2: an option is wrong; 130, 143: somebody or the time limit has ended it, with a checkpoint
-case $status in
-    0 | 2 | 130 | 143) exit $status ;;
-esac
-if [[ " $* " == *" --resume "* ]] && [ "${SLURM_RESTART_COUNT:-0}" -lt "${RESTARTS:-3}" ]; then
-    echo "slurm.sh: the step has ended with $status: requeueing job $SLURM_JOB_ID" >&2
-    scontrol requeue "$SLURM_JOB_ID"
-    sleep 60 # Slurm ends this script
-fi
-exit $status
+left=${RESTARTS:-3}
+while true; do
+    # one process that dies ends the step, whatever the cluster's default is
+    srun --kill-on-bad-exit=1 "$tp" "$@"
+    status=$?
+    # 2: an option is wrong; 130, 143: somebody or the time limit has ended it, with a checkpoint
+    case $status in
+        0 | 2 | 130 | 143) exit $status ;;
+    esac
+    if [[ " $* " != *" --resume "* ]] || [ "$left" -le 0 ]; then
+        exit $status
+    fi
+    left=$((left - 1))
+    echo "slurm.sh: the step has ended with $status: starting it again" >&2
+done
