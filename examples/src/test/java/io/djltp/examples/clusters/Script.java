@@ -35,9 +35,7 @@ final class Script {
                         .map(word -> QUOTE + word + QUOTE)
                         .collect(Collectors.joining(" "));
         Path tp = Files.createFile(folder.resolve("tp"));
-        Files.writeString(
-                tp,
-                "#!/bin/sh\necho $$ >> '" + pids() + "'\nexec " + java + " \"$@\"\n");
+        Files.writeString(tp, "#!/bin/sh\necho $$ >> '" + pids() + "'\nexec " + java + " \"$@\"\n");
         Files.setPosixFilePermissions(tp, PosixFilePermissions.fromString("rwxr-xr-x"));
         variables.put("TP", tp.toString());
     }

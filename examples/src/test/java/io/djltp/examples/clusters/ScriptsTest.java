@@ -16,6 +16,7 @@ import org.testng.annotations.Test;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
@@ -60,8 +61,6 @@ public class ScriptsTest {
             for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
                 Files.deleteIfExists(file);
             }
-        } catch (java.io.UncheckedIOException e) {
-            return; // a daemon that ends removes its own
         }
     }
 
@@ -139,9 +138,7 @@ public class ScriptsTest {
         Assert.assertTrue(resumed.output().contains("Going on after step "), resumed.output());
         String weights = "lemma-0000.params";
         Assert.assertEquals(
-                Files.mismatch(
-                        folder.resolve(RUN).resolve(weights), byHand.resolve(weights)),
-                -1);
+                Files.mismatch(folder.resolve(RUN).resolve(weights), byHand.resolve(weights)), -1);
         Assert.assertEquals(
                 TpRun.json(folder.resolve("run.json")).get("loss"),
                 TpRun.json(folder.resolve("by-hand.json")).get("loss"));
@@ -194,7 +191,7 @@ public class ScriptsTest {
         if (!secret.isEmpty()) {
             variables.put(secret.split("=")[0], secret.split("=")[1]);
         }
-        List<String> words = new java.util.ArrayList<>(command);
+        List<String> words = new ArrayList<>(command);
         words.addAll(List.of((TRAIN + 2).split(" ")));
         try (ForkedTp srun = ForkedTp.script(words, variables)) {
             return srun.await();
@@ -209,7 +206,7 @@ public class ScriptsTest {
         } else if (name.equals(MPIRUN)) {
             ForkedTp.skipWithout("mpirun", "apt-get install openmpi-bin libopenmpi3");
         } else {
-            slurm = SlurmCluster.start(Files.createDirectory(folder.resolve("slurm")));
+            slurm = SlurmCluster.start();
             script.with("SLURM_CONF", slurm.conf());
         }
     }

@@ -8,7 +8,9 @@ import org.testng.SkipException;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Comparator;
 import java.util.Map;
+import java.util.stream.Stream;
 
 /** This machine as a Slurm cluster of two nodes, by {@code slurm-on-one-machine.sh}. */
 final class SlurmCluster {
@@ -23,7 +25,7 @@ final class SlurmCluster {
     }
 
     /** Starts it, or skips the test where that cannot be. */
-    static SlurmCluster start(Path folder) throws Exception {
+    static SlurmCluster start() throws Exception {
         if (!Files.isExecutable(Path.of("/usr/sbin/slurmctld"))
                 || !Files.isExecutable(Path.of("/usr/sbin/munged"))) {
             throw new SkipException("There is no Slurm: " + REMEDY);
@@ -32,7 +34,8 @@ final class SlurmCluster {
         if (!"root".equals(System.getProperty("user.name"))) {
             throw new SkipException("The daemons of Slurm are started by root only");
         }
-        SlurmCluster cluster = new SlurmCluster(folder);
+        // munged is of another user, who has to get there
+        SlurmCluster cluster = new SlurmCluster(Files.createTempDirectory("tp-slurm"));
         cluster.run("start");
         return cluster;
     }
@@ -57,8 +60,14 @@ final class SlurmCluster {
         }
     }
 
-    /** Stops the daemons. */
+    /** Stops the daemons, which delete some of their files while they end. */
     void stop() throws IOException, InterruptedException {
         run("stop");
+        Thread.sleep(1000);
+        try (Stream<Path> files = Files.walk(folder)) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
+                Files.deleteIfExists(file);
+            }
+        }
     }
 }
