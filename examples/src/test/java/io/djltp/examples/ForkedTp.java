@@ -18,7 +18,7 @@ import java.util.stream.Collectors;
 /** The tp command in a JVM of its own, or in several that {@code mpirun} starts. */
 public final class ForkedTp implements AutoCloseable {
 
-    private static final int SECONDS = 120;
+    private static final int SECONDS = 180;
 
     private final Process process;
     private final Path out;
@@ -34,7 +34,7 @@ public final class ForkedTp implements AutoCloseable {
                 .removeIf(name -> name.matches("(OMPI|SLURM|TORCHELASTIC)_.*"));
         List.of("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE")
                 .forEach(builder.environment()::remove);
-        List.of("MASTER_ADDR", "MASTER_PORT", "TP_SECRET", "TP_SECRET_FILE")
+        List.of("MASTER_ADDR", "MASTER_PORT", "TP_MASTER_PORT", "TP_SECRET", "TP_SECRET_FILE")
                 .forEach(builder.environment()::remove);
         builder.environment().putAll(environment);
         builder.redirectOutput(out.toFile()).redirectError(err.toFile());
@@ -96,6 +96,19 @@ public final class ForkedTp implements AutoCloseable {
         List<String> command = new ArrayList<>(launcher);
         command.addAll(java(arguments));
         return new ForkedTp(command, Map.of());
+    }
+
+    /**
+     * Starts a script that starts the command.
+     *
+     * @param command the script and its arguments
+     * @param environment environment variables
+     * @return the script
+     * @throws IOException if it cannot be started
+     */
+    public static ForkedTp script(List<String> command, Map<String, String> environment)
+            throws IOException {
+        return new ForkedTp(command, environment);
     }
 
     /**
