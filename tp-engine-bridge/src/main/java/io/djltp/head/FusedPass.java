@@ -2,6 +2,7 @@ package io.djltp.head;
 
 import io.djltp.head.ChunkBuffers.Column;
 import io.djltp.head.ChunkBuffers.Matrix;
+import io.djltp.torch.HostReads;
 import io.djltp.update.WeightUpdate;
 
 import org.bytedeco.pytorch.Scalar;
@@ -229,8 +230,8 @@ final class FusedPass {
             return true;
         }
         Tensor sums = batch(buffers.sums());
-        double least = sums.min().item_double();
-        double largest = sums.max().item_double(); // NaN if any is
+        double least = HostReads.number(sums.min());
+        double largest = HostReads.number(sums.max()); // NaN if any is
         return least >= LEAST_SUM
                 && largest <= LARGEST_SUM
                 && isUsableForLabels()
@@ -239,13 +240,13 @@ final class FusedPass {
 
     /** Returns whether a tensor holds no NaN and no infinite value: times 0, those are NaN. */
     static boolean isFinite(Tensor tensor) {
-        return tensor.mul(new Scalar(0f)).sum().item_double() == 0;
+        return HostReads.number(tensor.mul(new Scalar(0f)).sum()) == 0;
     }
 
     /** The labels are not in the sums. */
     private boolean isUsableForLabels() {
         return labels.rows.length == 0
-                || labelLogits().max().item_float() <= Math.log(LARGEST_SUM); // false of NaN
+                || HostReads.number(labelLogits().max()) <= Math.log(LARGEST_SUM); // false of NaN
     }
 
     /**
