@@ -304,7 +304,9 @@ public class ClassificationHead extends AbstractColumnLinear {
         /**
          * Sets the arithmetic of a training step's products: float32, or bfloat16 on processors
          * that have it. The weight, its update and all that is computed outside of training are
-         * float32. Not with {@code optFusedLoss(false)}. Default: float32.
+         * float32. With {@code optFusedLoss(false)} it is that of any {@link ColumnParallelLinear}:
+         * of training and of all else, the logits rounded, also on GPUs that have it. Default:
+         * float32.
          *
          * @param precision the arithmetic
          * @return this builder
@@ -322,7 +324,9 @@ public class ClassificationHead extends AbstractColumnLinear {
         @Override
         public ClassificationHead build() {
             checkUnits();
-            options = new HeadOptions(sampleShare, sampleSeed, margin, precision);
+            super.optPrecision(fusedLoss ? Precision.FLOAT32 : precision);
+            Precision ofPasses = fusedLoss ? precision : Precision.FLOAT32;
+            options = new HeadOptions(sampleShare, sampleSeed, margin, ofPasses);
             HeadChecks.check(options, fusedLoss, isWithBias(), tiedTo() != null);
             return new ClassificationHead(this);
         }

@@ -229,8 +229,8 @@ final class PassWorker {
         }
         Tensor logits = arithmetic.logits(index, weight);
         LabelsOfChunk labels = labelsOf(index, logits.size(1), 1);
-        if (pass.isRounded() && labels.places != null) {
-            arithmetic.labelLogits(labels.places, labels.part(pass.labelLogits()), logits);
+        if (labels.places != null) {
+            arithmetic.restoreLabelLogits(labels.places, labels.part(pass.labelLogits()), logits);
         }
         if (pass.isGuarded()) {
             arithmetic.subtract(logits, offset());

@@ -1,6 +1,5 @@
 package io.djltp.torch;
 
-import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.nn.core.Linear;
@@ -10,8 +9,6 @@ import org.bytedeco.pytorch.TensorOptional;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
 
 /**
@@ -32,8 +29,6 @@ import java.util.function.Consumer;
  */
 @SuppressWarnings("try") // a scope is used by being open
 public final class LinearProduct {
-
-    private static final Set<Device> CHECKED = ConcurrentHashMap.newKeySet(); // have bfloat16
 
     private final Precision precision;
 
@@ -137,11 +132,7 @@ public final class LinearProduct {
         if (precision == Precision.FLOAT32) {
             return;
         }
-        Device device = x.getDevice();
-        if (!CHECKED.contains(device)) {
-            precision.check(device);
-            CHECKED.add(device);
-        }
+        precision.check(x.getDevice());
         if (weight.getDataType() != DataType.FLOAT32 || x.getDataType() != DataType.FLOAT32) {
             throw new IllegalArgumentException(
                     "A layer with optPrecision("
