@@ -126,6 +126,18 @@ public enum Precision {
                 : Optional.of("is arithmetic of GPUs, and the device is " + device);
     }
 
+    /**
+     * Lets a device compute with it that has no instructions for it: for tests of its arithmetic.
+     */
+    void allow(Device device) {
+        reasons.put(device, Optional.empty());
+    }
+
+    /** Takes back {@link #allow}. */
+    void forget(Device device) {
+        reasons.remove(device);
+    }
+
     private static String digits(int capability) {
         return capability / 10 + "." + capability % 10;
     }
