@@ -2,6 +2,7 @@ package io.djltp.head;
 
 import io.djltp.head.ChunkBuffers.Column;
 import io.djltp.head.ChunkBuffers.Matrix;
+import io.djltp.torch.HostReads;
 import io.djltp.update.WeightUpdate;
 
 import org.bytedeco.pytorch.Scalar;
@@ -235,7 +236,7 @@ final class FusedPass {
 
     /** Returns whether a tensor holds no NaN and no infinite value: times 0, those are NaN. */
     static boolean isFinite(Tensor tensor) {
-        return tensor.mul(new Scalar(0f)).sum().item_double() == 0;
+        return HostReads.number(tensor.mul(new Scalar(0f)).sum()) == 0;
     }
 
     /**

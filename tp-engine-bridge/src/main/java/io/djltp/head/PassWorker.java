@@ -235,8 +235,8 @@ final class PassWorker {
         }
         Tensor logits = arithmetic.logits(index, weight);
         LabelPlaces.OfChunk labels = inLogits.of(index);
-        if (pass.isRounded() && labels.places() != null) {
-            arithmetic.labelLogits(labels.places(), labels.part(pass.labelLogits()), logits);
+        if (labels.places() != null) {
+            arithmetic.restoreLabelLogits(labels.places(), labels.part(pass.labelLogits()), logits);
         }
         if (pass.isGuarded()) {
             arithmetic.subtract(logits, offset());

@@ -1,7 +1,8 @@
 package io.djltp.head;
 
+import io.djltp.torch.HostReads;
+
 import org.bytedeco.pytorch.Tensor;
-import org.bytedeco.pytorch.global.torch.ScalarType;
 
 import java.util.function.DoublePredicate;
 import java.util.stream.DoubleStream;
@@ -31,10 +32,6 @@ final class UsableRange {
 
     /** They are few, and read at once: that takes less time than an operation on them. */
     private static boolean areAll(Tensor few, DoublePredicate test) {
-        double[] numbers = new double[Math.toIntExact(few.numel())];
-        if (numbers.length > 0) {
-            few.to(ScalarType.Double).cpu().data_ptr_double().get(numbers);
-        }
-        return DoubleStream.of(numbers).allMatch(test);
+        return few.numel() == 0 || DoubleStream.of(HostReads.doubles(few)).allMatch(test);
     }
 }
