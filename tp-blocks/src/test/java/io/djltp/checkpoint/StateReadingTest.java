@@ -58,8 +58,7 @@ public class StateReadingTest {
         hanging.add(0, new ReadArray("w", 2, 8));
         AtomicInteger abandoned = new AtomicInteger();
         Duration limit = Duration.ofMillis(200);
-        RowReader reader =
-                hanging.ofParameter(0, "w", limit, () -> abandoned.incrementAndGet());
+        RowReader reader = hanging.ofParameter(0, "w", limit, () -> abandoned.incrementAndGet());
         CompletableFuture<Void> one = waiting(() -> reader.await(1));
         CompletableFuture<Void> two = waiting(() -> reader.await(2));
         one.get();
@@ -74,7 +73,6 @@ public class StateReadingTest {
     }
 
     private static void assertWaits(CompletableFuture<Void> waiting) throws Exception {
-        Assert.assertThrows(
-                TimeoutException.class, () -> waiting.get(50, TimeUnit.MILLISECONDS));
+        Assert.assertThrows(TimeoutException.class, () -> waiting.get(50, TimeUnit.MILLISECONDS));
     }
 }
