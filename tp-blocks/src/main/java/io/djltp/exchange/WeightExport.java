@@ -170,9 +170,10 @@ public final class WeightExport {
         public Builder optName(String name) {
             Preconditions.checkArgument(
                     FILE_NAME.matcher(name).matches() && !name.startsWith("."),
-                    "The name of the files, '%s', has to be a name without a folder; the folder is"
-                            + " that of write(...)",
-                    name);
+                    "The name of the files, '"
+                            + name
+                            + "', has to be a name without a folder; the folder is that of"
+                            + " write(...)");
             this.name = name;
             return this;
         }
