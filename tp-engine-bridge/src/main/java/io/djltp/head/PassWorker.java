@@ -166,10 +166,13 @@ final class PassWorker {
             inClasses = new LabelPlaces(pass.labels, buffers, 1, 0);
             boolean allKept = buffers.plan().kept() == buffers.plan().count();
             inLogits = allKept ? null : placesInLogits();
-            // backwards: the last chunks may still be in a cache
-            for (int i = buffers.plan().count() - 1; i >= 0; i--) {
+            int count = buffers.plan().count();
+            boolean behindReader = update != null && update.isRead();
+            for (int i = 0; i < count; i++) {
                 try (PointerScope scope = new PointerScope()) {
-                    updateChunk(i, biasGradient, update, scale);
+                    // backwards: the last chunks may still be in a cache
+                    int index = behindReader ? i : count - 1 - i;
+                    updateChunk(index, biasGradient, update, scale);
                 }
             }
             arithmetic.end();
@@ -224,6 +227,7 @@ final class PassWorker {
                         labelGradients,
                         scale,
                         added);
+        update.awaitRows(linear.end(index));
         update.apply(gradient);
         linear.setWeight(index, gradient.weight);
     }
