@@ -92,6 +92,7 @@ final class MpiRun {
         command.add("-Xmx256m");
         command.add("-XX:TieredStopAtLevel=1"); // several JVMs start on few cores
         command.addAll(List.of("-XX:+UseSerialGC", "-XX:-UsePerfData"));
+        command.add(System.getProperty("djltp.test.archive.option", "-Xshare:auto"));
         command.add("-Dai.djl.offline=true");
         command.add("-DdisableProgressBar=true");
         command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
