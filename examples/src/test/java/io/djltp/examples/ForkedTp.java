@@ -76,6 +76,7 @@ public final class ForkedTp implements AutoCloseable {
         List<String> command = new ArrayList<>();
         command.addAll(List.of("mpirun", "--oversubscribe", "--bind-to", "none"));
         command.addAll(List.of("-n", "" + processes));
+        command.add("env"); // of a java that it starts itself mpirun changes the class path
         command.addAll(java(arguments));
         // for root in a container
         return new ForkedTp(

@@ -87,6 +87,7 @@ final class MpiRun {
             command.addAll(List.of("mpirun", "--oversubscribe", "--bind-to", "none"));
             command.addAll(List.of("-n", String.valueOf(processes)));
             command.addAll(launch);
+            command.add("env"); // of a java that it starts itself mpirun changes the class path
         }
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
         command.add("-Xmx256m");
