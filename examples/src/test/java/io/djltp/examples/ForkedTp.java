@@ -76,6 +76,7 @@ public final class ForkedTp implements AutoCloseable {
         List<String> command = new ArrayList<>();
         command.addAll(List.of("mpirun", "--oversubscribe", "--bind-to", "none"));
         command.addAll(List.of("-n", "" + processes));
+        command.add("env"); // of a java that it starts itself mpirun changes the class path
         command.addAll(java(arguments));
         // for root in a container
         return new ForkedTp(
@@ -147,6 +148,7 @@ public final class ForkedTp implements AutoCloseable {
                         "-XX:+UseSerialGC",
                         "-XX:TieredStopAtLevel=1",
                         "-XX:-UsePerfData"));
+        command.add(System.getProperty("djltp.test.archive.option", "-Xshare:auto"));
         command.addAll(List.of("--enable-native-access=ALL-UNNAMED", "-Dai.djl.offline=true"));
         command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
         command.add("-Dorg.slf4j.simpleLogger.log.ai.djl.util.cuda.CudaUtils=error");
