@@ -89,7 +89,9 @@ public class TensorParallelSparkTest {
             }
             Path folder = Files.createTempDirectory("model");
             model.save(folder, "net");
-            return Files.readAllBytes(folder.resolve("net-0002.params"));
+            try (Stream<Path> files = Files.list(folder)) {
+                return Files.readAllBytes(files.findFirst().orElseThrow());
+            }
         }
     }
 

@@ -64,15 +64,17 @@ final class NativeMemory {
 
     /** Weights, gradients and state of the task's ranks, and at the end the weights, whole. */
     private static long needed(TrainingPlan plan, SparkRanks ranks) {
-        ModelCost cost =
+        ModelCost.Builder builder =
                 ModelCost.builder()
                         .setBlock(plan.network().newNetwork())
                         .setMesh(DeviceMesh.of(ParallelMode.MIXED, ranks.getRanks()))
                         .setInputs(plan.network().inputShape(plan.batchSize()))
                         .setLoss(new VocabParallelCrossEntropyLoss())
-                        .setOptimizer(plan.newOptimizer())
-                        .optIdType(plan.network().ids() ? DataType.INT32 : DataType.FLOAT32)
-                        .build();
+                        .setOptimizer(plan.newOptimizer());
+        if (plan.network().ids()) {
+            builder.optIdType(DataType.INT32);
+        }
+        ModelCost cost = builder.build();
         long bytes = 0;
         for (int i = 0; i < ranks.getLocalRanks(); i++) {
             bytes += cost.getRank(ranks.getFirstRank() + i).getTotal();

@@ -135,7 +135,7 @@ public final class ParallelClassificationModel extends Model<ParallelClassificat
     public Dataset<Row> transform(Dataset<?> dataset) {
         StructType schema = withPredictions(dataset.schema());
         Columns columns =
-                Columns.of(dataset.schema(), (String) getOrDefault(featuresCol()), null);
+                Columns.of(dataset.schema(), getOrDefault(featuresCol()), null);
         if ((columns.kind() == Columns.Kind.INTEGERS) != network.plan().ids()) {
             throw new IllegalArgumentException(
                     "The network was trained with features that are "

@@ -29,36 +29,11 @@ final class RankRows {
         JavaRDD<Tuple2<Long, byte[]>> keyed =
                 rows.mapPartitionsWithIndex(
                         (partition, part) ->
-                                new Iterator<>() {
-                                    private long number = starts[partition];
-                                    private final int[] bits = new int[width];
-
-                                    @Override
-                                    public boolean hasNext() {
-                                        return part.hasNext();
-                                    }
-
-                                    @Override
-                                    public Tuple2<Long, byte[]> next() {
-                                        Row row = part.next();
-                                        byte[] record = record(row, columns, bits);
-                                        long key = number % ranks << RANK | number / ranks;
-                                        number++;
-                                        return new Tuple2<>(key, record);
-                                    }
-                                },
+                                new KeyedRows(part, columns, starts[partition], ranks, width),
                         false);
         return JavaPairRDD.fromJavaRDD(keyed)
                 .repartitionAndSortWithinPartitions(new ByRank(ranks / tasks, tasks))
                 .map(pair -> new Tuple2<>(pair._1(), pair._2()));
-    }
-
-    private static byte[] record(Row row, Columns columns, int[] bits) {
-        columns.read(row, bits);
-        ByteBuffer record = ByteBuffer.allocate(RowFile.recordBytes(bits.length));
-        record.asIntBuffer().put(bits);
-        record.putLong(bits.length * Integer.BYTES, (long) columns.label(row));
-        return record.array();
     }
 
     /** Returns the rank of a row. */
@@ -69,6 +44,41 @@ final class RankRows {
     /** Returns how many of some rows a rank has. */
     static long rowsOf(int rank, int ranks, long rows) {
         return rows / ranks + (rank < rows % ranks ? 1 : 0);
+    }
+
+    /** The rows of a partition as records, each with its rank and its place there. */
+    private static final class KeyedRows implements Iterator<Tuple2<Long, byte[]>> {
+
+        private final Iterator<Row> rows;
+        private final Columns columns;
+        private final int ranks;
+        private final int[] bits;
+        private long number;
+
+        KeyedRows(Iterator<Row> rows, Columns columns, long first, int ranks, int width) {
+            this.rows = rows;
+            this.columns = columns;
+            this.ranks = ranks;
+            number = first;
+            bits = new int[width];
+        }
+
+        @Override
+        public boolean hasNext() {
+            return rows.hasNext();
+        }
+
+        @Override
+        public Tuple2<Long, byte[]> next() {
+            Row row = rows.next();
+            columns.read(row, bits);
+            ByteBuffer record = ByteBuffer.allocate(RowFile.recordBytes(bits.length));
+            record.asIntBuffer().put(bits);
+            record.putLong(bits.length * Integer.BYTES, (long) columns.label(row));
+            long key = number % ranks << RANK | number / ranks;
+            number++;
+            return new Tuple2<>(key, record.array());
+        }
     }
 
     /** Gives the rows of a task's ranks to the task. */

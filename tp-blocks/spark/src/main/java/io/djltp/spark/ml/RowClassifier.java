@@ -12,11 +12,12 @@ import org.apache.spark.broadcast.Broadcast;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
 
+import scala.collection.mutable.ArraySeq$;
+
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Deque;
 import java.util.Iterator;
 import java.util.List;
@@ -92,7 +93,7 @@ final class RowClassifier implements MapPartitionsFunction<Row, Row> {
                                     shared.saved().nameOf(label),
                                     probabilities[i * k + j]);
                 }
-                all.add(with(rows.get(i), (double) classes[i * k], Arrays.asList(top)));
+                all.add(with(rows.get(i), (double) classes[i * k], top));
             }
             return all;
         }
@@ -120,13 +121,13 @@ final class RowClassifier implements MapPartitionsFunction<Row, Row> {
         return values.flip();
     }
 
-    private static Row with(Row row, double prediction, List<Row> top) {
+    private static Row with(Row row, double prediction, Row[] top) {
         Object[] all = new Object[row.size() + 2];
         for (int i = 0; i < row.size(); i++) {
             all[i] = row.get(i);
         }
         all[row.size()] = prediction;
-        all[row.size() + 1] = top;
+        all[row.size() + 1] = ArraySeq$.MODULE$.make(top); // what Spark takes for an array
         return RowFactory.create(all);
     }
 }
