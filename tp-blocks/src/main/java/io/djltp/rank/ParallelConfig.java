@@ -126,20 +126,15 @@ public final class ParallelConfig extends RankSettings {
     }
 
     /**
-     * Returns whether the batches of the processes are compared before a step.
+     * {@return whether the batches of the processes are compared before a step}
      *
      * @param step the number of the step, from 1
-     * @return whether they are
      */
     public boolean isBatchCheckDue(long step) {
         return batchCheck && isDriftCheckDue(step);
     }
 
-    /**
-     * Returns whether random draws are refused where all ranks compute the same.
-     *
-     * @return whether they are
-     */
+    /** {@return whether random draws are refused where all ranks compute the same} */
     public boolean isRandomCheck() {
         return randomCheck;
     }

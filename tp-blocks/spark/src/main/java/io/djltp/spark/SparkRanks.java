@@ -17,8 +17,7 @@ public final class SparkRanks {
     private final List<Device> gpus;
     private final Consumer<String> progress;
 
-    SparkRanks(
-            TaskPlaces places, Job job, int cpus, List<Device> gpus, Consumer<String> progress) {
+    SparkRanks(TaskPlaces places, Job job, int cpus, List<Device> gpus, Consumer<String> progress) {
         this.places = places;
         this.job = job;
         this.cpus = cpus;
@@ -107,7 +106,9 @@ public final class SparkRanks {
      */
     public ParallelConfig.Builder config() {
         ParallelConfig.Builder builder =
-                ParallelConfig.builder().setRanks(getRanks()).optThreadsPerRank(getThreadsPerRank());
+                ParallelConfig.builder()
+                        .setRanks(getRanks())
+                        .optThreadsPerRank(getThreadsPerRank());
         if (job != null) {
             builder.optJob(job);
         }

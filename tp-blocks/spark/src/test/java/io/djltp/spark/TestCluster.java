@@ -23,7 +23,9 @@ public final class TestCluster {
         Files.createDirectories(Path.of(System.getenv("SPARK_HOME"), "jars"));
         Path work = Files.createDirectories(Path.of("target", "spark")).toAbsolutePath();
         conf.set("spark.executor.extraClassPath", System.getProperty("java.class.path"));
-        conf.set("spark.executor.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dai.djl.offline=true");
+        conf.set(
+                "spark.executor.extraJavaOptions",
+                "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dai.djl.offline=true");
         conf.set("spark.executor.heartbeatInterval", "500ms");
         conf.set("spark.ui.enabled", "false");
         conf.set("spark.local.dir", work.toString());

@@ -22,7 +22,8 @@ abstract class ClassifierSetters extends Estimator<ParallelClassificationModel>
     }
 
     /**
-     * Sets the number of classes: 0 for one more than the largest label that there is, or as many as the label column has names.
+     * Sets the number of classes: 0 for one more than the largest label that there is, or as many
+     * as the label column has names.
      *
      * @param value the value
      * @return this classifier
@@ -33,7 +34,8 @@ abstract class ClassifierSetters extends Estimator<ParallelClassificationModel>
     }
 
     /**
-     * Sets the names of the classes: in their order. Without them those that a StringIndexer has left with the label column, or the numbers.
+     * Sets the names of the classes: in their order. Without them those that a StringIndexer has
+     * left with the label column, or the numbers.
      *
      * @param value the value
      * @return this classifier
@@ -220,7 +222,8 @@ abstract class ClassifierSetters extends Estimator<ParallelClassificationModel>
     }
 
     /**
-     * Sets the margin of the head: scale, m1, m2 and m3 as io.djltp.head.Margin has them, or nothing.
+     * Sets the margin of the head: scale, m1, m2 and m3 as io.djltp.head.Margin has them, or
+     * nothing.
      *
      * @param value the value
      * @return this classifier

@@ -86,7 +86,9 @@ final class NativeMemory {
         return bytes + whole;
     }
 
-    /** Returns what the executor's container may take outside of the heap; 0 if nobody limits it. */
+    /**
+     * Returns what the executor's container may take outside of the heap; 0 if nobody limits it.
+     */
     private static long allowed(SparkConf conf) {
         if (conf.contains(OVERHEAD)) {
             return conf.getSizeAsMb(OVERHEAD) * MIB;

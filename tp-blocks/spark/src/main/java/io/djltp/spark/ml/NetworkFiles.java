@@ -72,8 +72,7 @@ final class NetworkFiles {
                                 SavedNetwork.LOSSES)) {
                     Path from = new Path(new Path(path, FOLDER), name);
                     FileSystem system = from.getFileSystem(conf);
-                    byte[] bytes =
-                            new byte[Math.toIntExact(system.getFileStatus(from).getLen())];
+                    byte[] bytes = new byte[Math.toIntExact(system.getFileStatus(from).getLen())];
                     try (FSDataInputStream in = system.open(from)) {
                         in.readFully(bytes);
                     }

@@ -131,8 +131,7 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
         String[] names = names(dataset.schema());
         int wanted = get(numClasses(), Integer.class);
         JavaRDD<Row> rows = dataset.toDF().javaRDD();
-        RowCheck.Result known =
-                RowCheck.of(rows, columns, wanted > 0 ? wanted : names.length);
+        RowCheck.Result known = RowCheck.of(rows, columns, wanted > 0 ? wanted : names.length);
         if (names.length > 0 && names.length != known.classes()) {
             throw new IllegalArgumentException(
                     "There are %d names of classes and %d classes: one for each is needed"
@@ -170,7 +169,8 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
         if (ranks < 1 || batch < ranks || batch % ranks != 0) {
             throw new IllegalArgumentException(
                     "The batch of %d rows is not shared out to %d ranks alike: set batchSize to a multiple, such as %d"
-                            .formatted(batch, ranks, Math.max(1, batch / Math.max(1, ranks)) * ranks));
+                            .formatted(
+                                    batch, ranks, Math.max(1, batch / Math.max(1, ranks)) * ranks));
         }
         if (get(epochs(), Integer.class) < 1) {
             throw new IllegalArgumentException("There must be 1 epoch or more");

@@ -63,7 +63,8 @@ public interface PredictionParams extends Params {
      *
      * @param schema the columns
      * @return the columns and the predictions
-     * @throws IllegalArgumentException if the features are missing, or a prediction is there already
+     * @throws IllegalArgumentException if the features are missing, or a prediction is there
+     *     already
      */
     default StructType withPredictions(StructType schema) {
         Columns.of(schema, getOrDefault(featuresCol()), null);

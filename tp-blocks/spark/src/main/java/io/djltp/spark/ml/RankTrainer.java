@@ -3,6 +3,7 @@ package io.djltp.spark.ml;
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
+import ai.djl.metric.Metrics;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.Trainer;
@@ -10,7 +11,6 @@ import ai.djl.training.listener.DivergenceCheckTrainingListener;
 import ai.djl.training.listener.EpochTrainingListener;
 import ai.djl.training.listener.EvaluatorTrainingListener;
 import ai.djl.training.listener.TrainingListenerAdapter;
-import ai.djl.metric.Metrics;
 
 import io.djltp.head.LossOptions;
 import io.djltp.layout.ParallelMode;

@@ -59,7 +59,10 @@ final class RowCheck {
         double largest = -1;
         for (int i = 0; i < starts.length; i++) {
             Facts facts = all.get(i);
-            if (facts.problem() == null && width >= 0 && facts.rows() > 0 && facts.width() != width) {
+            if (facts.problem() == null
+                    && width >= 0
+                    && facts.rows() > 0
+                    && facts.width() != width) {
                 throw new IllegalArgumentException(
                         "The features of partition %d have %d values, those before it %d: all rows need as many"
                                 .formatted(i, facts.width(), width));
@@ -106,7 +109,14 @@ final class RowCheck {
                         count,
                         width,
                         largest,
-                        "Row " + count + " of partition " + partition + " " + problem + ": " + text);
+                        "Row "
+                                + count
+                                + " of partition "
+                                + partition
+                                + " "
+                                + problem
+                                + ": "
+                                + text);
             }
             largest = Math.max(largest, columns.label(row));
             count++;

@@ -89,9 +89,7 @@ final class RowClassifier implements MapPartitionsFunction<Row, Row> {
                     long label = classes[i * k + j];
                     top[j] =
                             RowFactory.create(
-                                    label,
-                                    shared.saved().nameOf(label),
-                                    probabilities[i * k + j]);
+                                    label, shared.saved().nameOf(label), probabilities[i * k + j]);
                 }
                 all.add(with(rows.get(i), (double) classes[i * k], top));
             }

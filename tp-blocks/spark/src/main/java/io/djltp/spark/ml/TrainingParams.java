@@ -18,25 +18,36 @@ public interface TrainingParams extends PredictionParams {
      * @return the parameter; default label
      */
     default Param<String> labelCol() {
-        return new Param<>(this, "labelCol", "the column with the labels: the numbers of the classes, from 0");
+        return new Param<>(
+                this, "labelCol", "the column with the labels: the numbers of the classes, from 0");
     }
 
     /**
-     * Returns the number of classes: 0 for one more than the largest label that there is, or as many as the label column has names.
+     * Returns the number of classes: 0 for one more than the largest label that there is, or as
+     * many as the label column has names.
      *
      * @return the parameter; default 0
      */
     default IntParam numClasses() {
-        return new IntParam(this, "numClasses", "the number of classes: 0 for one more than the largest label that there is, or as many as the label column has names");
+        return new IntParam(
+                this,
+                "numClasses",
+                "the number of classes: 0 for one more than the largest label that there is, or as"
+                    + " many as the label column has names");
     }
 
     /**
-     * Returns the names of the classes: in their order. Without them those that a StringIndexer has left with the label column, or the numbers.
+     * Returns the names of the classes: in their order. Without them those that a StringIndexer has
+     * left with the label column, or the numbers.
      *
      * @return the parameter; default none
      */
     default StringArrayParam classNames() {
-        return new StringArrayParam(this, "classNames", "the names of the classes: in their order. Without them those that a StringIndexer has left with the label column, or the numbers");
+        return new StringArrayParam(
+                this,
+                "classNames",
+                "the names of the classes: in their order. Without them those that a StringIndexer"
+                    + " has left with the label column, or the numbers");
     }
 
     /**
@@ -54,7 +65,10 @@ public interface TrainingParams extends PredictionParams {
      * @return the parameter; default 0
      */
     default IntParam ranksPerTask() {
-        return new IntParam(this, "ranksPerTask", "the ranks of a task: 0 for one; on the master local, for all");
+        return new IntParam(
+                this,
+                "ranksPerTask",
+                "the ranks of a task: 0 for one; on the master local, for all");
     }
 
     /**
@@ -72,7 +86,8 @@ public interface TrainingParams extends PredictionParams {
      * @return the parameter; default 256
      */
     default IntParam batchSize() {
-        return new IntParam(this, "batchSize", "the rows of a step: over all ranks, of which it is a multiple");
+        return new IntParam(
+                this, "batchSize", "the rows of a step: over all ranks, of which it is a multiple");
     }
 
     /**
@@ -99,16 +114,22 @@ public interface TrainingParams extends PredictionParams {
      * @return the parameter; default 0.0
      */
     default DoubleParam labelSmoothing() {
-        return new DoubleParam(this, "labelSmoothing", "the smoothed part of the labels: from 0 to below 1");
+        return new DoubleParam(
+                this, "labelSmoothing", "the smoothed part of the labels: from 0 to below 1");
     }
 
     /**
-     * Returns the seed: of the first weights, of the order of rows and of the classes that are drawn.
+     * Returns the seed: of the first weights, of the order of rows and of the classes that are
+     * drawn.
      *
      * @return the parameter; default 42
      */
     default LongParam seed() {
-        return new LongParam(this, "seed", "the seed: of the first weights, of the order of rows and of the classes that are drawn");
+        return new LongParam(
+                this,
+                "seed",
+                "the seed: of the first weights, of the order of rows and of the classes that are"
+                    + " drawn");
     }
 
     /**
@@ -117,7 +138,8 @@ public interface TrainingParams extends PredictionParams {
      * @return the parameter; default none
      */
     default IntArrayParam hiddenLayers() {
-        return new IntArrayParam(this, "hiddenLayers", "the units of hidden layers: with a ReLU behind each");
+        return new IntArrayParam(
+                this, "hiddenLayers", "the units of hidden layers: with a ReLU behind each");
     }
 
     /**
@@ -126,7 +148,10 @@ public interface TrainingParams extends PredictionParams {
      * @return the parameter; default none
      */
     default Param<String> body() {
-        return new Param<>(this, "body", "the class of a BodyFactory: which makes the blocks below the hidden layers");
+        return new Param<>(
+                this,
+                "body",
+                "the class of a BodyFactory: which makes the blocks below the hidden layers");
     }
 
     /**
@@ -135,7 +160,8 @@ public interface TrainingParams extends PredictionParams {
      * @return the parameter; default none
      */
     default StringArrayParam bodyArguments() {
-        return new StringArrayParam(this, "bodyArguments", "the arguments of the body: each name=value");
+        return new StringArrayParam(
+                this, "bodyArguments", "the arguments of the body: each name=value");
     }
 
     /**
@@ -153,7 +179,8 @@ public interface TrainingParams extends PredictionParams {
      * @return the parameter; default float32
      */
     default Param<String> headPrecision() {
-        return new Param<>(this, "headPrecision", "the arithmetic of the head: float32 or bfloat16");
+        return new Param<>(
+                this, "headPrecision", "the arithmetic of the head: float32 or bfloat16");
     }
 
     /**
@@ -162,7 +189,10 @@ public interface TrainingParams extends PredictionParams {
      * @return the parameter; default 1.0
      */
     default DoubleParam headSampleShare() {
-        return new DoubleParam(this, "headSampleShare", "the share of the classes that a step computes with: above 0 and up to 1, all");
+        return new DoubleParam(
+                this,
+                "headSampleShare",
+                "the share of the classes that a step computes with: above 0 and up to 1, all");
     }
 
     /**
@@ -171,7 +201,10 @@ public interface TrainingParams extends PredictionParams {
      * @return the parameter; default 0
      */
     default LongParam headMemory() {
-        return new LongParam(this, "headMemory", "the bytes for logits on each rank: 0 for the default of ClassificationHead");
+        return new LongParam(
+                this,
+                "headMemory",
+                "the bytes for logits on each rank: 0 for the default of ClassificationHead");
     }
 
     /**
@@ -180,16 +213,25 @@ public interface TrainingParams extends PredictionParams {
      * @return the parameter; default 0.0
      */
     default DoubleParam headSigma() {
-        return new DoubleParam(this, "headSigma", "the standard deviation of the first weights of the head: 0 for the default of DJL");
+        return new DoubleParam(
+                this,
+                "headSigma",
+                "the standard deviation of the first weights of the head: 0 for the default of"
+                    + " DJL");
     }
 
     /**
-     * Returns the margin of the head: scale, m1, m2 and m3 as io.djltp.head.Margin has them, or nothing.
+     * Returns the margin of the head: scale, m1, m2 and m3 as io.djltp.head.Margin has them, or
+     * nothing.
      *
      * @return the parameter; default none
      */
     default DoubleArrayParam headMargin() {
-        return new DoubleArrayParam(this, "headMargin", "the margin of the head: scale, m1, m2 and m3 as io.djltp.head.Margin has them, or nothing");
+        return new DoubleArrayParam(
+                this,
+                "headMargin",
+                "the margin of the head: scale, m1, m2 and m3 as io.djltp.head.Margin has them, or"
+                    + " nothing");
     }
 
     /** Sets the defaults of all parameters. */

@@ -119,8 +119,7 @@ public class LemmatiserOnSparkTest {
         LemmaNetwork.initializeHead(head);
         Block network = LemmaNetwork.create(TABLE, DIM, head);
         try (Model model = Model.newInstance("one", Device.cpu(), "PyTorch")) {
-            List<Double> losses =
-                    OneJvm.train(model, network, ids, labels, 2, BATCH, EPOCHS, RATE);
+            List<Double> losses = OneJvm.train(model, network, ids, labels, 2, BATCH, EPOCHS, RATE);
             Assert.assertTrue(losses.get(EPOCHS - 1) < 0.9 * losses.get(0), "it learns: " + losses);
             for (int epoch = 0; epoch < EPOCHS; epoch++) {
                 double loss = losses.get(epoch);

@@ -51,7 +51,9 @@ final class OneJvm {
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                         .optDevices(new Device[] {Device.cpu()})
                         .optOptimizer(
-                                Optimizer.adam().optLearningRateTracker(Tracker.fixed(rate)).build())
+                                Optimizer.adam()
+                                        .optLearningRateTracker(Tracker.fixed(rate))
+                                        .build())
                         .addTrainingListeners(
                                 new EpochTrainingListener(),
                                 new EvaluatorTrainingListener(),
@@ -59,7 +61,8 @@ final class OneJvm {
                                     @Override
                                     public void onEpoch(Trainer trainer) {
                                         losses.add(
-                                                (double) trainer.getTrainingResult().getTrainLoss());
+                                                (double)
+                                                        trainer.getTrainingResult().getTrainLoss());
                                     }
                                 });
         ParallelConfig parallel =

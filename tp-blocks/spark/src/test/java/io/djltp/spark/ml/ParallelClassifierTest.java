@@ -18,8 +18,8 @@ import org.apache.spark.ml.Pipeline;
 import org.apache.spark.ml.PipelineModel;
 import org.apache.spark.ml.PipelineStage;
 import org.apache.spark.ml.feature.StringIndexer;
-import org.apache.spark.ml.linalg.Vectors;
 import org.apache.spark.ml.linalg.VectorUDT;
+import org.apache.spark.ml.linalg.Vectors;
 import org.apache.spark.ml.param.Param;
 import org.apache.spark.ml.param.ParamMap;
 import org.apache.spark.sql.Dataset;
@@ -148,8 +148,7 @@ public class ParallelClassifierTest {
             }
         }
         Assert.assertEquals(
-                Files.readAllLines(folder.resolve("synset.txt")),
-                List.of(model.getClassNames()));
+                Files.readAllLines(folder.resolve("synset.txt")), List.of(model.getClassNames()));
     }
 
     @Test
@@ -185,7 +184,8 @@ public class ParallelClassifierTest {
     public void arraysOfNumbersAreFeaturesAndTheHeadHasItsOptions() {
         Dataset<Row> arrays =
                 rows.select(
-                        functions.array(functions.lit(1.0f), functions.col("number").cast("float"))
+                        functions
+                                .array(functions.lit(1.0f), functions.col("number").cast("float"))
                                 .as("features"),
                         functions.col("number").mod(4).as("label"));
         ParallelClassificationModel model =
