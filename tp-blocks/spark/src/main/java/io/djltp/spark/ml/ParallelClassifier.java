@@ -168,7 +168,8 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
         int batch = get(batchSize(), Integer.class);
         if (ranks < 1 || batch < ranks || batch % ranks != 0) {
             throw new IllegalArgumentException(
-                    "The batch of %d rows is not shared out to %d ranks alike: set batchSize to a multiple, such as %d"
+                    ("The batch of %d rows is not shared out to %d ranks alike: set batchSize to a"
+                                    + " multiple, such as %d")
                             .formatted(
                                     batch, ranks, Math.max(1, batch / Math.max(1, ranks)) * ranks));
         }

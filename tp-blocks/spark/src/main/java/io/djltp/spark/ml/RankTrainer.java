@@ -110,14 +110,13 @@ final class RankTrainer {
                 LabelGather labels = new LabelGather(trainer.getRanks(), trainer.getManager());
                 EasyTrain.fit(
                         trainer, plan.epochs(), new RankBatches(plan, ranks, file, labels), null);
-                ranks.report("writing the trained network");
-                trainer.save(folder, NAME);
             }
-            return ranks.getTask() > 0
-                    ? null
-                    : new TrainedNetwork(
-                            read(folder),
-                            losses.all.stream().mapToDouble(Double::doubleValue).toArray());
+            if (ranks.getTask() > 0) {
+                return null;
+            }
+            model.save(folder, NAME); // closing the trainer has made it whole
+            return new TrainedNetwork(
+                    read(folder), losses.all.stream().mapToDouble(Double::doubleValue).toArray());
         } finally {
             try (Stream<Path> files = Files.list(folder)) {
                 for (Path each : files.toList()) {

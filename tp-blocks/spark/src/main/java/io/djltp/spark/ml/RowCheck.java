@@ -64,7 +64,8 @@ final class RowCheck {
                     && facts.rows() > 0
                     && facts.width() != width) {
                 throw new IllegalArgumentException(
-                        "The features of partition %d have %d values, those before it %d: all rows need as many"
+                        ("The features of partition %d have %d values, those before it %d: all"
+                                        + " rows need as many")
                                 .formatted(i, facts.width(), width));
             }
             if (facts.problem() != null) {
