@@ -48,6 +48,7 @@ static __thread int current_device;
 static __thread cudaError_t last_error;
 static atomic_int device_count = -1;
 static atomic_int pageable = 1;
+static atomic_bool inline_null; /* the null streams are the threads that use them */
 static atomic_long live_streams, live_events, live_allocations;
 static pthread_mutex_t global = PTHREAD_MUTEX_INITIALIZER;
 static cudaStream_t null_streams[MAX_DEVICES];
@@ -84,6 +85,12 @@ API long tp_double_calls(const char *function) {
 API void tp_double_set_devices(int count) { device_count = count; }
 
 API void tp_double_set_pageable(int on) { pageable = on; }
+
+/*
+ * What a thread computes on the CPU takes the place of the kernels of the null streams: it is done
+ * when an event is recorded behind it, and a wait of the null stream is one of the thread.
+ */
+API void tp_double_set_inline(int on) { inline_null = on; }
 
 /* A kernel on the current device's null stream: copies floats after a while. */
 struct kernel {
@@ -280,6 +287,7 @@ static void await_event(cudaEvent_t event, uint64_t generation) {
 }
 
 API cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    tp_double_count(__func__);
     pthread_mutex_lock(&event->mutex);
     uint64_t generation = event->recorded;
     pthread_mutex_unlock(&event->mutex);
@@ -421,12 +429,26 @@ API cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 API cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    tp_double_count(__func__);
     stream = resolve(stream);
     pthread_mutex_lock(&stream->mutex);
     while (stream->first || stream->busy) {
         pthread_cond_wait(&stream->changed, &stream->mutex);
     }
     pthread_mutex_unlock(&stream->mutex);
+    return cudaSuccess;
+}
+
+API cudaError_t cudaDeviceSynchronize(void) {
+    tp_double_count(__func__);
+    return cudaStreamSynchronize(NULL);
+}
+
+API cudaError_t cudaMemcpy(void *to, const void *from, size_t size, int kind) {
+    (void)kind;
+    tp_double_count(__func__);
+    cudaStreamSynchronize(NULL);
+    memcpy(to, from, size);
     return cudaSuccess;
 }
 
@@ -440,11 +462,18 @@ API cudaError_t cudaStreamQuery(cudaStream_t stream) {
 
 API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) {
     (void)flags;
+    tp_double_count(__func__);
+    bool in_thread = !stream && inline_null;
     stream = resolve(stream);
     pthread_mutex_lock(&event->mutex);
     event->references++;
     uint64_t generation = event->recorded;
     pthread_mutex_unlock(&event->mutex);
+    if (in_thread) {
+        await_event(event, generation);
+        release(event);
+        return cudaSuccess;
+    }
     enqueue(stream, (struct task){.kind = WAIT, .event = event, .generation = generation});
     return cudaSuccess;
 }

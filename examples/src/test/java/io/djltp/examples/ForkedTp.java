@@ -18,7 +18,7 @@ import java.util.stream.Collectors;
 /** The tp command in a JVM of its own, or in several that {@code mpirun} starts. */
 public final class ForkedTp implements AutoCloseable {
 
-    private static final int SECONDS = 120;
+    private static final int SECONDS = 180;
 
     private final Process process;
     private final Path out;
@@ -34,7 +34,7 @@ public final class ForkedTp implements AutoCloseable {
                 .removeIf(name -> name.matches("(OMPI|SLURM|TORCHELASTIC)_.*"));
         List.of("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE")
                 .forEach(builder.environment()::remove);
-        List.of("MASTER_ADDR", "MASTER_PORT", "TP_SECRET", "TP_SECRET_FILE")
+        List.of("MASTER_ADDR", "MASTER_PORT", "TP_MASTER_PORT", "TP_SECRET", "TP_SECRET_FILE")
                 .forEach(builder.environment()::remove);
         builder.environment().putAll(environment);
         builder.redirectOutput(out.toFile()).redirectError(err.toFile());
@@ -76,6 +76,7 @@ public final class ForkedTp implements AutoCloseable {
         List<String> command = new ArrayList<>();
         command.addAll(List.of("mpirun", "--oversubscribe", "--bind-to", "none"));
         command.addAll(List.of("-n", "" + processes));
+        command.add("env"); // of a java that it starts itself mpirun changes the class path
         command.addAll(java(arguments));
         // for root in a container
         return new ForkedTp(
@@ -96,6 +97,19 @@ public final class ForkedTp implements AutoCloseable {
         List<String> command = new ArrayList<>(launcher);
         command.addAll(java(arguments));
         return new ForkedTp(command, Map.of());
+    }
+
+    /**
+     * Starts a script that starts the command.
+     *
+     * @param command the script and its arguments
+     * @param environment environment variables
+     * @return the script
+     * @throws IOException if it cannot be started
+     */
+    public static ForkedTp script(List<String> command, Map<String, String> environment)
+            throws IOException {
+        return new ForkedTp(command, environment);
     }
 
     /**
@@ -134,6 +148,7 @@ public final class ForkedTp implements AutoCloseable {
                         "-XX:+UseSerialGC",
                         "-XX:TieredStopAtLevel=1",
                         "-XX:-UsePerfData"));
+        command.add(System.getProperty("djltp.test.archive.option", "-Xshare:auto"));
         command.addAll(List.of("--enable-native-access=ALL-UNNAMED", "-Dai.djl.offline=true"));
         command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
         command.add("-Dorg.slf4j.simpleLogger.log.ai.djl.util.cuda.CudaUtils=error");

@@ -3,6 +3,8 @@ package io.djltp.examples;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
+import io.djltp.torch.NativeAllocator;
+
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.PrintStream;
@@ -12,6 +14,10 @@ import java.nio.file.Path;
 
 /** One run of the tp command in this process, with what it printed. */
 public final class TpRun {
+
+    static {
+        NativeAllocator.keepFreedArrays(); // as in a process of the command
+    }
 
     private final int status;
     private final String output;

@@ -53,7 +53,7 @@ final class BlockStates {
 
     private static StateTensor tensor(String name, NDArray array, int ranks) {
         CutTensor tensor = CutTensor.whole(name, array.getDataType(), array.getShape());
-        return new StateTensor(tensor, Collections.nCopies(ranks, array));
+        return new StateTensor(tensor, null, Collections.nCopies(ranks, array));
     }
 
     /**

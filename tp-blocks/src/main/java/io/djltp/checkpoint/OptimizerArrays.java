@@ -63,7 +63,7 @@ final class OptimizerArrays {
                 String name = parameters.nameOf(all.get(i));
                 for (StateKind kind : kinds) {
                     CutTensor tensor = layout.ofState(all.get(i), kind, TYPES[types[i]]);
-                    tensors.add(new StateTensor(tensor, views(name, kind, tensor, manager)));
+                    tensors.add(new StateTensor(tensor, name, views(name, kind, tensor, manager)));
                 }
             }
         }

@@ -17,8 +17,10 @@ import io.djltp.training.TrainerState;
 
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.function.Function;
 
@@ -105,6 +107,13 @@ final class ParticipantStates {
         return kept;
     }
 
+    /** Returns the names of the parameters that participants update, before all others. */
+    Set<String> parameters() {
+        Set<String> parameters = new LinkedHashSet<>();
+        context(0).getParticipants().getParameters().stream().map(names).forEach(parameters::add);
+        return parameters;
+    }
+
     /**
      * Returns the tensors.
      *
@@ -140,7 +149,7 @@ final class ParticipantStates {
         NDArray first = arrays.get(0);
         CutTensor tensor =
                 layout.ofParticipant(name + "/" + kind, first.getDataType(), first.getShape(), cut);
-        return new StateTensor(tensor, arrays);
+        return new StateTensor(tensor, null, arrays);
     }
 
     private JsonObject describe(StateCut cut) {

@@ -4,32 +4,20 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
-import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicReference;
 
 /** A checkpoint that is being written. Can be asked by any thread. */
 public final class PendingSave {
 
     private static final Logger logger = LoggerFactory.getLogger(PendingSave.class);
 
-    /** Who needs the memory: the writing thread, until it has read all, or training by force. */
-    private enum Stage {
-        STREAMING,
-        STREAMED,
-        ABANDONED
-    }
-
     private final long step;
-    private final AtomicReference<Stage> stage = new AtomicReference<>(Stage.STREAMING);
-    private volatile boolean awaited;
-    private final CountDownLatch streaming = new CountDownLatch(1);
+    private final StateReading reading;
     private final CompletableFuture<Long> completed = new CompletableFuture<>();
 
-    PendingSave(long step) {
+    PendingSave(long step, StateReading reading) {
         this.step = step;
+        this.reading = reading;
     }
 
     /**
@@ -78,53 +66,9 @@ public final class PendingSave {
         return completed.copy();
     }
 
-    /**
-     * Waits until the weights may change.
-     *
-     * @param limit how long; after that the save is given up, and the weights may change too
-     */
-    void awaitStreamed(Duration limit) {
-        boolean interrupted = false;
-        awaited = true;
-        long end = System.nanoTime() + limit.toNanos();
-        while (true) {
-            try {
-                if (!streaming.await(end - System.nanoTime(), TimeUnit.NANOSECONDS)
-                        && stage.compareAndSet(Stage.STREAMING, Stage.ABANDONED)) {
-                    logger.warn(
-                            "The checkpoint of step {} is given up: the weights were not written"
-                                    + " within {}. Training goes on",
-                            step,
-                            limit);
-                }
-                break;
-            } catch (InterruptedException e) {
-                interrupted = true;
-            }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
-    }
-
-    /**
-     * Notes that the arrays are not read any more.
-     *
-     * @return whether all was read before anything was changed
-     */
-    boolean endStreaming() {
-        boolean intact = stage.compareAndSet(Stage.STREAMING, Stage.STREAMED);
-        streaming.countDown();
-        return intact;
-    }
-
-    /** Returns whether somebody has waited until the weights may change, or waits. */
-    boolean isAwaited() {
-        return awaited;
-    }
-
-    boolean isAbandoned() {
-        return stage.get() == Stage.ABANDONED;
+    /** Returns what is read for it. */
+    StateReading reading() {
+        return reading;
     }
 
     void complete() {
@@ -132,7 +76,7 @@ public final class PendingSave {
     }
 
     void fail(Throwable failure) {
-        endStreaming();
+        reading.end();
         boolean expected = failure instanceof IOException; // says all: a full disk, for instance
         logger.warn(
                 "There is no checkpoint of step {}, and training goes on: {}",

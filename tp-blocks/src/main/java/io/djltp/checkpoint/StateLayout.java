@@ -76,9 +76,16 @@ final class StateLayout {
                 : new CutTensor(name, type, rows, 0, cut(strategy, shape));
     }
 
-    /** Returns what an array of the optimizer's state is called. */
+    /**
+     * Returns what an array of the optimizer's state is called: {@code w/mean}, or {@code w//mean}
+     * where there is a parameter w/mean.
+     */
     String nameOf(Parameter parameter, StateKind kind) {
-        return parameters.nameOf(parameter) + "/" + kind.name();
+        String between = "/";
+        while (parameters.byName(parameters.nameOf(parameter) + between + kind.name()) != null) {
+            between += "/";
+        }
+        return parameters.nameOf(parameter) + between + kind.name();
     }
 
     private CutTensor ofElements(String name, DataType type, Parameter parameter) {

@@ -10,6 +10,8 @@ import java.util.List;
  * A tensor of the state.
  *
  * @param tensor what the whole is, and which ranges each part has
+ * @param parameter the name of the parameter, if it is one or what the optimizer keeps of it:
+ *     nothing else changes it; else {@code null}
  * @param arrays what each rank of this process has of it
  */
-record StateTensor(CutTensor tensor, List<NDArray> arrays) {}
+record StateTensor(CutTensor tensor, String parameter, List<NDArray> arrays) {}

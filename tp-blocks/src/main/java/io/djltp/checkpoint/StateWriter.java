@@ -5,6 +5,11 @@ import com.google.gson.JsonObject;
 import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.checkpoint.store.CheckpointWriter;
+import io.djltp.gradient.WeightReader;
+import io.djltp.update.RowReader;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.time.Duration;
@@ -12,8 +17,13 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 
-/** Writes states in a thread of its own, one after the other. */
-final class StateWriter implements AutoCloseable {
+/**
+ * Writes states in a thread of its own, one after the other. The trainer's updates follow that
+ * thread: a row is changed once it was read.
+ */
+final class StateWriter implements WeightReader, AutoCloseable {
+
+    private static final Logger logger = LoggerFactory.getLogger(StateWriter.class);
 
     private final Duration limit;
     private final ExecutorService thread =
@@ -23,7 +33,7 @@ final class StateWriter implements AutoCloseable {
                         writing.setDaemon(true); // a disk that hangs does not keep the process
                         return writing;
                     });
-    private PendingSave last;
+    private volatile PendingSave last; // read by the threads of ranks
 
     /**
      * Creates a writer.
@@ -42,8 +52,8 @@ final class StateWriter implements AutoCloseable {
      * @param values the values of the checkpoint
      */
     PendingSave write(TakenState state, CheckpointFolder folder, JsonObject values) {
-        PendingSave save = new PendingSave(state.getStep());
-        if (last != null && last.isAbandoned() && !last.isDone()) {
+        PendingSave save = new PendingSave(state.getStep(), state.reading());
+        if (last != null && last.reading().isAbandoned() && !last.isDone()) {
             state.close();
             save.fail(
                     new CheckpointException(
@@ -54,7 +64,7 @@ final class StateWriter implements AutoCloseable {
                                     + " there?"));
             return save;
         }
-        awaitStreamed(); // of a save without a step between
+        awaitAll(); // of a save without a step between
         last = save;
         thread.execute(() -> write(save, state, folder, values));
         return save;
@@ -64,8 +74,9 @@ final class StateWriter implements AutoCloseable {
             PendingSave save, TakenState state, CheckpointFolder folder, JsonObject values) {
         try (TakenState taken = state;
                 CheckpointWriter writer = taken.begin(folder)) {
-            writer.stream(save::isAwaited);
-            if (!save.endStreaming()) {
+            save.reading().begin();
+            writer.stream(save.reading()::isHurried);
+            if (!save.reading().end()) {
                 throw new CheckpointException(
                         "the weights were not written before the next step had to change them");
             }
@@ -78,21 +89,46 @@ final class StateWriter implements AutoCloseable {
         save.complete();
     }
 
-    /** Waits until what the last save reads may change. */
-    void awaitStreamed() {
+    /** {@inheritDoc} */
+    @Override
+    public void awaitAll() {
         if (last != null) {
-            last.awaitStreamed(limit);
+            last.reading().awaitAll(limit, this::warn);
         }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void awaitOthers() {
+        if (last != null) {
+            last.reading().awaitOthers(limit, this::warn);
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public RowReader ofParameter(int localIndex, String name) {
+        return last == null
+                ? null
+                : last.reading().ofParameter(localIndex, name, limit, this::warn);
+    }
+
+    private void warn() {
+        logger.warn(
+                "The checkpoint of step {} is given up: the weights were not written within {}."
+                        + " Training goes on",
+                last.getStep(),
+                limit);
     }
 
     /** Ends the thread after the last save. */
     @Override
     public void close() {
         thread.shutdown();
-        awaitStreamed(); // or gives it up
+        awaitAll(); // or gives it up
         boolean interrupted = Thread.interrupted();
         try {
-            if (last != null && !last.isAbandoned()) {
+            if (last != null && !last.reading().isAbandoned()) {
                 last.await();
             }
             if (!thread.awaitTermination(1, TimeUnit.SECONDS)) {

@@ -2,16 +2,20 @@ package io.djltp.checkpoint;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
 import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.checkpoint.store.CheckpointWriter;
+import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.TensorView;
 
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 
 /**
@@ -34,6 +38,11 @@ final class TakenState implements AutoCloseable {
     private final String mesh;
     private final List<Integer> own;
     private final List<StateTensor> tensors = new ArrayList<>();
+    private final List<Read> reads = new ArrayList<>();
+    private final StateReading reading = new StateReading();
+
+    /** What is read of a rank. */
+    private record Read(int rank, String tensor, NDArray array, ReadArray read) {}
 
     TakenState(StateLayout layout, long step, String mesh) {
         this.layout = layout;
@@ -52,8 +61,52 @@ final class TakenState implements AutoCloseable {
         return step;
     }
 
+    /** Returns how far it was read. */
+    StateReading reading() {
+        return reading;
+    }
+
     void add(List<StateTensor> more) {
         tensors.addAll(more);
+    }
+
+    /**
+     * Puts the tensors in the order in which they are read: what is of no parameter first, since
+     * the whole of a step waits for it, then each parameter with what the optimizer keeps of it. To
+     * be called when all were added.
+     *
+     * @param first the names of the parameters that a step changes first
+     */
+    void order(Set<String> first) {
+        Map<String, List<StateTensor>> groups = new LinkedHashMap<>();
+        groups.put("", new ArrayList<>());
+        first.forEach(name -> groups.put(name, new ArrayList<>()));
+        for (StateTensor each : tensors) {
+            String name = each.parameter() == null ? "" : each.parameter();
+            groups.computeIfAbsent(name, key -> new ArrayList<>()).add(each);
+        }
+        tensors.clear();
+        groups.values().forEach(tensors::addAll);
+        for (int rank = 0; rank < layout.ranks(); rank++) {
+            if (layout.isWriter(rank)) {
+                addRead(rank);
+            }
+        }
+    }
+
+    /** Notes what will be read of a rank. */
+    private void addRead(int rank) {
+        for (StateTensor each : tensors) {
+            if (each.tensor().isIn(layout.partOf(rank))) {
+                NDArray array = each.arrays().get(rank);
+                Shape shape = array.getShape();
+                long rows = shape.dimension() == 0 ? 1 : shape.get(0);
+                long bytes = shape.size() * array.getDataType().getNumOfBytes();
+                ReadArray read = new ReadArray(each.parameter(), rows, bytes);
+                reading.add(rank, read);
+                reads.add(new Read(rank, each.tensor().name(), array, read));
+            }
+        }
     }
 
     /**
@@ -69,7 +122,8 @@ final class TakenState implements AutoCloseable {
             NDArray view = Autograd.detach(value, manager);
             arrays.add(changes || !TensorView.of(view).isContiguous() ? view.duplicate() : view);
         }
-        tensors.add(new StateTensor(layout.ofWeight(parameter), arrays));
+        CutTensor tensor = layout.ofWeight(parameter);
+        tensors.add(new StateTensor(tensor, tensor.name(), arrays));
     }
 
     /**
@@ -84,24 +138,17 @@ final class TakenState implements AutoCloseable {
             for (StateTensor each : tensors) {
                 writer.declare(each.tensor());
             }
-            for (int rank = 0; rank < layout.ranks(); rank++) {
-                if (layout.isWriter(rank)) {
-                    put(writer, rank);
-                }
+            for (Read each : reads) {
+                writer.put(
+                        each.tensor(),
+                        layout.partOf(each.rank()),
+                        each.array(),
+                        bytes -> reading.setRead(each.read(), bytes));
             }
             return writer;
         } catch (RuntimeException e) {
             writer.close();
             throw e;
-        }
-    }
-
-    private void put(CheckpointWriter writer, int rank) {
-        int part = layout.partOf(rank);
-        for (StateTensor each : tensors) {
-            if (each.tensor().isIn(part)) {
-                writer.put(each.tensor().name(), part, each.arrays().get(rank));
-            }
         }
     }
 

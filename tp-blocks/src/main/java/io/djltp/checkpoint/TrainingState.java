@@ -58,14 +58,14 @@ public final class TrainingState implements AutoCloseable {
         agreement = new Agreement(state);
         // other processes wait for this one's step in a collective operation
         writer = new StateWriter(state.getConfig().getTimeout().dividedBy(2));
-        state.addBeforeChange(writer::awaitStreamed);
+        state.setReader(writer);
     }
 
     /**
      * Takes the state and begins to write it. Nothing of the size of a weight is copied: the next
-     * step waits, before it changes anything, until all weights have gone to the files; the files
-     * are synced and the checkpoint completed while training goes on. A failure ends the save and
-     * not the training, and so do weights that take more than half of {@link
+     * step waits, before it changes a row, until that row has gone to the files; these are synced
+     * and the checkpoint completed while training goes on. A failure ends the save and not the
+     * training, and so do weights that take more than half of {@link
      * io.djltp.rank.ParallelConfig#getTimeout()} to write.
      *
      * @param folder where it goes
@@ -92,6 +92,11 @@ public final class TrainingState implements AutoCloseable {
     }
 
     private void take(TakenState taken, JsonObject values) {
+        JsonObject ofParticipants = new JsonObject();
+        taken.add(participants.tensors(taken.getManager(), ofParticipants));
+        JsonObject ofBlocks = new JsonObject();
+        BlockStates blocks = new BlockStates(network);
+        taken.add(blocks.tensors(taken.getManager(), layout.ranks(), ofBlocks));
         ParallelParameters parameters = state.getParameters();
         for (Parameter parameter : parameters.getAll()) {
             List<NDArray> held = new ArrayList<>();
@@ -101,11 +106,7 @@ public final class TrainingState implements AutoCloseable {
             taken.add(parameter, held);
         }
         taken.add(optimizer.tensors(taken.getManager()));
-        JsonObject ofParticipants = new JsonObject();
-        taken.add(participants.tensors(taken.getManager(), ofParticipants));
-        JsonObject ofBlocks = new JsonObject();
-        BlockStates blocks = new BlockStates(network);
-        taken.add(blocks.tensors(taken.getManager(), layout.ranks(), ofBlocks));
+        taken.order(participants.parameters());
         comparison.take(values);
         TrainerValues.take(state, values);
         values.add(PARTICIPANTS, ofParticipants);

@@ -9,6 +9,8 @@ import ai.djl.util.Preconditions;
 import io.djltp.files.SideFolder;
 
 import java.io.IOException;
+import java.nio.file.FileAlreadyExistsException;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.LinkedHashMap;
 import java.util.Locale;
@@ -41,6 +43,7 @@ public final class OnnxExport {
     private final Shape inputShape;
     private final String output;
     private final long externalAbove;
+    private final boolean overwrite;
     private final Map<String, OnnxNodes> lambdas;
 
     private OnnxExport(Builder builder) {
@@ -49,6 +52,7 @@ public final class OnnxExport {
         inputShape = builder.inputShape;
         output = builder.output;
         externalAbove = builder.externalAbove;
+        overwrite = builder.overwrite;
         lambdas = Map.copyOf(builder.lambdas);
     }
 
@@ -57,6 +61,8 @@ public final class OnnxExport {
      *
      * @param model the model with the network, initialized; it may be in training
      * @param path the file
+     * @throws FileAlreadyExistsException if the file is there, or that of its weights, and {@code
+     *     optOverwrite(true)} does not let them be replaced; nothing is written
      * @throws IOException if it cannot be written
      * @throws IllegalArgumentException if the network has a block that is none of those above, or
      *     takes another number of features than the input has, or a name is used twice
@@ -64,6 +70,10 @@ public final class OnnxExport {
     public void write(Model model, Path path) throws IOException {
         Block block = model.getBlock();
         checkInput(block);
+        if (!overwrite) {
+            checkNone(path);
+            checkNone(path.resolveSibling(path.getFileName() + OnnxWeightData.SUFFIX));
+        }
         String name = path.getFileName().toString();
         try (SideFolder side = SideFolder.in(path.toAbsolutePath().getParent());
                 OnnxGraph graph = new OnnxGraph(side.resolve(name), bytes(block) > externalAbove)) {
@@ -72,6 +82,16 @@ public final class OnnxExport {
                             .add(block, "", input);
             graph.write(model.getName(), input, inputType, inputShape, last, output);
             side.replace(name); // after the weights
+        }
+    }
+
+    private static void checkNone(Path path) throws IOException {
+        if (Files.exists(path)) {
+            throw new FileAlreadyExistsException(
+                    path.toString(),
+                    null,
+                    "the file is there already, and nothing is written. Choose another name, or let"
+                            + " it be replaced (optOverwrite(true), --overwrite)");
         }
     }
 
@@ -121,6 +141,7 @@ public final class OnnxExport {
         private Shape inputShape;
         private String output = "output";
         private long externalAbove = 1L << 30;
+        private boolean overwrite;
         private final Map<String, OnnxNodes> lambdas = new LinkedHashMap<>();
 
         private Builder() {}
@@ -174,6 +195,17 @@ public final class OnnxExport {
         public Builder optExternalAbove(long bytes) {
             Preconditions.checkArgument(bytes < 1L << 31, "An ONNX file must be below 2 GiB");
             externalAbove = bytes;
+            return this;
+        }
+
+        /**
+         * Lets a file that is there be replaced. Default: it is not, and nothing is written.
+         *
+         * @param overwrite whether it is replaced
+         * @return this builder
+         */
+        public Builder optOverwrite(boolean overwrite) {
+            this.overwrite = overwrite;
             return this;
         }
 

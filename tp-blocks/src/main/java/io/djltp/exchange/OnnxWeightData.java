@@ -22,13 +22,16 @@ import java.util.List;
  */
 final class OnnxWeightData implements Closeable {
 
+    /** What the name of the file has behind that of the model. */
+    static final String SUFFIX = ".data";
+
     private static final long PAGE = 4096;
 
     private final Path file;
     private final FileChannel channel; // or null: in the file itself
 
     OnnxWeightData(Path model, boolean external) throws IOException {
-        file = model.resolveSibling(model.getFileName() + ".data");
+        file = model.resolveSibling(model.getFileName() + SUFFIX);
         channel =
                 external
                         ? FileChannel.open(

@@ -8,6 +8,7 @@ import io.djltp.safetensors.SafetensorsWriter;
 
 import java.io.IOException;
 import java.nio.channels.FileChannel;
+import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
@@ -15,7 +16,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.regex.Pattern;
-import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
 /**
@@ -25,14 +25,18 @@ import java.util.stream.Stream;
  * @param folder the folder
  * @param name how their names begin
  * @param most the bytes of the tensors of a file, but of a single one
+ * @param overwrite whether they take the place of others
  */
-record OutputFiles(Path folder, String name, long most) {
+record OutputFiles(Path folder, String name, long most, boolean overwrite) {
 
     private static final String SUFFIX = ".safetensors";
 
     /** Writes tensors, and returns the file or the index. */
     Path write(List<OutputTensor> tensors) throws IOException {
         Files.createDirectories(folder);
+        if (!overwrite) {
+            checkNone();
+        }
         try (SideFolder side = SideFolder.in(folder)) {
             List<List<OutputTensor>> files = shareOut(tensors);
             JsonObject map = new JsonObject();
@@ -98,23 +102,36 @@ record OutputFiles(Path folder, String name, long most) {
         Files.writeString(file, text + "\n");
     }
 
+    private void checkNone() throws IOException {
+        List<Path> there = older();
+        if (!there.isEmpty()) {
+            throw new FileAlreadyExistsException(
+                    there.get(0).toString(),
+                    null,
+                    "there are weights already, and nothing is written. Choose another folder or"
+                            + " name, or let them be replaced (optOverwrite(true), --overwrite)");
+        }
+    }
+
     /** Removes what is of an older set. */
     private void removeOlder(List<String> names) throws IOException {
-        Pattern own =
-                Pattern.compile(
-                        Pattern.quote(name)
-                                + "(-\\d{5}-of-\\d{5})?\\.safetensors(\\.index\\.json)?");
-        for (Path file : list(folder)) {
-            String old = file.getFileName().toString();
-            if (own.matcher(old).matches() && !names.contains(old)) {
+        for (Path file : older()) {
+            if (!names.contains(file.getFileName().toString())) {
                 Files.delete(file);
             }
         }
     }
 
-    private static List<Path> list(Path folder) throws IOException {
+    /** Returns the files of these names that are there. */
+    private List<Path> older() throws IOException {
+        Pattern own =
+                Pattern.compile(
+                        Pattern.quote(name)
+                                + "(-\\d{5}-of-\\d{5})?\\.safetensors(\\.index\\.json)?");
         try (Stream<Path> files = Files.list(folder)) {
-            return files.collect(Collectors.toList());
+            return files.filter(file -> own.matcher(file.getFileName().toString()).matches())
+                    .sorted()
+                    .toList();
         }
     }
 }

@@ -6,6 +6,9 @@ import ai.djl.nn.Parameter;
 
 import io.djltp.safetensors.StoredTensor;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -13,6 +16,7 @@ import java.util.Collections;
 import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -25,6 +29,8 @@ import java.util.stream.Stream;
  */
 final class WeightAssignment {
 
+    private static final Logger logger = LoggerFactory.getLogger(WeightAssignment.class);
+
     private static final int LISTED = 50; // problems in the message
     private static final Set<String> FLOATING = Set.of("F32", "F16", "BF16", "F64");
 
@@ -36,7 +42,7 @@ final class WeightAssignment {
     private final Map<Parameter, String> tensorOf = new IdentityHashMap<>(); // of those of one
     private final Set<Parameter> read = Collections.newSetFromMap(new IdentityHashMap<>());
     private final Set<String> used = new HashSet<>();
-    private final List<String> problems = new ArrayList<>();
+    private final Set<String> problems = new LinkedHashSet<>(); // each once
 
     WeightAssignment(
             WeightFiles files,
@@ -105,9 +111,9 @@ final class WeightAssignment {
     /** A file of another model can differ in 100,000 names: so many are no message. */
     private List<String> listed() {
         if (problems.size() <= LISTED) {
-            return problems;
+            return List.copyOf(problems);
         }
-        List<String> first = new ArrayList<>(problems.subList(0, LISTED));
+        List<String> first = new ArrayList<>(problems.stream().limit(LISTED).toList());
         first.add("and " + (problems.size() - LISTED) + " more");
         return first;
     }
@@ -139,9 +145,7 @@ final class WeightAssignment {
         }
         String problem = problem(match);
         if (problem != null) {
-            if (!problems.contains(problem)) {
-                problems.add(problem);
-            }
+            problems.add(problem);
             return;
         }
         StackedRows own = match.parameterRows(shapes::get);
@@ -149,6 +153,16 @@ final class WeightAssignment {
                 match.tensors().stream().mapToLong(name -> shapeOf(match, name).get(0)).toArray();
         if (match.rule().padded()) {
             long read = Math.min(lengths[0], own.total());
+            if (read < own.total()) {
+                logger.warn(
+                        "Tensor {} of {} has {} rows, and parameter {} {}: the last {} are 0",
+                        match.tensors().get(0),
+                        files,
+                        read,
+                        match.paths().get(0),
+                        shapes.get(match.parameters().get(0)),
+                        own.total() - read);
+            }
             lengths = new long[] {read, own.total() - read};
         }
         for (int i = 0; i < match.parameters().size(); i++) {

@@ -10,6 +10,7 @@ import java.io.IOException;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Pattern;
 
 /**
  * Writes the weights of a block tree as Hugging Face does: {@code model.safetensors}, or from some
@@ -32,11 +33,14 @@ import java.util.Map;
  */
 public final class WeightExport {
 
+    private static final Pattern FILE_NAME = Pattern.compile("[^/\\\\:\\p{Cntrl}]+");
+
     private final NameMapping mapping;
     private final DataType dataType;
     private final long fileBytes;
     private final long vocabulary;
     private final String name;
+    private final boolean overwrite;
 
     private WeightExport(Builder builder) {
         mapping = builder.mapping;
@@ -44,16 +48,19 @@ public final class WeightExport {
         fileBytes = builder.fileBytes;
         vocabulary = builder.vocabulary;
         name = builder.name;
+        overwrite = builder.overwrite;
     }
 
     /**
-     * Writes the weights. Files of the same name that are there are replaced when all new ones are
-     * complete.
+     * Writes the weights. Files of the same name that are there are left as they are, unless {@code
+     * optOverwrite(true)} lets them be replaced when all new ones are complete.
      *
      * @param block the tree, initialized
      * @param folder the folder
      * @return the file, or of several the index
-     * @throws IOException if they cannot be written
+     * @throws java.nio.file.FileAlreadyExistsException if there are files of the name; nothing is
+     *     written
+     * @throws IOException if they cannot be written, or a weight is too large for float16
      * @throws IllegalArgumentException if the mapping has no name for a parameter, or one name for
      *     two
      * @throws IllegalStateException if a parameter has no values
@@ -79,7 +86,7 @@ public final class WeightExport {
 
     private Path write(Map<String, RowSource> weights, Path folder) throws IOException {
         List<OutputTensor> tensors = new ExportPlan(mapping, dataType, vocabulary).tensors(weights);
-        return new OutputFiles(folder, name, fileBytes).write(tensors);
+        return new OutputFiles(folder, name, fileBytes, overwrite).write(tensors);
     }
 
     /**
@@ -99,6 +106,7 @@ public final class WeightExport {
         private long fileBytes = 5_000_000_000L;
         private long vocabulary;
         private String name = "model";
+        private boolean overwrite;
 
         private Builder() {}
 
@@ -155,11 +163,29 @@ public final class WeightExport {
         /**
          * Sets how the names of the files begin. Default: {@code model}.
          *
-         * @param name the name
+         * @param name the name, without a folder
          * @return this builder
+         * @throws IllegalArgumentException if it is no name of a file
          */
         public Builder optName(String name) {
+            Preconditions.checkArgument(
+                    FILE_NAME.matcher(name).matches() && !name.startsWith("."),
+                    "The name of the files, '"
+                            + name
+                            + "', has to be a name without a folder; the folder is that of"
+                            + " write(...)");
             this.name = name;
+            return this;
+        }
+
+        /**
+         * Lets files of the same name be replaced. Default: they are not, and nothing is written.
+         *
+         * @param overwrite whether they are replaced
+         * @return this builder
+         */
+        public Builder optOverwrite(boolean overwrite) {
+            this.overwrite = overwrite;
             return this;
         }
 

@@ -11,6 +11,7 @@ import io.djltp.cut.ShardRange;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.torch.HostReads;
 import io.djltp.update.SquareSum;
 
 import org.slf4j.Logger;
@@ -78,7 +79,7 @@ final class GlobalNorm {
                 context.getWorld().setIssuer("the norm of the gradients");
                 context.getWorld().allReduce(squares.get(), ReduceOp.SUM);
             }
-            total = Math.sqrt(squares.get().toDoubleArray()[0]);
+            total = Math.sqrt(HostReads.doubles(squares.get())[0]);
         }
         if (context.getLocalIndex() == 0) {
             norm = total;

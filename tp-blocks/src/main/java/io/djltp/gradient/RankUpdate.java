@@ -27,6 +27,7 @@ public final class RankUpdate implements AutoCloseable {
     private final GradientGroups groups;
     private final List<OptimizerState> states = new ArrayList<>(); // of the ranks of this process
     private final List<GradientBuckets> buckets = new ArrayList<>(); // of these ranks
+    private WeightReader reader; // or null
     private final GlobalNorm norm; // or null: gradients are not limited by it
 
     /**
@@ -62,6 +63,15 @@ public final class RankUpdate implements AutoCloseable {
      */
     public OptimizerState getState(int localIndex) {
         return states.get(localIndex);
+    }
+
+    /**
+     * Sets who reads weights in the background.
+     *
+     * @param reader who reads them; the updates of all steps to come wait for him
+     */
+    public void setReader(WeightReader reader) {
+        this.reader = reader;
     }
 
     /**
@@ -175,6 +185,9 @@ public final class RankUpdate implements AutoCloseable {
         String name = parameters.nameOf(parameter);
         WeightUpdate update = states.get(context.getLocalIndex()).getUpdate(name);
         update.begin(step.learningRate(), step.number());
+        if (reader != null) {
+            update.setReader(reader.ofParameter(context.getLocalIndex(), name));
+        }
         return update;
     }
 

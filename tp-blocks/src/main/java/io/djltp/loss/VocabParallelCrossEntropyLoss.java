@@ -17,6 +17,7 @@ import io.djltp.head.ShardLabels;
 import io.djltp.head.ShardedCrossEntropy;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.HostReads;
 import io.djltp.torch.TensorView;
 
 import java.util.stream.LongStream;
@@ -167,7 +168,7 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss, 
     @Override
     public float getWeight(NDList labels) {
         try (NDArray ids = labels.singletonOrThrow().toType(DataType.INT64, true)) {
-            return (float) LongStream.of(ids.toLongArray()).mapToDouble(options::weightOf).sum();
+            return (float) LongStream.of(HostReads.longs(ids)).mapToDouble(options::weightOf).sum();
         }
     }
 

@@ -262,10 +262,8 @@ public class ClassificationHead extends AbstractColumnLinear {
          * and a random share of all classes, the same at any number of ranks. The softmax is over
          * them, and only their rows of the weight, and of the optimizer's state, are read and
          * written. Outside of training, and for an accuracy, all classes count. Not with {@code
-         * optFusedLoss(false)}. Default: 1, all classes.
-         *
-         * <p>The method is Partial FC (An et al., 2022, <a
-         * href="https://arxiv.org/abs/2203.15565">arXiv:2203.15565</a>).
+         * optFusedLoss(false)}. Default: 1, all classes. The method is Partial FC (An et al., 2022,
+         * <a href="https://arxiv.org/abs/2203.15565">arXiv:2203.15565</a>).
          *
          * @param share the share, above 0 and up to 1
          * @return this builder
@@ -302,9 +300,9 @@ public class ClassificationHead extends AbstractColumnLinear {
         }
 
         /**
-         * Sets the arithmetic of a training step's products: float32, or bfloat16 on processors
-         * that have it. The weight, its update and all that is computed outside of training are
-         * float32. Not with {@code optFusedLoss(false)}. Default: float32.
+         * Sets the arithmetic of training's products: float32, the default, or bfloat16 on
+         * processors that have it. With {@code optFusedLoss(false)} it is as {@link
+         * ColumnParallelLinear}'s.
          *
          * @param precision the arithmetic
          * @return this builder
@@ -322,7 +320,9 @@ public class ClassificationHead extends AbstractColumnLinear {
         @Override
         public ClassificationHead build() {
             checkUnits();
-            options = new HeadOptions(sampleShare, sampleSeed, margin, precision);
+            super.optPrecision(fusedLoss ? Precision.FLOAT32 : precision);
+            Precision passes = fusedLoss ? precision : Precision.FLOAT32;
+            options = new HeadOptions(sampleShare, sampleSeed, margin, passes);
             HeadChecks.check(options, fusedLoss, isWithBias(), tiedTo() != null);
             return new ClassificationHead(this);
         }

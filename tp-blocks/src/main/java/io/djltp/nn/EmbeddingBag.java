@@ -19,6 +19,7 @@ import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
+import io.djltp.torch.HostReads;
 import io.djltp.update.BagIndex;
 import io.djltp.update.EmbeddingBags;
 
@@ -90,7 +91,7 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
         if (trained && !sparse) {
             return new NDList(sumOfAll(ids, values));
         }
-        int[] rows = ids.toType(DataType.INT32, false).toIntArray();
+        int[] rows = HostReads.ints(ids.toType(DataType.INT32, false));
         int width = (int) ids.getShape().get(1);
         BagIndex index = BagIndex.of(rows, width, values.getShape().get(0));
         if (!trained) {

@@ -3,7 +3,6 @@ package io.djltp.nn;
 import ai.djl.util.Preconditions;
 
 import io.djltp.head.HeadOptions;
-import io.djltp.torch.Precision;
 
 /** Which options of a {@link ClassificationHead} exclude each other. */
 final class HeadChecks {
@@ -14,9 +13,6 @@ final class HeadChecks {
         boolean plain = !options.isSampled() && options.margin() == null;
         Preconditions.checkArgument(
                 fusedLoss || plain, "optSampleShare and optMargin exclude optFusedLoss(false)");
-        Preconditions.checkArgument(
-                fusedLoss || options.precision() == Precision.FLOAT32,
-                "optPrecision of a head excludes optFusedLoss(false)");
         Preconditions.checkArgument(
                 options.margin() == null || !biased,
                 "A cosine has no bias: set optBias(false) with optMargin");

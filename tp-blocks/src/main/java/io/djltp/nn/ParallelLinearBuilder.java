@@ -83,7 +83,7 @@ public abstract class ParallelLinearBuilder<T extends ParallelLinearBuilder<T>>
      * @param precision float32, or bfloat16 where the processor or the GPU has it: else the first
      *     forward pass is refused
      * @return this builder
-     * @throws IllegalArgumentException if layers cannot have the precision: float16 and tf32
+     * @throws IllegalArgumentException if layers cannot have the precision: tf32
      */
     public T optPrecision(Precision precision) {
         this.precision = new LinearProduct(precision).getPrecision();

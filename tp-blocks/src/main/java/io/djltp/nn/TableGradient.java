@@ -8,6 +8,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
+import io.djltp.torch.HostReads;
 import io.djltp.torch.TensorView;
 
 import java.util.Arrays;
@@ -79,7 +80,7 @@ record TableGradient(int[] ids, int width, NDArray ofSums) {
         int[] sizes = {ids.length / Math.max(1, width), width};
         long[] pairs = new long[group.getSize()];
         Arrays.fill(pairs, 2);
-        int[] all = gather(group, scope.create(sizes), pairs, scope).toIntArray();
+        int[] all = HostReads.ints(gather(group, scope.create(sizes), pairs, scope));
         long[] bags = new long[group.getSize()];
         int widest = 0;
         for (int rank = 0; rank < bags.length; rank++) {
@@ -90,7 +91,7 @@ record TableGradient(int[] ids, int width, NDArray ofSums) {
             return this; // no rank has anything
         }
         NDArray mine = scope.create(widened(ids, width, widest));
-        int[] allIds = gather(group, mine, times(bags, widest), scope).toIntArray();
+        int[] allIds = HostReads.ints(gather(group, mine, times(bags, widest), scope));
         long features = ofSums.getShape().get(1);
         NDArray sums = TensorView.of(ofSums).isContiguous() ? ofSums : ofSums.duplicate();
         NDArray allSums = gather(group, sums, times(bags, features), scope);

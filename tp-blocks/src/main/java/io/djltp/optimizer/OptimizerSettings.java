@@ -24,6 +24,7 @@ public final class OptimizerSettings {
     private final ParameterTracker learningRates;
     private final int firstUpdate;
     private final String name;
+    private final float rescale;
 
     private OptimizerSettings(Optimizer optimizer) {
         WeightUpdate.Settings settings =
@@ -31,6 +32,7 @@ public final class OptimizerSettings {
                         number(optimizer, Optimizer.class, "weightDecays"),
                         number(optimizer, Optimizer.class, "rescaleGrad"),
                         number(optimizer, Optimizer.class, "clipGrad"));
+        rescale = settings.rescale();
         firstUpdate = 1 + (Integer) value(optimizer, Optimizer.class, "beginNumUpdate");
         Class<?> type = optimizer.getClass();
         name = type.getSimpleName();
@@ -94,6 +96,16 @@ public final class OptimizerSettings {
      */
     public boolean isRowSparse() {
         return rowSparse;
+    }
+
+    /**
+     * Returns what gradients are multiplied with, {@code setRescaleGrad}: one divided by what a
+     * scaled loss was multiplied with.
+     *
+     * @return the factor, 1 if nothing was said
+     */
+    public float getRescale() {
+        return rescale;
     }
 
     /**

@@ -12,6 +12,7 @@ import io.djltp.collective.Communicator;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.torch.Checksum;
+import io.djltp.torch.HostReads;
 import io.djltp.torch.TensorView;
 
 import java.util.ArrayList;
@@ -229,7 +230,7 @@ public final class DriftCheck {
                 NDArray gathered =
                         manager.create(new Shape(own.length * shares.length), DataType.INT64)) {
             world.allGather(TensorView.of(mine), TensorView.of(gathered), shares).await();
-            return gathered.toLongArray();
+            return HostReads.longs(gathered);
         }
     }
 

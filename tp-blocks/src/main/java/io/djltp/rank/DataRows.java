@@ -9,6 +9,7 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
 import io.djltp.layout.ForwardPass;
+import io.djltp.torch.HostReads;
 import io.djltp.torch.TensorView;
 
 import java.util.Arrays;
@@ -67,7 +68,7 @@ public final class DataRows {
                 NDArray mine = scope.create(new long[] {own.getShape().get(0)});
                 NDArray all = scope.create(new Shape(ones.length), DataType.INT64)) {
             group.allGather(TensorView.of(mine), TensorView.of(all), ones).await();
-            return all.toLongArray();
+            return HostReads.longs(all);
         }
     }
 }

@@ -50,7 +50,7 @@ final class MeshGroups implements AutoCloseable {
                 int color = mesh.getFirstRank(world.getRank(), axis);
                 int key = mesh.getCoordinate(world.getRank(), axis);
                 world.setIssuer("the groups of the mesh");
-                groups.put(axis, world.split(color, key));
+                groups.put(axis, world.split(color, key, "axis " + axis));
                 world.setIssuer(null);
             }
         }

@@ -26,6 +26,7 @@ public final class ParallelConfig extends RankSettings {
     private final ParallelMode mode; // null: a mesh was given
     private final DeviceMesh mesh;
     private final int driftCheckSteps;
+    private final boolean batchCheck;
     private final boolean randomCheck;
     private final float gradientClipNorm; // 0: gradients are left as they are
 
@@ -34,6 +35,7 @@ public final class ParallelConfig extends RankSettings {
         mode = builder.mode;
         this.mesh = mesh;
         driftCheckSteps = builder.driftCheckSteps;
+        batchCheck = builder.batchCheck;
         randomCheck = builder.randomCheck;
         gradientClipNorm = builder.gradientClipNorm;
     }
@@ -43,6 +45,7 @@ public final class ParallelConfig extends RankSettings {
         mode = other.mode;
         mesh = other.mesh;
         driftCheckSteps = other.driftCheckSteps;
+        batchCheck = other.batchCheck;
         randomCheck = other.randomCheck;
         gradientClipNorm = other.gradientClipNorm;
     }
@@ -123,10 +126,15 @@ public final class ParallelConfig extends RankSettings {
     }
 
     /**
-     * Returns whether random draws are refused where all ranks compute the same.
+     * {@return whether the batches of the processes are compared before a step}
      *
-     * @return whether they are
+     * @param step the number of the step, from 1
      */
+    public boolean isBatchCheckDue(long step) {
+        return batchCheck && isDriftCheckDue(step);
+    }
+
+    /** {@return whether random draws are refused where all ranks compute the same} */
     public boolean isRandomCheck() {
         return randomCheck;
     }
@@ -156,6 +164,7 @@ public final class ParallelConfig extends RankSettings {
         private DeviceMesh mesh;
         private Integer ranks;
         private int driftCheckSteps = DOUBLING;
+        private boolean batchCheck = true;
         private boolean randomCheck = true;
         private float gradientClipNorm;
 
@@ -239,6 +248,18 @@ public final class ParallelConfig extends RankSettings {
         }
 
         /**
+         * Sets whether the batches of the processes are compared with the replicas. Default: true.
+         *
+         * @param check false where, in MIXED mode, a process has the rows of its own ranks and any
+         *     in the places of others; the labels are those of all rows
+         * @return this builder
+         */
+        public Builder optBatchCheck(boolean check) {
+            batchCheck = check;
+            return this;
+        }
+
+        /**
          * Sets whether a network is refused that draws random numbers of libtorch, such as those of
          * DJL's {@code Dropout}, where several ranks compute the same: each would draw others, and
          * the replicas of the parameters would drift apart. Default: true.
@@ -284,34 +305,23 @@ public final class ParallelConfig extends RankSettings {
         private DeviceMesh checkedMesh() {
             if (mode != null) {
                 throw new IllegalArgumentException(
-                        "The mesh "
-                                + mesh
-                                + " and the mode "
-                                + mode
-                                + " were set: set one of the two, setMesh or setMode");
+                        ("The mesh %s and the mode %s were set: set one of the two, setMesh or"
+                                        + " setMode")
+                                .formatted(mesh, mode));
             }
             for (String axis : mesh.getNames()) {
                 if (!AXES.contains(axis)) {
                     throw new IllegalArgumentException(
-                            "The mesh "
-                                    + mesh
-                                    + " has the axis '"
-                                    + axis
-                                    + "', over which nothing is cut: the axes are "
-                                    + String.join(" and ", AXES));
+                            ("The mesh %s has the axis '%s', over which nothing is cut: the axes"
+                                            + " are %s")
+                                    .formatted(mesh, axis, String.join(" and ", AXES)));
                 }
             }
             if (ranks != null && ranks != mesh.getRanks()) {
                 throw new IllegalArgumentException(
-                        "The mesh "
-                                + mesh
-                                + " has "
-                                + mesh.getRanks()
-                                + " ranks, not "
-                                + ranks
-                                + ": choose sizes whose product is "
-                                + ranks
-                                + ", or leave setRanks out");
+                        ("The mesh %s has %d ranks, not %d: choose sizes whose product is %d, or"
+                                        + " leave setRanks out")
+                                .formatted(mesh, mesh.getRanks(), ranks, ranks));
             }
             return mesh;
         }

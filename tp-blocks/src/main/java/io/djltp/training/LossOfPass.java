@@ -53,16 +53,27 @@ record LossOfPass(NDList labels, NDArray leaf, List<Part> parts, Map<Parameter, 
         return same;
     }
 
-    /** Returns what a backward pass multiplies the loss with, or NaN if none has reached it. */
-    double above() {
+    /** Returns whether a backward pass has reached it. */
+    boolean isReached() {
         try (NDArray gradient = Autograd.gradient(leaf)) {
-            return gradient == null ? Double.NaN : number(gradient);
+            return gradient != null;
         }
     }
 
-    /** Returns a number of float32 or float64. */
-    static double number(NDArray scalar) {
-        return scalar.getDataType() == DataType.FLOAT64 ? scalar.getDouble() : scalar.getFloat();
+    /**
+     * Returns what the backward pass multiplies a rank's loss with: what the coordinator's has
+     * multiplied the whole with, times the rank's share. Computed on the device: to read it, the
+     * host would wait for the forward pass.
+     */
+    private NDArray factor(Part part, NDManager scope) {
+        try (NDArray above = Autograd.gradient(leaf);
+                Autograd.GradMode mode = Autograd.gradMode(false)) {
+            NDArray exact = Autograd.detach(above, scope).toType(DataType.FLOAT64, true);
+            NDArray factor = exact.muli(part.share()).toType(part.loss().getDataType(), false);
+            NDArray own = factor.toDevice(part.loss().getDevice(), false);
+            own.attach(scope);
+            return own;
+        }
     }
 
     /**
@@ -80,8 +91,7 @@ record LossOfPass(NDList labels, NDArray leaf, List<Part> parts, Map<Parameter, 
             for (LossOfPass loss : reached) {
                 Part part = loss.parts.get(index);
                 NDArray own = part.loss();
-                NDArray factor = scope.create(loss.above() * part.share());
-                factor = factor.toType(own.getDataType(), false);
+                NDArray factor = loss.factor(part, scope);
                 if (reached.size() == 1) {
                     sum = own;
                     seed = factor;

@@ -19,6 +19,7 @@ import io.djltp.loss.ShardedLoss;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.Phase;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.HostReads;
 import io.djltp.torch.JavaMemory;
 
 import java.util.List;
@@ -162,11 +163,11 @@ final class LossOnRanks {
                         : part.getPass().getRows();
         boolean wide = part.loss.getDataType() == DataType.FLOAT64;
         DataType type = wide ? DataType.FLOAT64 : DataType.FLOAT32;
-        double[] own = {weight * LossOfPass.number(part.loss), weight};
+        double[] own = {weight * HostReads.number(part.loss), weight};
         NDArray sums = scope.create(own).toType(type, false);
         context.getDataGroup().setIssuer(loss.getClass().getSimpleName());
         context.getDataGroup().allReduce(sums, ReduceOp.SUM);
-        double[] total = sums.toType(DataType.FLOAT64, false).toDoubleArray();
+        double[] total = HostReads.doubles(sums.toType(DataType.FLOAT64, false));
         double rows = total[1] > 0 ? total[1] : 1; // the weights of rows may be small
         part.share = weight / rows;
         return scope.create(total[0] / rows).toType(type, false);

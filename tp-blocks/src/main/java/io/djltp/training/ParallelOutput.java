@@ -226,7 +226,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                 }
             }
         }
-        return !consumed && losses.stream().anyMatch(loss -> !Double.isNaN(loss.above()));
+        return !consumed && losses.stream().anyMatch(LossOfPass::isReached);
     }
 
     /** Returns whether an array holds numbers: slices have a stand-in. */
@@ -242,7 +242,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     void backward(GradientGroups groups) {
         List<LossOfPass> reached = new ArrayList<>();
         for (LossOfPass loss : losses) {
-            if (!Double.isNaN(loss.above())) {
+            if (loss.isReached()) {
                 groups.add(loss.uses());
                 reached.add(loss);
             }

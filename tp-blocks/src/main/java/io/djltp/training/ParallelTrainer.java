@@ -167,7 +167,7 @@ public class ParallelTrainer extends Trainer {
             initialize(data.getShapes());
         }
         BatchPart.check(parallelConfig, data);
-        if (training && parallelConfig.isDriftCheckDue(steps.count() + 1)) {
+        if (training && parallelConfig.isBatchCheckDue(steps.count() + 1)) {
             driftCheck.runOnBatch(steps.count() + 1, data, labels);
         }
         trained.beginForward(training);

@@ -47,7 +47,7 @@ final class ParallelTrainingConfig implements TrainingConfig {
                     "The training configuration has no loss, and the ranks compute it: give"
                             + " DefaultTrainingConfig one, such as Loss.softmaxCrossEntropyLoss()");
         }
-        OptimizerSettings.of(config.getOptimizer());
+        ScaledLoss.check(model.getBlock(), OptimizerSettings.of(config.getOptimizer()));
         ParallelParameters.checkFree(model.getBlock());
         for (Pair<Initializer, Predicate<Parameter>> pair : config.getInitializers()) {
             if (pair.getKey() != null && pair.getValue() != null) {

@@ -4,6 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 
 import io.djltp.rank.RankPool;
+import io.djltp.torch.HostReads;
 import io.djltp.torch.RandomDraws;
 import io.djltp.torch.TensorView;
 
@@ -23,7 +24,7 @@ final class RankZero {
                                     NDArray agreed = scope.create(value)) {
                                 context.getWorld().setIssuer("ParallelTrainer.fromRankZero");
                                 context.getWorld().broadcast(TensorView.of(agreed), 0).await();
-                                return agreed.getDouble();
+                                return HostReads.number(agreed);
                             }
                         })
                 .get(0);

@@ -9,6 +9,7 @@ import io.djltp.collective.Communicator;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.HostReads;
 import io.djltp.torch.TensorView;
 
 import java.util.Arrays;
@@ -65,6 +66,6 @@ final class RowGather {
         NDArray mine = scope.create(new long[] {own});
         NDArray all = scope.create(new Shape(ones.length), DataType.INT64);
         group.allGather(TensorView.of(mine), TensorView.of(all), ones).await();
-        return all.toLongArray();
+        return HostReads.longs(all);
     }
 }

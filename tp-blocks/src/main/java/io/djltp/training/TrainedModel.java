@@ -3,6 +3,7 @@ package io.djltp.training;
 import ai.djl.Model;
 import ai.djl.ndarray.NDManager;
 
+import io.djltp.gradient.WeightReader;
 import io.djltp.parameters.DjlFormat;
 import io.djltp.parameters.DriftCheck;
 import io.djltp.parameters.ParallelParameters;
@@ -35,6 +36,7 @@ final class TrainedModel {
     private final List<Runnable> beforeChange = new ArrayList<>();
     private final Model savedModel;
     private RemoteShards remoteShards; // where other processes hold parts of the model
+    private WeightReader reader; // or null
     private boolean initialized;
     private boolean closed;
 
@@ -100,13 +102,32 @@ final class TrainedModel {
         }
     }
 
-    /** Adds what is waited for before weights are changed, moved or freed. */
+    /** Adds what is done before weights are changed, moved or freed. */
     void addBeforeChange(Runnable waiting) {
         beforeChange.add(waiting);
     }
 
-    /** Begins to change the weights. */
+    /** Sets who reads the weights and the state of the optimizer in the background. */
+    void setReader(WeightReader reader) {
+        this.reader = reader;
+        steps.setReader(reader);
+    }
+
+    private void awaitReader() {
+        if (reader != null) {
+            reader.awaitAll();
+        }
+    }
+
+    /** Begins to change the weights, each row when it was read. */
     void beginStep() {
+        if (reader != null) {
+            reader.awaitOthers();
+        }
+        beginChange();
+    }
+
+    private void beginChange() {
         beforeChange.forEach(Runnable::run);
         if (remoteShards != null) {
             remoteShards.getService().beginStep();
@@ -140,7 +161,8 @@ final class TrainedModel {
      * @param change what replaces them
      */
     void replace(long step, Runnable change) {
-        beginStep();
+        awaitReader();
+        beginChange();
         try {
             change.run();
             steps.setCount(step);
@@ -192,6 +214,7 @@ final class TrainedModel {
     /** Puts the trained weights into the model, and ends the ranks. */
     void close() {
         closed = true;
+        awaitReader();
         beforeChange.forEach(Runnable::run);
         boolean handedBack = ranks.isDistributed();
         long step = steps.count();

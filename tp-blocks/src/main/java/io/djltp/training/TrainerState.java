@@ -1,5 +1,6 @@
 package io.djltp.training;
 
+import io.djltp.gradient.WeightReader;
 import io.djltp.optimizer.LearningRates;
 import io.djltp.optimizer.OptimizerSettings;
 import io.djltp.optimizer.OptimizerState;
@@ -133,13 +134,22 @@ public final class TrainerState {
 
     /**
      * Adds what is run each time before weights and the state of the optimizer are changed or
-     * freed: by the next step, by what restores another state, and by the close of the trainer. Who
-     * reads them in the background lets it wait until he is done.
+     * freed: by the next step, by what restores another state, and by the close of the trainer.
      *
-     * @param waiting what is run, in the thread of the trainer
+     * @param task what is run, in the thread of the trainer
      */
-    public void addBeforeChange(Runnable waiting) {
-        trained.addBeforeChange(waiting);
+    public void addBeforeChange(Runnable task) {
+        trained.addBeforeChange(task);
+    }
+
+    /**
+     * Sets who reads weights and the state of the optimizer in the background: what changes or
+     * frees them waits for him.
+     *
+     * @param reader who reads them
+     */
+    public void setReader(WeightReader reader) {
+        trained.setReader(reader);
     }
 
     /**

@@ -5,6 +5,7 @@ import ai.djl.nn.Parameter;
 import io.djltp.collective.Direction;
 import io.djltp.gradient.GradientGroups;
 import io.djltp.gradient.RankUpdate;
+import io.djltp.gradient.WeightReader;
 import io.djltp.optimizer.LearningRates;
 import io.djltp.optimizer.OptimizerSettings;
 import io.djltp.optimizer.OptimizerState;
@@ -122,6 +123,11 @@ final class TrainingSteps implements AutoCloseable {
         gradientGroups.clear();
         hasGradients = false;
         count++;
+    }
+
+    /** Sets who reads weights in the background. */
+    void setReader(WeightReader reader) {
+        updates.setReader(reader);
     }
 
     /** Returns the number of steps done. */

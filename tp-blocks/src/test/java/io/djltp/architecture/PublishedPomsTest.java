@@ -37,6 +37,7 @@ public class PublishedPomsTest {
             {"tp-blocks/bom/pom.xml"},
             {"tp-engine-bridge/pom.xml"},
             {"tp-blocks/pom.xml"},
+            {"tp-blocks/spark/pom.xml"},
         };
     }
 

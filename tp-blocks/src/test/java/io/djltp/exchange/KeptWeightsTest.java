@@ -156,7 +156,11 @@ public class KeptWeightsTest {
                 many.add(ColumnParallelLinear.builder().setUnits(3).build());
             }
             many.initialize(manager, DataType.FLOAT32, INPUT);
-            WeightExport.builder().setMapping(NameMapping.own()).build().write(many, folder);
+            WeightExport.builder()
+                    .setMapping(NameMapping.own())
+                    .optOverwrite(true)
+                    .build()
+                    .write(many, folder);
         }
         try (Model model = Model.newInstance("m");
                 PretrainedWeights weights = weights()) {

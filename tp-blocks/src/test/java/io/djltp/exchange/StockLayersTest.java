@@ -87,6 +87,7 @@ public class StockLayersTest {
                     // while the ranks have the weights
                     WeightExport.builder()
                             .setMapping(CUT)
+                            .optOverwrite(true)
                             .build()
                             .write(parallel.getBlock(), folder);
                 }

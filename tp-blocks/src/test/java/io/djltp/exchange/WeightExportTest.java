@@ -114,7 +114,11 @@ public class WeightExportTest {
     }
 
     private Path export(NameMapping mapping, Block block) throws IOException {
-        return WeightExport.builder().setMapping(mapping).build().write(block, folder);
+        return WeightExport.builder()
+                .setMapping(mapping)
+                .optOverwrite(true)
+                .build()
+                .write(block, folder);
     }
 
     static Map<String, float[]> values(Block block) {

@@ -23,7 +23,12 @@ public class NcclDoubleListener implements IInvokedMethodListener {
         }
     }
 
-    private static void load() {
+    /**
+     * Loads the double.
+     *
+     * @throws SkipException if it cannot be built
+     */
+    public static void load() {
         try {
             Class.forName(DOUBLE).getMethod("load").invoke(null);
         } catch (InvocationTargetException e) {
@@ -33,6 +38,24 @@ public class NcclDoubleListener implements IInvokedMethodListener {
             throw new IllegalStateException(e.getCause());
         } catch (ReflectiveOperationException e) {
             throw new IllegalStateException("The tests of the bridge are not there", e);
+        }
+    }
+
+    /** Calls a method of the double that takes nothing. */
+    public static Object call(String method) {
+        try {
+            return Class.forName(DOUBLE).getMethod(method).invoke(null);
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException("The double has no " + method, e);
+        }
+    }
+
+    /** Calls a method of the double that takes an argument. */
+    public static Object call(String method, Class<?> type, Object argument) {
+        try {
+            return Class.forName(DOUBLE).getMethod(method, type).invoke(null, argument);
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException("The double has no " + method, e);
         }
     }
 }

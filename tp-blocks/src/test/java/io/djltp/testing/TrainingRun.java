@@ -31,6 +31,11 @@ public final class TrainingRun {
 
     private TrainingRun() {}
 
+    /** Returns the values of all parameters after the training. */
+    public List<float[]> getWeights() {
+        return weights;
+    }
+
     /** A training loop. */
     @FunctionalInterface
     public interface Loop {

@@ -29,6 +29,7 @@ public class FirstUseTest {
                                 "-XX:TieredStopAtLevel=1",
                                 "-XX:+UseSerialGC",
                                 "-XX:-UsePerfData",
+                                System.getProperty("djltp.test.archive.option", "-Xshare:auto"),
                                 "-Dai.djl.offline=true",
                                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
                                 "-XX:ErrorFile=" + output + ".log",

@@ -39,6 +39,7 @@ public final class JobProcess {
                         "-XX:+UseSerialGC",
                         "-XX:TieredStopAtLevel=1",
                         "-XX:-UsePerfData"));
+        command.add(System.getProperty("djltp.test.archive.option", "-Xshare:auto"));
         command.addAll(List.of("-Dai.djl.offline=true", "-DdisableProgressBar=true"));
         command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
         command.addAll(List.of("-cp", System.getProperty("java.class.path")));

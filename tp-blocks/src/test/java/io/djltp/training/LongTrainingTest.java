@@ -87,6 +87,7 @@ public class LongTrainingTest {
                                 "-XX:+AlwaysPreTouch",
                                 "-XX:+UseSerialGC",
                                 "-XX:-UsePerfData",
+                                System.getProperty("djltp.test.archive.option", "-Xshare:auto"),
                                 // the second compiler takes tens of MiB when it has work
                                 "-XX:TieredStopAtLevel=1",
                                 "-Dai.djl.offline=true",

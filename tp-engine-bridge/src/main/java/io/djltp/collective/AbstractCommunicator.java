@@ -14,7 +14,7 @@ public abstract class AbstractCommunicator implements Communicator {
     private final int size;
     private final int worldRank;
     private final int worldSize;
-    private final String name;
+    private String name;
     private final ArgumentChecks checks;
     private final FlightRecorder recorder;
     private final GroupFailure failure;
@@ -80,7 +80,7 @@ public abstract class AbstractCommunicator implements Communicator {
      * @param key the order of the ranks in the part
      * @return the rank's end of the part
      */
-    protected abstract Communicator startSplit(CollectiveCall call, int color, int key);
+    protected abstract AbstractCommunicator startSplit(CollectiveCall call, int color, int key);
 
     /** {@inheritDoc} */
     @Override
@@ -208,6 +208,12 @@ public abstract class AbstractCommunicator implements Communicator {
     /** {@inheritDoc} */
     @Override
     public final Communicator split(int color, int key) {
+        return split(color, key, "");
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public final Communicator split(int color, int key, String groups) {
         if (color < 0) {
             throw new IllegalArgumentException(
                     "The color of a split must be 0 or more, not " + color);
@@ -215,7 +221,8 @@ public abstract class AbstractCommunicator implements Communicator {
         CollectiveCall call = next(Collective.SPLIT);
         recorder.add(call);
         checkFailure();
-        Communicator part = startSplit(call, color, key);
+        AbstractCommunicator part = startSplit(call, color, key);
+        part.name = groups.isEmpty() ? part.name : part.name + " (" + groups + ")";
         call.finish();
         count(call);
         return part;

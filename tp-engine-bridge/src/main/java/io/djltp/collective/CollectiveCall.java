@@ -265,7 +265,7 @@ public final class CollectiveCall {
             return describe();
         }
         boolean sharesDiffer = collective == Collective.ALL_TO_ALL;
-        String shares = sharesDiffer ? "" : " in " + Arrays.toString(inputShares);
+        String shares = sharesDiffer ? "" : " in " + SharesText.of(inputShares);
         return collective + " #" + sequence + detail() + " of " + type() + shares + place();
     }
 
@@ -281,7 +281,7 @@ public final class CollectiveCall {
             text.append(" of ").append(shape).append(' ').append(type());
         }
         if (inputShares != null) {
-            text.append(" in shares ").append(Arrays.toString(inputShares));
+            text.append(" in shares ").append(SharesText.of(inputShares));
         }
         return text.append(place()).toString();
     }

@@ -54,7 +54,12 @@ public record AddedGradient(NDArray whole, long[] places, NDArray rows) {
         private final long[] columns; // ascending
         private final Tensor rows; // of the columns
 
-        Chunks(AddedGradient gradient) {
+        /** Returns the chunks of a gradient, {@code null} if there is none. */
+        static Chunks of(AddedGradient gradient) {
+            return gradient == null || gradient.isEmpty() ? null : new Chunks(gradient);
+        }
+
+        private Chunks(AddedGradient gradient) {
             whole = gradient.whole == null ? null : TensorView.of(gradient.whole).tensor();
             long[] places = gradient.places;
             int[] order =

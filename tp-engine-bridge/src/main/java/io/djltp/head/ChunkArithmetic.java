@@ -59,6 +59,18 @@ abstract class ChunkArithmetic {
      */
     abstract void labelLogits(Tensor places, Tensor ofLabels, Tensor logits);
 
+    /**
+     * Brings the logits of the labels in a chunk that was computed again to where {@link
+     * #labelLogits} has left them in the first pass.
+     *
+     * @param places as there
+     * @param ofLabels as there
+     * @param logits as there
+     */
+    void restoreLabelLogits(Tensor places, Tensor ofLabels, Tensor logits) {
+        // what is computed again is the same
+    }
+
     /** Puts the largest logit of each row into a tensor, [rows]. */
     void largest(Tensor target, Tensor logits) {
         torch.amax_out(target, logits, new long[] {0}, false);

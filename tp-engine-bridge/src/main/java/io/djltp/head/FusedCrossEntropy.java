@@ -143,9 +143,9 @@ public final class FusedCrossEntropy implements AutoCloseable {
                 x = margin.features();
             }
             FusedPass first = run(x, linear, rows, options, classes);
-            checkFinite(first.batch(memory.shared().sums()), "logits");
-            checkFinite(first.labelLogits(), "logits");
-            FusedStatistics statistics = new FusedStatistics(first, linear, margin);
+            first.unchecked().forEach(each -> checkFinite(each, "logits"));
+            boolean whole = shard.length() == shard.total();
+            FusedStatistics statistics = new FusedStatistics(first, linear, margin, whole);
             allReduce(statistics.largest(), ReduceOp.MAX);
             allReduce(statistics.sums(), ReduceOp.SUM);
             statistics.summed();
@@ -200,7 +200,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
                 long[] shape = weight.getShape().getShape();
                 update.prepare(shape[0], shape[1], memory.shared().options());
             }
-            AddedGradient.Chunks others = added == null ? null : new AddedGradient.Chunks(added);
+            AddedGradient.Chunks others = AddedGradient.Chunks.of(added);
             secondPass(weight, bias, biasGradient, update, scale, others);
         }
         steps++;

@@ -2,6 +2,7 @@ package io.djltp.head;
 
 import io.djltp.head.ChunkBuffers.Column;
 import io.djltp.head.ChunkBuffers.Matrix;
+import io.djltp.torch.HostReads;
 import io.djltp.update.WeightUpdate;
 
 import org.bytedeco.pytorch.Scalar;
@@ -28,11 +29,6 @@ import java.util.List;
  * which the loss and {@link LabelSmoothing} need.
  */
 final class FusedPass {
-
-    /** Sums of which no summand that matters has left the range of float32. */
-    private static final double LEAST_SUM = 1e-20;
-
-    private static final double LARGEST_SUM = 1e30;
 
     final FusedMemory memory;
     final ChunkBuffers buffers; // shared by the worker threads
@@ -228,24 +224,19 @@ final class FusedPass {
         if (guarded || rows == 0) {
             return true;
         }
-        Tensor sums = batch(buffers.sums());
-        double least = sums.min().item_double();
-        double largest = sums.max().item_double(); // NaN if any is
-        return least >= LEAST_SUM
-                && largest <= LARGEST_SUM
-                && isUsableForLabels()
+        return UsableRange.holdsSums(batch(buffers.sums()))
+                && UsableRange.holdsLogits(labelLogits())
                 && isFinite(buffers.rows(Matrix.PRODUCTS));
+    }
+
+    /** Returns what may be infinite or NaN though the pass {@link #isUsable()}. */
+    List<Tensor> unchecked() {
+        return guarded ? List.of(batch(buffers.sums()), labelLogits()) : List.of();
     }
 
     /** Returns whether a tensor holds no NaN and no infinite value: times 0, those are NaN. */
     static boolean isFinite(Tensor tensor) {
-        return tensor.mul(new Scalar(0f)).sum().item_double() == 0;
-    }
-
-    /** The labels are not in the sums. */
-    private boolean isUsableForLabels() {
-        return labels.rows.length == 0
-                || labelLogits().max().item_float() <= Math.log(LARGEST_SUM); // false of NaN
+        return HostReads.number(tensor.mul(new Scalar(0f)).sum()) == 0;
     }
 
     /**

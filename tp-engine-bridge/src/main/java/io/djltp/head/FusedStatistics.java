@@ -23,13 +23,15 @@ final class FusedStatistics {
     private final Tensor labelWeights; // the weights of these labels, [labels, features]
     private final ChunkedLinear linear;
     private final MarginLabels margin; // or null
+    private final boolean plain; // whether all offsets of all ranks are 0
 
     private Tensor largest; // [rows], the offset of all ranks
     private Tensor sums; // [2 or 3, rows]
     private CrossEntropyFormula formula;
     private Tensor others; // the normalisers without the labels, [rows]; null with label smoothing
 
-    FusedStatistics(FusedPass pass, ChunkedLinear linear, MarginLabels margin) {
+    FusedStatistics(FusedPass pass, ChunkedLinear linear, MarginLabels margin, boolean whole) {
+        plain = whole && !pass.isGuarded();
         this.pass = pass;
         this.linear = linear;
         this.margin = margin;
@@ -60,7 +62,11 @@ final class FusedStatistics {
         Tensor weights = CrossEntropyFormula.rowWeights(pass.labels, pass.options, buffers.wide());
         formula = new CrossEntropyFormula(pass.options, pass.classes, weights, wide, sums);
         Tensor normaliser = sums.select(0, CrossEntropyFormula.NORMALISER);
-        torch.mul_out(normaliser, pass.batch(buffers.sums()), toLargest());
+        if (plain) {
+            normaliser.copy_(pass.batch(buffers.sums()));
+        } else {
+            torch.mul_out(normaliser, pass.batch(buffers.sums()), toLargest());
+        }
         sums.select(0, CrossEntropyFormula.LABEL).index_add_(0, labelRows, labelLogits());
         if (pass.isSmooth()) {
             sums.select(0, CrossEntropyFormula.LOGITS).copy_(sumsOfLogits());
@@ -91,8 +97,10 @@ final class FusedStatistics {
 
     /** Returns the logits of the labels less the largest logits, [labels]. */
     private Tensor labelLogits() {
-        Tensor ofRows = largest.to(ScalarType.Double).index_select(0, labelRows);
-        return pass.labelLogits().to(ScalarType.Double).sub_(ofRows);
+        Tensor logits = pass.labelLogits().to(ScalarType.Double);
+        return plain
+                ? logits
+                : logits.sub_(largest.to(ScalarType.Double).index_select(0, labelRows));
     }
 
     /** Takes the sums over all ranks. Follows the sum of {@link #sums} over them. */
@@ -113,7 +121,7 @@ final class FusedStatistics {
         Tensor factor = formula.softmaxFactor();
         Tensor parts = labelParts(factor);
         Tensor softmax = pass.batch(buffers.column(Column.SOFTMAX_FACTOR));
-        softmax.copy_(factor.mul_(toLargest()));
+        softmax.copy_(plain ? factor : factor.mul_(toLargest()));
         Tensor products = buffers.rows(Matrix.PRODUCTS);
         Tensor gradient = pass.batch(products).mul(softmax.unsqueeze(1));
         addLabels(gradient, parts);

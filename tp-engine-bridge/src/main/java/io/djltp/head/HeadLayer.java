@@ -13,7 +13,6 @@ final class HeadLayer {
 
     private final FusedMemory memory;
     private final Margin margin; // or null
-    private boolean checked;
 
     HeadLayer(FusedMemory memory, Margin margin) {
         this.memory = memory;
@@ -37,7 +36,7 @@ final class HeadLayer {
      * @param weight the weight
      */
     void check(boolean rounded, NDArray weight) {
-        if (!rounded || checked) {
+        if (!rounded) {
             return;
         }
         if (weight.getDevice().isGpu()) {
@@ -53,7 +52,6 @@ final class HeadLayer {
                             + " optPrecision out");
         }
         Precision.BFLOAT16.check(weight.getDevice());
-        checked = true;
     }
 
     /** Lets the margin take the place of the logits of labels, if there is one. */

@@ -21,7 +21,7 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
 @SuppressWarnings("try") // a scope is used by being open
 final class PassWorker {
 
-    private static final LabelsOfChunk NO_LABELS = new LabelsOfChunk(0, 0, null);
+    private static final LabelPlaces.OfChunk NO_LABELS = new LabelPlaces.OfChunk(0, 0, null);
 
     private final FusedPass pass;
     private final ChunkBuffers buffers;
@@ -29,6 +29,8 @@ final class PassWorker {
     private final LabelSmoothing smoothing; // or null
     private final ChunkArithmetic arithmetic;
     private Tensor products;
+    private LabelPlaces inLogits; // of logits, [classes, rows]
+    private LabelPlaces inClasses; // of the classes of a chunk
     private AddedGradient.Chunks added;
 
     PassWorker(FusedPass pass, ChunkBuffers buffers, ChunkedLinear linear) {
@@ -73,6 +75,7 @@ final class PassWorker {
                 NoGradGuard guard = new NoGradGuard();
                 FlushDenormals zeros = new FlushDenormals()) {
             arithmetic.begin();
+            inLogits = placesInLogits();
             products = products().zero_();
             sums().zero_();
             if (smoothing != null) {
@@ -98,9 +101,9 @@ final class PassWorker {
     private void runChunk(int index) {
         Tensor weight = linear.weight(index);
         Tensor logits = arithmetic.logits(index, weight);
-        LabelsOfChunk labels = labelsOf(index, logits.size(1), 1);
-        if (labels.places != null) {
-            arithmetic.labelLogits(labels.places, labels.part(pass.labelLogits()), logits);
+        LabelPlaces.OfChunk labels = inLogits.of(index);
+        if (labels.places() != null) {
+            arithmetic.labelLogits(labels.places(), labels.part(pass.labelLogits()), logits);
         }
         if (pass.isGuarded()) {
             raiseOffset(index, logits);
@@ -123,9 +126,9 @@ final class PassWorker {
      * Leaves labels out of the exponentials: their share of the softmax p is in the gradient as
      * {@code p - 1}, of which digits are lost if p is summed with others before 1 is subtracted.
      */
-    private static void withoutLabels(LabelsOfChunk labels, Tensor exponentials) {
-        if (labels.places != null) {
-            exponentials.view(-1).index_fill_(0, labels.places, new Scalar(0));
+    private static void withoutLabels(LabelPlaces.OfChunk labels, Tensor exponentials) {
+        if (labels.places() != null) {
+            exponentials.view(-1).index_fill_(0, labels.places(), new Scalar(0));
         }
     }
 
@@ -160,10 +163,16 @@ final class PassWorker {
                 NoGradGuard guard = new NoGradGuard();
                 FlushDenormals zeros = new FlushDenormals()) {
             arithmetic.begin();
-            // backwards: the last chunks may still be in a cache
-            for (int i = buffers.plan().count() - 1; i >= 0; i--) {
+            inClasses = new LabelPlaces(pass.labels, buffers, 1, 0);
+            boolean allKept = buffers.plan().kept() == buffers.plan().count();
+            inLogits = allKept ? null : placesInLogits();
+            int count = buffers.plan().count();
+            boolean behindReader = update != null && update.isRead();
+            for (int i = 0; i < count; i++) {
                 try (PointerScope scope = new PointerScope()) {
-                    updateChunk(i, biasGradient, update, scale);
+                    // backwards: the last chunks may still be in a cache
+                    int index = behindReader ? i : count - 1 - i;
+                    updateChunk(index, biasGradient, update, scale);
                 }
             }
             arithmetic.end();
@@ -187,7 +196,7 @@ final class PassWorker {
             }
             return;
         }
-        LabelsOfChunk labels = labelsOf(index, 1, 0);
+        LabelPlaces.OfChunk labels = inClasses.of(index);
         if (biasGradient != null) {
             addBiasGradient(biasGradient, index, exponentials, factor, labels, scale);
         }
@@ -204,9 +213,9 @@ final class PassWorker {
             Tensor weight,
             Tensor ofLogits,
             Tensor x,
-            LabelsOfChunk labels,
+            LabelPlaces.OfChunk labels,
             float scale) {
-        Tensor labelGradients = labels.places == null ? null : labels.part(pass.labelGradients());
+        Tensor labelGradients = labels.places() == null ? null : labels.part(pass.labelGradients());
         GradientChunk gradient =
                 new GradientChunk(
                         buffers,
@@ -214,10 +223,11 @@ final class PassWorker {
                         index,
                         weight,
                         arithmetic.product(index, ofLogits, x),
-                        labels.places,
+                        labels.places(),
                         labelGradients,
                         scale,
                         added);
+        update.awaitRows(linear.end(index));
         update.apply(gradient);
         linear.setWeight(index, gradient.weight);
     }
@@ -228,9 +238,9 @@ final class PassWorker {
             return arithmetic.kept(index);
         }
         Tensor logits = arithmetic.logits(index, weight);
-        LabelsOfChunk labels = labelsOf(index, logits.size(1), 1);
-        if (pass.isRounded() && labels.places != null) {
-            arithmetic.labelLogits(labels.places, labels.part(pass.labelLogits()), logits);
+        LabelPlaces.OfChunk labels = inLogits.of(index);
+        if (labels.places() != null) {
+            arithmetic.restoreLabelLogits(labels.places(), labels.part(pass.labelLogits()), logits);
         }
         if (pass.isGuarded()) {
             arithmetic.subtract(logits, offset());
@@ -259,40 +269,21 @@ final class PassWorker {
             int index,
             Tensor exponentials,
             Tensor factor,
-            LabelsOfChunk labels,
+            LabelPlaces.OfChunk labels,
             float scale) {
         Tensor gradient = part(target, index);
         arithmetic.addUp(gradient, index, exponentials, factor);
-        if (labels.places != null) {
+        if (labels.places() != null) {
             gradient.index_add_(
-                    0, labels.places, labels.part(pass.labelParts()), new Scalar(scale));
+                    0, labels.places(), labels.part(pass.labelParts()), new Scalar(scale));
         }
+    }
+
+    private LabelPlaces placesInLogits() {
+        return new LabelPlaces(pass.labels, buffers, buffers.sums().size(0), 1);
     }
 
     private Tensor part(Tensor ofClasses, int index) {
         return ofClasses.narrow(0, buffers.plan().start(index), buffers.plan().length(index));
-    }
-
-    /**
-     * Finds the labels of a chunk.
-     *
-     * @param ofColumn how far apart the places of neighbouring columns are
-     * @param ofRow how far apart those of neighbouring rows are
-     */
-    private LabelsOfChunk labelsOf(int index, long ofColumn, long ofRow) {
-        ShardLabels labels = pass.labels;
-        long start = buffers.plan().start(index);
-        int from = labels.from(start);
-        int to = labels.from(start + buffers.plan().length(index));
-        long[] places = from < to ? labels.places(from, to, start, ofColumn, ofRow) : null;
-        return new LabelsOfChunk(from, to, places == null ? null : buffers.index(places));
-    }
-
-    /** The labels that lie in a chunk, and their places; {@code null} if none do. */
-    private record LabelsOfChunk(int from, int to, Tensor places) {
-
-        Tensor part(Tensor ofAllLabels) {
-            return ofAllLabels.narrow(0, from, to - from);
-        }
     }
 }

@@ -115,6 +115,11 @@ final class RoundedArithmetic extends ChunkArithmetic {
     }
 
     @Override
+    void restoreLabelLogits(Tensor places, Tensor ofLabels, Tensor logits) {
+        labelLogits(places, ofLabels, logits);
+    }
+
+    @Override
     void exp(Tensor logits) {
         logits.exp2_();
     }

@@ -3,6 +3,8 @@ package io.djltp.head;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.DataType;
 
+import io.djltp.torch.HostReads;
+
 import java.util.Arrays;
 import java.util.stream.IntStream;
 import java.util.stream.LongStream;
@@ -114,14 +116,14 @@ public final class ShardLabels {
             checkNumbers(labels);
         }
         try (NDArray copy = labels.toType(DataType.INT64, true)) {
-            return copy.toLongArray();
+            return HostReads.longs(copy);
         }
     }
 
     /** As an integer, a NaN would be the lowest. */
     private static void checkNumbers(NDArray labels) {
         try (NDArray copy = labels.toType(DataType.FLOAT64, true)) {
-            for (double label : copy.toDoubleArray()) {
+            for (double label : HostReads.doubles(copy)) {
                 if (Double.isNaN(label)) {
                     throw new IllegalArgumentException(
                             "A label is NaN, of the labels " + labels.getShape());

@@ -5,6 +5,7 @@ import ai.djl.ndarray.NDArray;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
+import io.djltp.torch.HostReads;
 import io.djltp.torch.LibTorch;
 import io.djltp.torch.TensorView;
 import io.djltp.torch.TorchScope;
@@ -112,7 +113,7 @@ public final class ShardedCrossEntropy {
 
         private boolean isForbidden() {
             return localLargest.numel() > 0
-                    && localLargest.min().item_float() == Float.NEGATIVE_INFINITY;
+                    && HostReads.number(localLargest.min()) == Float.NEGATIVE_INFINITY;
         }
 
         void reduce(Communicator group) {
@@ -191,7 +192,10 @@ public final class ShardedCrossEntropy {
                 Tensor c = classWeights(shard, z);
                 Tensor weighted = c == null ? above : above.mul(c);
                 Tensor sumAbove = weighted.sum(1).to(ScalarType.Double);
-                Scalar all = c == null ? new Scalar((double) classes) : c.sum().item();
+                Scalar all =
+                        c == null
+                                ? new Scalar((double) classes)
+                                : new Scalar(HostReads.number(c.sum()));
                 parts.push_back(sumAbove.add(wide, all));
             }
             Tensor sums = torch.stack(parts);

@@ -4,6 +4,9 @@ import io.djltp.job.Job;
 import io.djltp.job.JobOptions;
 import io.djltp.job.LaunchEnvironment;
 
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.channels.ServerSocketChannel;
 import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
@@ -86,5 +89,77 @@ public final class Launcher {
             return MpiRendezvous.join(found.get(), options);
         }
         return Job.join(found.get(), options.build());
+    }
+
+    /**
+     * Joins the job of a program that starts its processes by itself: no variables are read but
+     * {@code TP_SECRET}, and that only if the options hold no secret.
+     *
+     * <p>Process 0 binds a port, tells the others by means of the program's own where it is and the
+     * secret, and joins with the bound channel: nobody else can take the port in between.
+     *
+     * <pre>{@code
+     * // in process 0
+     * ServerSocketChannel bound = MasterPort.bindEphemeral(host);
+     * tellAll(host, MasterPort.getPort(bound), secret);
+     * // in all
+     * LaunchEnvironment environment =
+     *         new LaunchEnvironment("mine", process, processes, localProcess, host, port);
+     * JobOptions options = JobOptions.builder().setRanks(ranks).optSecret(secret).build();
+     * try (Job job = Launcher.join(environment, options, process == 0 ? bound : null)) {
+     *     // ParallelConfig.builder().setRanks(ranks).optJob(job)
+     * }
+     * }</pre>
+     *
+     * @param environment which process this is, and where process 0 is
+     * @param options the ranks of all processes, their secret, and how long they wait
+     * @param bound in process 0, the channel at which it listens, see {@link
+     *     io.djltp.job.MasterPort}, or {@code null} to bind the port of the environment; {@code
+     *     null} in all others. It is closed with the job, and if joining fails
+     * @return the job, or {@code null} if this process is the only one
+     * @throws IllegalArgumentException if the channel is not bound, bound at another port than the
+     *     environment says, or given to another process than 0, or the ranks do not fit
+     * @throws io.djltp.job.JobFailedException if not all processes come in time, or they do not fit
+     *     together
+     */
+    public static Job join(
+            LaunchEnvironment environment, JobOptions options, ServerSocketChannel bound) {
+        String wrong = bound == null ? null : whyNot(environment, bound);
+        if (wrong != null || environment.processes() == 1) {
+            close(bound);
+        }
+        if (wrong != null) {
+            throw new IllegalArgumentException(wrong);
+        }
+        return environment.processes() == 1 ? null : Job.join(environment, options, bound);
+    }
+
+    private static String whyNot(LaunchEnvironment environment, ServerSocketChannel bound) {
+        int port = bound.socket().getLocalPort();
+        if (environment.process() != 0) {
+            return ("Process %d of %d was given a channel to listen at: only process 0 listens, give"
+                            + " null")
+                    .formatted(environment.process(), environment.processes());
+        }
+        if (port <= 0 || !bound.isOpen()) {
+            return "The channel of process 0 is %s: get one from MasterPort.bindEphemeral"
+                    .formatted(bound.isOpen() ? "not bound" : "closed");
+        }
+        if (environment.masterPort() != 0 && environment.masterPort() != port) {
+            return ("Process 0 listens at port %d, but the others look for it at port %d: give all"
+                            + " processes MasterPort.getPort of its channel")
+                    .formatted(port, environment.masterPort());
+        }
+        return null;
+    }
+
+    private static void close(ServerSocketChannel channel) {
+        try {
+            if (channel != null) {
+                channel.close();
+            }
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
     }
 }

@@ -32,10 +32,14 @@ final class KnownGradient extends TensorTensorHook {
             while (scale.dim() > 0) {
                 scale = scale.select(0, 0);
             }
-            if (listener != null) {
-                listener.accept(scale.item_double());
+            double read = 0;
+            if (listener != null || !scale.is_cuda()) {
+                read = HostReads.number(scale);
             }
-            if (scale.is_cuda() || scale.item_double() != 1) {
+            if (listener != null) {
+                listener.accept(read);
+            }
+            if (read != 1) {
                 gradient.mul_(scale);
             }
         } finally {

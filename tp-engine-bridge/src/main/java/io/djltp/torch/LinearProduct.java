@@ -1,6 +1,5 @@
 package io.djltp.torch;
 
-import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.nn.core.Linear;
@@ -10,8 +9,6 @@ import org.bytedeco.pytorch.TensorOptional;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
 
 /**
@@ -27,34 +24,28 @@ import java.util.function.Consumer;
  *
  * <p>from the exact one, and so are the gradients of x and W with the gradient of y as a factor.
  * (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1.) The bias is added in
- * float32. From the forward to the backward pass the graph keeps the rounded input and weight, 2
- * bytes an element, and not the input in float32.
+ * float32. In float16 u is \(2^{-11}\), and what is below 6e-8 or above 65504 is lost: the trainer
+ * takes it with a scaled loss only. From the forward to the backward pass the graph keeps the
+ * rounded input and weight, 2 bytes an element, and not the input in float32.
  */
 @SuppressWarnings("try") // a scope is used by being open
 public final class LinearProduct {
-
-    private static final Set<Device> CHECKED = ConcurrentHashMap.newKeySet(); // have bfloat16
 
     private final Precision precision;
 
     /**
      * Chooses a precision.
      *
-     * @param precision {@link Precision#FLOAT32} or {@link Precision#BFLOAT16}
+     * @param precision {@link Precision#FLOAT32}, {@link Precision#BFLOAT16} or, on GPUs, {@link
+     *     Precision#FLOAT16}
      * @throws IllegalArgumentException if it is another one
      */
     public LinearProduct(Precision precision) {
-        if (precision == Precision.FLOAT16) {
-            throw new IllegalArgumentException(
-                    "Parallel layers do not compute in float16: gradients below 6e-8 would be zero"
-                            + " without a scaled loss, which the trainer does not have. bfloat16"
-                            + " has the range of float32: use optPrecision(Precision.BFLOAT16)");
-        }
         if (precision == Precision.TF32) {
             throw new IllegalArgumentException(
                     "Parallel layers cannot choose tf32 for themselves: libtorch has one setting"
-                            + " of it for the process. Use optPrecision(Precision.BFLOAT16), or"
-                            + " FLOAT32");
+                            + " of it for the process, Float32Products.set. Use"
+                            + " optPrecision(Precision.BFLOAT16), or FLOAT32");
         }
         this.precision = precision;
     }
@@ -62,7 +53,7 @@ public final class LinearProduct {
     /**
      * Returns the precision.
      *
-     * @return float32 or bfloat16
+     * @return float32, bfloat16 or float16
      */
     public Precision getPrecision() {
         return precision;
@@ -123,7 +114,11 @@ public final class LinearProduct {
      * @return the tensor in the precision, with float32 the same
      */
     public Tensor round(Tensor factor) {
-        return precision == Precision.FLOAT32 ? factor : factor.to(ScalarType.BFloat16);
+        return switch (precision) {
+            case BFLOAT16 -> factor.to(ScalarType.BFloat16);
+            case FLOAT16 -> factor.to(ScalarType.Half);
+            default -> factor;
+        };
     }
 
     /**
@@ -137,11 +132,7 @@ public final class LinearProduct {
         if (precision == Precision.FLOAT32) {
             return;
         }
-        Device device = x.getDevice();
-        if (!CHECKED.contains(device)) {
-            precision.check(device);
-            CHECKED.add(device);
-        }
+        precision.check(x.getDevice());
         if (weight.getDataType() != DataType.FLOAT32 || x.getDataType() != DataType.FLOAT32) {
             throw new IllegalArgumentException(
                     "A layer with optPrecision("

@@ -5,7 +5,9 @@ import ai.djl.util.cuda.CudaUtils;
 
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Collectors;
 
 /**
@@ -41,6 +43,7 @@ public enum Precision {
 
     private final String text;
     private final int bits;
+    private final Map<Device, Optional<String>> reasons = new ConcurrentHashMap<>(); // found
 
     Precision(String text, int bits) {
         this.text = text;
@@ -98,9 +101,12 @@ public enum Precision {
      * @return the reason, or nothing if it can
      */
     public Optional<String> whyNot(Device device) {
-        if (this == FLOAT32) {
-            return Optional.empty();
-        }
+        return this == FLOAT32
+                ? Optional.empty()
+                : reasons.computeIfAbsent(device, this::findReason);
+    }
+
+    private Optional<String> findReason(Device device) {
         if (device.isGpu()) {
             int least = this == FLOAT16 ? 70 : 80;
             int has = Integer.parseInt(CudaUtils.getComputeCapability(device.getDeviceId()));
@@ -118,6 +124,18 @@ public enum Precision {
         return this == BFLOAT16
                 ? ProcessorArithmetic.whyNoBFloat16()
                 : Optional.of("is arithmetic of GPUs, and the device is " + device);
+    }
+
+    /**
+     * Lets a device compute with it that has no instructions for it: for tests of its arithmetic.
+     */
+    void allow(Device device) {
+        reasons.put(device, Optional.empty());
+    }
+
+    /** Takes back {@link #allow}. */
+    void forget(Device device) {
+        reasons.remove(device);
     }
 
     private static String digits(int capability) {

@@ -6,6 +6,7 @@ import ai.djl.ndarray.types.DataType;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.torch.HostReads;
 import io.djltp.torch.TensorView;
 import io.djltp.torch.TorchScope;
 
@@ -164,7 +165,7 @@ public final class TableShard {
      */
     public long[] trainedPlaces(NDArray ids) {
         try (NDArray copy = ids.toType(DataType.INT64, true)) {
-            return Arrays.stream(copy.toLongArray())
+            return Arrays.stream(HostReads.longs(copy))
                     .map(id -> id == paddingIndex ? -1 : placeOf(id))
                     .toArray();
         }

@@ -27,6 +27,7 @@ public final class ForkedJvm {
     public ForkedJvm() {
         options.add("-XX:TieredStopAtLevel=1");
         options.add("-XX:+UseSerialGC");
+        options.add(System.getProperty("djltp.test.archive.option", "-Xshare:auto"));
         // files of it in /tmp may belong to a process of another container
         options.add("-XX:-UsePerfData");
         options.add("-Dai.djl.offline=true");

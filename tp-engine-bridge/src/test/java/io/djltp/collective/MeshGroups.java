@@ -40,8 +40,8 @@ public final class MeshGroups implements AutoCloseable {
         this.manager = manager;
         row = world.getRank() / sizes[1];
         column = world.getRank() % sizes[1];
-        tensor = world.split(row, column);
-        data = world.split(column, row);
+        tensor = world.split(row, column, "axis tensor");
+        data = world.split(column, row, "axis data");
         Assert.assertEquals(tensor.getSize(), sizes[1]);
         Assert.assertEquals(tensor.getRank(), column);
         Assert.assertEquals(data.getSize(), sizes[0]);

@@ -89,7 +89,7 @@ public class MeshGroupsTest {
                 message.startsWith(
                         "rank 2 of 6: time-out after 2000 ms: rank 2 waits in all-reduce"),
                 message);
-        Assert.assertTrue(message.contains(" in part 2 of split #2 for "), message);
+        Assert.assertTrue(message.contains(" in part 2 of split #2 (axis data) for "), message);
         Assert.assertTrue(message.contains("rank 5"), message);
         group.forEach(Communicator::close);
     }

@@ -48,7 +48,37 @@ public class LaunchEnvironmentTest {
                 "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_NODELIST=n SLURM_JOB_ID=7 MASTER_ADDR=m",
                 "Slurm 1 2 0 m 20007"
             },
+            {
+                "JOB_COMPLETION_INDEX=3 WORLD_SIZE=4 MASTER_ADDR=train-0.train",
+                "Kubernetes 3 4 0 train-0.train 29500"
+            },
+            {
+                "JOB_COMPLETION_INDEX=0 WORLD_SIZE=4 MASTER_ADDR=a MASTER_PORT=7",
+                "Kubernetes 0 4 0 a 7"
+            },
+            {"JOB_COMPLETION_INDEX=0 WORLD_SIZE=1", "Kubernetes 0 1 0 null 29500"},
+            {
+                "JOB_COMPLETION_INDEX=3 RANK=1 WORLD_SIZE=4 MASTER_ADDR=a MASTER_PORT=7",
+                "torchrun 1 4 0 a 7"
+            },
         };
+    }
+
+    /** What runs in an allocation or a pod is not yet a process of a job. */
+    @DataProvider
+    static Object[][] alone() {
+        return new Object[][] {
+            {"JOB_COMPLETION_INDEX=3"}, // pods that have nothing to do with each other
+            {"SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_JOB_NODELIST=n1"}, // salloc
+            {"SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0"}, // the script of sbatch
+            {"SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0 SLURM_STEP_ID=4294967291"}, // the same
+            {"SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0 SLURM_STEP_ID=4294967290"}, // its shell
+        };
+    }
+
+    @Test(dataProvider = "alone", timeOut = 10_000)
+    public void nothingWasLaunched(String variables) {
+        Assert.assertEquals(LaunchEnvironment.detect(parse(variables)), Optional.empty());
     }
 
     @Test(dataProvider = "wellFormed", timeOut = 10_000)
@@ -90,6 +120,9 @@ public class LaunchEnvironmentTest {
                 "h 26881 'torchrun none 29500 2'"
             },
             {slurm + " SLURM_STEP_ID=3", "n1 20007 'Slurm 7.3'"},
+            {slurm + " SLURM_STEP_ID=3 SLURM_RESTART_COUNT=2", "n1 20007 'Slurm 7.3 2'"},
+            {slurm + " SLURM_STEP_ID=3 TP_MASTER_PORT=99", "n1 99 ''"},
+            {torch + " TORCHELASTIC_USE_AGENT_STORE=True TP_MASTER_PORT=99", "h 99 ''"},
             {slurm + " SLURM_STEP_ID=3 MASTER_PORT=99", "n1 99 ''"},
             {slurm + " SLURM_STEP_ID=3 SLURM_STEP_NUM_NODES=2", "n1 20007 'Slurm 7.3'"},
             {slurm + " SLURM_STEP_ID=3 SLURM_STEP_NUM_NODES=1", "127.0.0.1 20007 'Slurm 7.3'"},
@@ -164,6 +197,16 @@ public class LaunchEnvironmentTest {
                 "SLURM_PROCID is '2': set it to a number from 0 to 1"
             },
             {slurm, "SLURM_STEP_NODELIST is not set although SLURM_NTASKS=2"},
+            {
+                "JOB_COMPLETION_INDEX=1 WORLD_SIZE=2",
+                "MASTER_ADDR is not set although WORLD_SIZE=2: set it to the name of the pod of"
+                        + " index 0"
+            },
+            {
+                "JOB_COMPLETION_INDEX=2 WORLD_SIZE=2 MASTER_ADDR=a",
+                "JOB_COMPLETION_INDEX is '2': set it to a number from 0 to 1"
+            },
+            {slurm + " SLURM_STEP_NODELIST=n TP_MASTER_PORT=x", "TP_MASTER_PORT is 'x': set it to"},
             {slurm + " SLURM_NODELIST=gpu[1-3", "SLURM_NODELIST is 'gpu[1-3', which is not a list"},
             {slurm + " SLURM_NODELIST=gpu]", "SLURM_NODELIST is 'gpu]', which is not a list"},
             {slurm + " SLURM_NODELIST=gpu[]", "SLURM_NODELIST is 'gpu[]', which is not a list"},

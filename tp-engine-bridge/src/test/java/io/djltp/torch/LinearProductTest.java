@@ -1,5 +1,6 @@
 package io.djltp.torch;
 
+import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
@@ -18,8 +19,6 @@ import java.util.List;
 @SuppressWarnings("try") // a mode is used by being open
 public class LinearProductTest {
 
-    private static final double U = 1.0 / 256; // the unit roundoff of 8 bits of significand
-
     /**
      * Each element of the output and of both gradients is within the bound of the class's Javadoc
      * from the exact one, of sizes that no vector divides. That of the bias is a float32 sum.
@@ -27,6 +26,36 @@ public class LinearProductTest {
     @Test
     public void elementsAreWithinTheBound() {
         NeededArithmetic.bfloat16();
+        assertWithinTheBound(Precision.BFLOAT16);
+    }
+
+    /** The same of 11 bits: the arithmetic of GPUs, here on the processor, which is slow at it. */
+    @Test
+    public void elementsInFloat16AreWithinTheBound() {
+        Precision.FLOAT16.allow(Device.cpu());
+        try {
+            assertWithinTheBound(Precision.FLOAT16);
+        } finally {
+            Precision.FLOAT16.forget(Device.cpu());
+        }
+    }
+
+    @Test
+    public void float16IsRefusedOnAProcessor() {
+        try (NDManager manager = NDManager.newBaseManager(Device.cpu())) {
+            NDArray x = manager.ones(new Shape(2, 3));
+            IllegalArgumentException error =
+                    Assert.expectThrows(
+                            IllegalArgumentException.class,
+                            () -> new LinearProduct(Precision.FLOAT16).of(x, x, (NDArray) null));
+            Assert.assertTrue(
+                    error.getMessage().contains("float16 is arithmetic of GPUs"),
+                    error.getMessage());
+        }
+    }
+
+    private static void assertWithinTheBound(Precision precision) {
+        double u = precision.roundingError();
         for (long[] sizes : new long[][] {{1, 1, 1}, {5, 3, 7}, {13, 129, 65}, {33, 700, 41}}) {
             try (NDManager manager = NDManager.newBaseManager();
                     Autograd.GradMode mode = Autograd.gradMode(true)) {
@@ -34,13 +63,13 @@ public class LinearProductTest {
                 NDArray w = TestArrays.leaf(manager.randomNormal(new Shape(sizes[2], sizes[1])));
                 NDArray b = TestArrays.leaf(manager.randomNormal(new Shape(sizes[2])));
                 NDArray above = manager.randomNormal(new Shape(sizes[0], sizes[2]));
-                NDArray y = new LinearProduct(Precision.BFLOAT16).of(x, w, b);
+                NDArray y = new LinearProduct(precision).of(x, w, b);
                 Assert.assertEquals(y.getDataType(), DataType.FLOAT32);
                 Autograd.backward(y, above);
                 NDArray wt = w.stopGradient().transpose();
-                check(y.stopGradient(), x.stopGradient(), wt, b.stopGradient());
-                check(Autograd.gradient(x), above, w.stopGradient(), null);
-                check(Autograd.gradient(w), above.transpose(), x.stopGradient(), null);
+                check(y.stopGradient(), x.stopGradient(), wt, b.stopGradient(), u);
+                check(Autograd.gradient(x), above, w.stopGradient(), null, u);
+                check(Autograd.gradient(w), above.transpose(), x.stopGradient(), null, u);
                 NDArray sums = above.toType(DataType.FLOAT64, true).sum(new int[] {0});
                 double off = difference(Autograd.gradient(b), sums).max().getDouble();
                 Assert.assertTrue(off <= 1e-6 * sizes[0] * 5, "bias " + off);
@@ -49,12 +78,12 @@ public class LinearProductTest {
     }
 
     /** |actual - (l r + b)| <= u |l r| + (1 + u)(2u + u^2 + k 2^-23) |l| |r|, and b in float32. */
-    private static void check(NDArray actual, NDArray left, NDArray right, NDArray bias) {
+    private static void check(NDArray actual, NDArray left, NDArray right, NDArray bias, double u) {
         NDArray l = left.toType(DataType.FLOAT64, true);
         NDArray r = right.toType(DataType.FLOAT64, true);
         NDArray exact = l.matMul(r);
-        double sums = (1 + U) * (2 * U + U * U + l.getShape().get(1) * 0x1p-23);
-        NDArray bound = exact.abs().mul(U).add(l.abs().matMul(r.abs()).mul(sums));
+        double sums = (1 + u) * (2 * u + u * u + l.getShape().get(1) * 0x1p-23);
+        NDArray bound = exact.abs().mul(u).add(l.abs().matMul(r.abs()).mul(sums));
         if (bias != null) {
             exact = exact.add(bias.toType(DataType.FLOAT64, true));
             bound = bound.add(exact.abs().add(bound).mul(0x1p-23));
@@ -101,7 +130,7 @@ public class LinearProductTest {
 
     @Test
     public void whatLayersDoNotHaveIsRefused() {
-        for (Precision precision : List.of(Precision.FLOAT16, Precision.TF32)) {
+        for (Precision precision : List.of(Precision.TF32)) {
             IllegalArgumentException error =
                     Assert.expectThrows(
                             IllegalArgumentException.class, () -> new LinearProduct(precision));

@@ -43,6 +43,28 @@ public class PrecisionTest {
         }
     }
 
+    @Test
+    public void productsOfFloat32AreRoundedOnGpusOnly() {
+        IllegalArgumentException error =
+                Assert.expectThrows(
+                        IllegalArgumentException.class,
+                        () -> Float32Products.set(Precision.TF32, Device.cpu()));
+        Assert.assertTrue(error.getMessage().contains("tf32 is arithmetic of GPUs"));
+        Assert.assertEquals(Float32Products.get(), Precision.FLOAT32);
+        Precision.TF32.allow(Device.cpu());
+        try {
+            Float32Products.set(Precision.TF32, Device.cpu());
+            Assert.assertEquals(Float32Products.get(), Precision.TF32);
+        } finally {
+            Precision.TF32.forget(Device.cpu());
+            Float32Products.set(Precision.FLOAT32, Device.cpu());
+        }
+        Assert.assertEquals(Float32Products.get(), Precision.FLOAT32);
+        Assert.expectThrows(
+                IllegalArgumentException.class,
+                () -> Float32Products.set(Precision.FLOAT16, Device.cpu()));
+    }
+
     /** Linux lists what libtorch asks the processor for. */
     @Test
     public void bfloat16IsHadWhereTheProcessorHasIt() throws IOException {

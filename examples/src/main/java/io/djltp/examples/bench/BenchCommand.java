@@ -17,6 +17,7 @@ import picocli.CommandLine.Spec;
             LayerCommand.class,
             TransformerCommand.class,
             CollectiveCommand.class,
+            ControlPlaneCommand.class,
             StepCommand.class
         },
         mixinStandardHelpOptions = true)
@@ -33,6 +34,6 @@ public final class BenchCommand implements Runnable {
         spec.commandLine().usage(spec.commandLine().getErr());
         throw new ParameterException(
                 spec.commandLine(),
-                "Choose what to measure: head, layer, transformer, collective or step");
+                "Choose what to measure: head, layer, transformer, collective, control-plane or step");
     }
 }

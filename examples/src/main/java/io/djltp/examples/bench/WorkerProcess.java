@@ -42,7 +42,7 @@ final class WorkerProcess implements AutoCloseable {
      * @throws IOException if it cannot be started
      */
     WorkerProcess(WorkerTask task, Duration timeout) throws IOException {
-        this(task, timeout, command());
+        this(task, timeout, command(BenchWorker.class));
     }
 
     /**
@@ -76,7 +76,8 @@ final class WorkerProcess implements AutoCloseable {
         await();
     }
 
-    private static List<String> command() {
+    /** Returns what starts a main class in a JVM with the options of this one. */
+    static List<String> command(Class<?> main) {
         List<String> command = new ArrayList<>();
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
         for (String option : ManagementFactory.getRuntimeMXBean().getInputArguments()) {
@@ -85,7 +86,7 @@ final class WorkerProcess implements AutoCloseable {
                 command.add(option);
             }
         }
-        command.add(BenchWorker.class.getName());
+        command.add(main.getName());
         return command;
     }
 

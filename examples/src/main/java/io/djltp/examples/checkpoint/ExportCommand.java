@@ -14,6 +14,7 @@ import picocli.CommandLine.Option;
 
 import java.io.IOException;
 import java.io.PrintStream;
+import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.concurrent.Callable;
@@ -59,6 +60,9 @@ final class ExportCommand implements Callable<Integer> {
             description = "The most bytes of a file of several tensors (${DEFAULT-VALUE}).")
     private long fileBytes;
 
+    @Option(names = "--overwrite", description = "Replace files of these names that are there.")
+    private boolean overwrite;
+
     private final PrintStream out = System.out;
 
     /** {@inheritDoc} */
@@ -66,7 +70,7 @@ final class ExportCommand implements Callable<Integer> {
     public Integer call() throws IOException {
         WeightExport.Builder export = WeightExport.builder();
         try (Checkpoint checkpoint = choice.open()) {
-            export.setMapping(mapping()).optFileBytes(fileBytes);
+            export.setMapping(mapping()).optFileBytes(fileBytes).optOverwrite(overwrite);
             if (half) {
                 export.optDataType(DataType.BFLOAT16);
             }
@@ -74,7 +78,7 @@ final class ExportCommand implements Callable<Integer> {
             out.printf(
                     "The weights of step %d of %s are in %s%n",
                     checkpoint.getStep(), checkpoint.getPath(), file);
-        } catch (CheckpointException | IllegalArgumentException e) {
+        } catch (CheckpointException | FileAlreadyExistsException | IllegalArgumentException e) {
             throw new BadInputException(e.getMessage(), e);
         }
         return 0;

@@ -10,6 +10,7 @@ import picocli.CommandLine.Command;
 import picocli.CommandLine.Option;
 
 import java.io.IOException;
+import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Locale;
@@ -45,6 +46,11 @@ public final class ExportCommand implements Callable<Integer> {
                             + " serving.properties and the lemmas.")
     private Path serving;
 
+    @Option(
+            names = "--overwrite",
+            description = "Replace what --onnx and --safetensors name, if it is there.")
+    private boolean overwrite;
+
     /** Creates the command; its options are set by the command line. */
     public ExportCommand() {}
 
@@ -74,11 +80,11 @@ public final class ExportCommand implements Callable<Integer> {
         }
         try (SavedModel saved = SavedModel.load(model)) {
             if (safetensors != null) {
-                LemmaWeights.write(saved.getModel(), safetensors);
+                LemmaWeights.write(saved.getModel(), safetensors, overwrite);
                 System.out.println("The weights are in " + safetensors);
             }
             if (onnx != null) {
-                LemmaOnnx.write(saved, onnx);
+                LemmaOnnx.write(saved, onnx, overwrite);
                 System.out.printf(
                         Locale.ROOT,
                         "The model is in %s, opset %d: ngrams int32 [batch, %d] in, logits [batch,"
@@ -88,6 +94,8 @@ public final class ExportCommand implements Callable<Integer> {
                         saved.getNGrams().limit(),
                         saved.getLexicon().size());
             }
+        } catch (FileAlreadyExistsException e) {
+            throw new BadInputException(e.getMessage(), e);
         }
     }
 }

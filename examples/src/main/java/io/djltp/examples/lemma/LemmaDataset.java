@@ -15,6 +15,7 @@ import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import java.util.NoSuchElementException;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BooleanSupplier;
@@ -106,39 +107,52 @@ public final class LemmaDataset implements ResumableDataset {
         // all is in memory already
     }
 
-    private Batch batch(NDManager parent, Permutation order, int number, long progress) {
+    private Words words(Permutation order, int number) {
         int from = number * batchSize;
         int size = training == null ? Math.min(batchSize, split.size() - from) : batchSize;
-        int[] rows = new int[size * nGrams.limit()];
-        long[] labels = new long[size];
-        List<Integer> indices = new ArrayList<>(size);
+        Words words = new Words(size, nGrams.limit());
         for (int i = 0; i < size; i++) {
             if (training == null) {
                 int item = from + i;
-                indices.add(item);
-                nGrams.fill(split.form(item), rows, i * nGrams.limit());
-                labels[i] = split.goldClasses(item)[0];
+                words.indices.add(item);
+                nGrams.fill(split.form(item), words.rows, i * nGrams.limit());
+                words.labels[i] = split.goldClasses(item)[0];
             } else {
                 int pair = training[order.get(from + i)];
-                indices.add(pair);
-                nGrams.fill(split.corpus().form(pair), rows, i * nGrams.limit());
-                labels[i] = split.corpus().classOf(pair);
+                words.indices.add(pair);
+                nGrams.fill(split.corpus().form(pair), words.rows, i * nGrams.limit());
+                words.labels[i] = split.corpus().classOf(pair);
             }
         }
+        return words;
+    }
+
+    private Batch batch(NDManager parent, Words words, long progress) {
+        int size = words.labels.length;
         NDManager manager = parent.newSubManager();
         return new Batch(
                 manager,
-                new NDList(manager.create(rows, new Shape(size, nGrams.limit()))),
-                new NDList(manager.create(labels)),
+                new NDList(manager.create(words.rows, new Shape(size, nGrams.limit()))),
+                new NDList(manager.create(words.labels)),
                 size,
                 Batchifier.STACK,
                 Batchifier.STACK,
                 progress,
                 (long) passes * batchesPerPass(),
-                indices);
+                words.indices);
     }
 
-    /** Goes through some passes. */
+    /** What a batch is made of: the rows of all words, one after another, and the classes. */
+    private record Words(int[] rows, long[] labels, List<Integer> indices) {
+
+        Words(int size, int limit) {
+            this(new int[size * limit], new long[size], new ArrayList<>(size));
+        }
+    }
+
+    /**
+     * Goes through some passes. The ranks train on a batch while the words of the next are read.
+     */
     private final class Batches implements Iterator<Batch> {
 
         private final NDManager manager;
@@ -146,6 +160,7 @@ public final class LemmaDataset implements ResumableDataset {
         private long done;
         private int orderPass = -1;
         private Permutation order;
+        private CompletableFuture<Words> ahead; // the words of the next batch, once one was taken
         private boolean stopped;
 
         Batches(NDManager manager, int firstPass, long done) {
@@ -157,21 +172,39 @@ public final class LemmaDataset implements ResumableDataset {
         @Override
         public boolean hasNext() {
             stopped = stopped || stop.getAsBoolean();
-            return !stopped && done < (long) passes * batchesPerPass();
+            return !stopped && hasMore();
         }
 
         @Override
         public Batch next() {
-            if (stopped || done >= (long) passes * batchesPerPass()) {
+            if (stopped || !hasMore()) {
                 throw new NoSuchElementException();
             }
+            Words words = ahead == null ? words(order(), number()) : ahead.join();
+            long progress = done++;
+            if (hasMore()) {
+                Permutation next = order();
+                int number = number();
+                ahead = CompletableFuture.supplyAsync(() -> words(next, number));
+            }
+            return batch(manager, words, progress);
+        }
+
+        private boolean hasMore() {
+            return done < (long) passes * batchesPerPass();
+        }
+
+        private int number() {
+            return (int) (done % batchesPerPass());
+        }
+
+        private Permutation order() {
             int pass = (int) (done / batchesPerPass());
             if (training != null && pass != orderPass) {
                 order = new Permutation(training.length, Permutation.key(seed, firstPass + pass));
                 orderPass = pass;
             }
-            int number = (int) (done % batchesPerPass());
-            return batch(manager, order, number, done++);
+            return order;
         }
     }
 

@@ -24,13 +24,15 @@ public final class LemmaOnnx {
      *
      * @param saved the lemmatiser
      * @param path the file
-     * @throws IOException if it cannot be written
+     * @param overwrite whether it is replaced if it is there
+     * @throws IOException if it cannot be written, or is there
      */
-    public static void write(SavedModel saved, Path path) throws IOException {
+    public static void write(SavedModel saved, Path path, boolean overwrite) throws IOException {
         OnnxExport.builder()
                 .setInput("ngrams", DataType.INT32, new Shape(-1, saved.getNGrams().limit()))
                 .optOutput("logits")
                 .optBlock(LemmaNetwork.NORMALIZE, LemmaOnnx::normalize)
+                .optOverwrite(overwrite)
                 .build()
                 .write(saved.getModel(), path);
     }

@@ -42,13 +42,15 @@ public final class LemmaWeights {
      *
      * @param model the model
      * @param folder the folder
-     * @throws IOException if they cannot be written
+     * @param overwrite whether a file of the name is replaced
+     * @throws IOException if they cannot be written, or the file is there
      */
-    public static void write(Model model, Path folder) throws IOException {
+    public static void write(Model model, Path folder, boolean overwrite) throws IOException {
         WeightExport.builder()
                 .setMapping(NAMES)
                 .optName(SavedModel.NAME)
                 .optFileBytes(Long.MAX_VALUE)
+                .optOverwrite(overwrite)
                 .build()
                 .write(model.getBlock(), folder);
     }

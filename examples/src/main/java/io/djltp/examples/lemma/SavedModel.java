@@ -66,7 +66,7 @@ public final class SavedModel implements AutoCloseable {
         try (SideFolder side = SideFolder.in(folder)) {
             Path part = side.getPath();
             if (safetensors || !LemmaWeights.fitDjl(model)) {
-                LemmaWeights.write(model, part);
+                LemmaWeights.write(model, part, false);
             } else {
                 model.save(part, NAME);
             }

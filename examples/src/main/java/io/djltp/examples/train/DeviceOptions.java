@@ -5,6 +5,7 @@ import ai.djl.engine.Engine;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.job.Job;
+import io.djltp.job.LaunchEnvironment;
 import io.djltp.launch.Backend;
 import io.djltp.launch.Connector;
 import io.djltp.launch.Launcher;
@@ -83,7 +84,12 @@ public final class DeviceOptions {
      */
     public static int ranks(Integer tp) {
         int processes = processes();
-        return tp != null ? tp : processes > 1 ? processes : DEFAULT_RANKS;
+        if (tp != null) {
+            return tp;
+        }
+        // an engine that gives one process, where it gave several before, means one rank
+        boolean launched = LaunchEnvironment.detect(System.getenv()).isPresent();
+        return launched ? processes : DEFAULT_RANKS;
     }
 
     /**

@@ -27,6 +27,7 @@ final class ForkedJob {
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
         command.addAll(List.of("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
         command.addAll(List.of("-XX:-UsePerfData", "-Dai.djl.offline=true"));
+        command.add(System.getProperty("djltp.test.archive.option", "-Xshare:auto"));
         command.add("-DdisableProgressBar=true");
         command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
         command.addAll(List.of("-cp", System.getProperty("java.class.path"), main.getName()));

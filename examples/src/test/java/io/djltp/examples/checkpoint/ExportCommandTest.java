@@ -110,6 +110,21 @@ public class ExportCommandTest {
         Assert.assertFalse(Files.exists(root.resolve("none")));
     }
 
+    /** Files of another model that are there stay, unless they are to be replaced. */
+    @Test
+    public void whatIsThereIsNotReplacedSilently() throws IOException {
+        Path out = Files.createDirectories(root.resolve("there"));
+        Path file = Files.writeString(out.resolve("model.safetensors"), "another");
+        TpRun run = run(out, "--file-bytes", "1000000");
+        Assert.assertEquals(run.status(), 2, run.output());
+        Assert.assertTrue(run.output().contains("--overwrite"), run.output());
+        Assert.assertEquals(Files.readString(file), "another");
+        String from = root.resolve("run").toString();
+        run = TpRun.of("checkpoint", "export", from, "--out", out.toString(), "--overwrite");
+        Assert.assertEquals(run.status(), 0, run.output());
+        Assert.assertTrue(Files.size(file) > 100);
+    }
+
     private TpRun run(Path out, String option, String value) {
         String from = root.resolve("run").toString();
         return TpRun.of("checkpoint", "export", from, "--out", out.toString(), option, value);

@@ -1,13 +1,11 @@
 package io.djltp.examples.train;
 
 import io.djltp.examples.ForkedTp;
-import io.djltp.examples.FreePort;
+import io.djltp.examples.clusters.Torchrun;
 
 import org.testng.Assert;
-import org.testng.SkipException;
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
-import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
@@ -24,8 +22,6 @@ import java.util.stream.Stream;
 
 /** {@code tp train} as torchrun starts it: the real one where there is one, and one played here. */
 public class LaunchersTest {
-
-    private static final String PYTHON = "/usr/bin/python3";
 
     private Path folder;
 
@@ -75,40 +71,17 @@ public class LaunchersTest {
         }
     }
 
-    @DataProvider
-    public Object[][] rendezvous() {
-        return new Object[][] {
-            {"static", List.of("--master_port", "{port}")},
-            {"standalone", List.of("--standalone")},
-            {"c10d", List.of("--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:{port}")},
-        };
-    }
-
-    @Test(dataProvider = "rendezvous", timeOut = 240_000)
-    public void realTorchrun(String name, List<String> options) throws Exception {
-        skipWithoutTorchrun();
-        List<String> command = new ArrayList<>();
-        command.addAll(List.of(PYTHON, "-m", "torch.distributed.run", "--no_python"));
-        command.addAll(List.of("-r", "1", "-t", "1", "--nproc_per_node", "2"));
-        for (String option : options) {
-            command.add(option.replace("{port}", "" + FreePort.find()));
-        }
-        try (ForkedTp torchrun = ForkedTp.launched(command, arguments(name))) {
+    /** The static rendezvous, and c10d with an endpoint: clusters.ScriptsTest. */
+    @Test(timeOut = 240_000)
+    public void torchrunStandalone() throws Exception {
+        Torchrun.skipWithout();
+        List<String> command = new ArrayList<>(List.of(Torchrun.COMMAND.split(" ")));
+        command.addAll(List.of("--no_python", "-r", "1", "-t", "1", "--nproc_per_node", "2"));
+        command.add("--standalone");
+        try (ForkedTp torchrun = ForkedTp.launched(command, arguments("standalone"))) {
             ForkedTp.Result result = torchrun.await();
             Assert.assertEquals(result.status(), 0, result.toString());
             Assert.assertTrue(result.out().contains("The model is saved"), result.toString());
-        }
-    }
-
-    private static void skipWithoutTorchrun() throws Exception {
-        String remedy = "There is no torchrun: apt-get install python3-torch (650 MB)";
-        if (!Files.isExecutable(Path.of(PYTHON))) {
-            throw new SkipException(remedy);
-        }
-        ProcessBuilder search = new ProcessBuilder(PYTHON, "-c", "import torch.distributed.run");
-        search.redirectErrorStream(true).redirectOutput(ProcessBuilder.Redirect.DISCARD);
-        if (search.start().waitFor() != 0) {
-            throw new SkipException(remedy);
         }
     }
 

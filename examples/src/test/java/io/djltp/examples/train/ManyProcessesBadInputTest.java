@@ -1,7 +1,10 @@
 package io.djltp.examples.train;
 
+import ai.djl.Device;
+
 import io.djltp.examples.ForkedTp;
 import io.djltp.examples.FreePort;
+import io.djltp.torch.Precision;
 
 import org.testng.Assert;
 import org.testng.SkipException;
@@ -60,6 +63,19 @@ public class ManyProcessesBadInputTest {
         run(
                 List.of(environment(0, 2, port), environment(1, 2, port)),
                 List.of(first, second),
+                List.of(expected, expected));
+    }
+
+    @Test(timeOut = 120_000)
+    public void aLanguageModelInTwoPrecisions() throws Exception {
+        if (Precision.BFLOAT16.whyNot(Device.cpu()).isPresent()) {
+            throw new SkipException("This machine has no bfloat16");
+        }
+        int port = FreePort.find();
+        String expected = "--precision is float32 on process 0 and bfloat16 on process 1";
+        run(
+                List.of(environment(0, 2, port), environment(1, 2, port)),
+                List.of("lm --timeout 30", "lm --timeout 30 --precision bfloat16"),
                 List.of(expected, expected));
     }
 
@@ -190,6 +206,9 @@ public class ManyProcessesBadInputTest {
     }
 
     private List<String> arguments(String options) {
+        if (options.startsWith("lm ")) {
+            return List.of(options.split(" "));
+        }
         List<String> arguments = new ArrayList<>(List.of("train", "--out", out.toString()));
         if (!options.contains("--timeout")) {
             arguments.addAll(List.of("--timeout", "30"));

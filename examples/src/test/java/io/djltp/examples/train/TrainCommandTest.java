@@ -60,7 +60,7 @@ public class TrainCommandTest {
         List<String> args = new ArrayList<>(List.of("train", "--mode", mode, "--head", head));
         // Adagrad takes more steps to come below where it began
         args.addAll(List.of("--optimizer", "sgd", "--batch", "256", "--tp", "3", "--steps", "40"));
-        args.addAll(List.of("--held-out", "400"));
+        args.addAll(List.of("--dim", "32", "--held-out", "400"));
         args.addAll(List.of("--out", out.toString(), "--json", file.toString()));
         args.addAll(List.of("--report", folder.resolve(mode + ".html").toString()));
         args.addAll(List.of("--tensorboard", folder.resolve(mode + "-events").toString()));

@@ -11,6 +11,7 @@ import io.djltp.torch.TensorView;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.util.function.LongConsumer;
 
 /**
  * Writes an array straight from its memory. One whose elements do not lie one after another in host
@@ -18,15 +19,25 @@ import java.nio.ByteBuffer;
  */
 final class ArrayStream {
 
-    /** The bytes of rows that are copied at a time. */
-    static final long CHUNK = 4 << 20;
+    /** The bytes of rows that are copied at a time, by each of two threads. */
+    static final long CHUNK = 2 << 20;
+
+    private static final int PIECE = 1 << 20; // after which it is told
 
     private ArrayStream() {}
 
-    static void write(NDArray array, SafetensorsWriter out) throws IOException {
+    /**
+     * Writes an array.
+     *
+     * @param array the array
+     * @param out where it goes
+     * @param read told how many of its bytes were read
+     */
+    static void write(NDArray array, SafetensorsWriter out, LongConsumer read) throws IOException {
+        Counted counted = new Counted(out, read);
         TensorView view = TensorView.of(array);
         if (view.isContiguous() && !view.getDevice().isGpu()) {
-            writeMemory(array, out);
+            counted.writeMemory(array);
             return;
         }
         long bytes = array.size() * array.getDataType().getNumOfBytes();
@@ -37,7 +48,7 @@ final class ArrayStream {
                     array.getShape().dimension() == 0
                             ? new NDIndex("...")
                             : new NDIndex("{}:{}", row, Math.min(rows, row + step));
-            writeCopy(array.get(index), out);
+            counted.writeCopy(array.get(index));
         }
     }
 
@@ -46,18 +57,36 @@ final class ArrayStream {
         return rows == 0 || bytes == 0 ? 1 : Math.max(1, CHUNK / Math.max(1, bytes / rows));
     }
 
-    private static void writeCopy(NDArray chunk, SafetensorsWriter out) throws IOException {
-        boolean gpu = chunk.getDevice().isGpu();
-        // on its own device, toDevice would return an alias
-        try (NDArray host = gpu ? chunk.toDevice(Device.cpu(), true) : chunk;
-                NDArray rows = host.reshape(new Shape(host.size()))) { // copies what is strided
-            writeMemory(rows, out);
-        }
-    }
+    /** Counts what was read. */
+    private static final class Counted {
 
-    private static void writeMemory(NDArray array, SafetensorsWriter out) throws IOException {
-        for (ByteBuffer piece : TensorBuffers.of(array)) {
-            out.write(piece);
+        private final SafetensorsWriter out;
+        private final LongConsumer read;
+        private long soFar;
+
+        Counted(SafetensorsWriter out, LongConsumer read) {
+            this.out = out;
+            this.read = read;
+        }
+
+        void writeCopy(NDArray chunk) throws IOException {
+            boolean gpu = chunk.getDevice().isGpu();
+            // on its own device, toDevice would return an alias
+            try (NDArray host = gpu ? chunk.toDevice(Device.cpu(), true) : chunk;
+                    NDArray rows = host.reshape(new Shape(host.size()))) { // copies what is strided
+                writeMemory(rows);
+            }
+        }
+
+        void writeMemory(NDArray array) throws IOException {
+            for (ByteBuffer memory : TensorBuffers.of(array)) {
+                for (int begin = 0; begin < memory.capacity(); begin += PIECE) {
+                    int length = Math.min(PIECE, memory.capacity() - begin);
+                    out.write(memory.slice(begin, length));
+                    soFar += length;
+                    read.accept(soFar);
+                }
+            }
         }
     }
 }

@@ -17,7 +17,9 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.BooleanSupplier;
+import java.util.function.LongConsumer;
 import java.util.function.UnaryOperator;
 import java.util.stream.IntStream;
 
@@ -46,7 +48,7 @@ public final class CheckpointWriter implements Closeable {
     private final PartReports reports;
     private final Map<String, CutTensor> tensors = new LinkedHashMap<>();
     private final Map<Integer, PartWriter> own = new TreeMap<>();
-    private volatile long bytesWritten;
+    private final AtomicLong bytesWritten = new AtomicLong();
     private boolean streamed;
     private boolean ended;
 
@@ -112,6 +114,22 @@ public final class CheckpointWriter implements Closeable {
      *     process's, or the array has another shape or data type
      */
     public void put(String name, int part, NDArray array) {
+        put(name, part, array, read -> {});
+    }
+
+    /**
+     * Says what a part of this process holds of a tensor, as {@link #put(String, int, NDArray)}
+     * does.
+     *
+     * @param name the name of a declared tensor
+     * @param part the part
+     * @param array the shard, on any device
+     * @param read told now and then how many bytes of the array were read, from the first on: these
+     *     may change. Called by the thread that reads
+     * @throws IllegalArgumentException if the tensor is not declared, the part is not this
+     *     process's, or the array has another shape or data type
+     */
+    public void put(String name, int part, NDArray array, LongConsumer read) {
         CutTensor tensor = tensors.get(name);
         if (tensor != null) {
             Shape shape = tensor.getShardShape(part);
@@ -127,7 +145,7 @@ public final class CheckpointWriter implements Closeable {
                                 array.getShape()));
             }
         }
-        put(name, part, out -> ArrayStream.write(array, out));
+        put(name, part, out -> ArrayStream.write(array, out, read));
     }
 
     /** Says where the bytes of a part of this process come from. */
@@ -145,8 +163,8 @@ public final class CheckpointWriter implements Closeable {
     }
 
     /**
-     * Writes the parts of this process, a chunk at a time from the memory of the arrays. When it
-     * returns, the arrays may change; the files are not synced yet.
+     * Writes the parts of this process, two at a time and a chunk at a time from the memory of the
+     * arrays. When it returns, the arrays may change; the files are not synced yet.
      *
      * @throws IOException if they cannot be written; what was written is removed
      * @throws IllegalStateException if an array is missing
@@ -158,10 +176,11 @@ public final class CheckpointWriter implements Closeable {
     /**
      * Writes the parts of this process as {@link #stream()} does. The bytes go straight to the disk
      * where the file system takes them so, which costs training the least of the processor, and is
-     * as slow as the disk; once somebody waits for the arrays the rest goes to the page cache.
+     * as slow as the disk; of a part for which {@code hurry} is true once, the rest goes to the
+     * page cache.
      *
-     * @param hurry whether somebody waits for the arrays: asked before each write, and once it is
-     *     true it stays so
+     * @param hurry whether somebody waits for the arrays, and for too long: asked before each
+     *     write, by two threads
      * @throws IOException if they cannot be written; what was written is removed
      * @throws IllegalStateException if an array is missing
      */
@@ -171,9 +190,11 @@ public final class CheckpointWriter implements Closeable {
         }
         streamed = true;
         try {
-            for (PartWriter part : own.values()) {
-                bytesWritten += part.stream(tensors.values(), output, of.chunk(), hurry);
-            }
+            PartStreams.run(
+                    own.values(),
+                    part ->
+                            bytesWritten.addAndGet(
+                                    part.stream(tensors.values(), output, of.chunk(), hurry)));
         } catch (IOException e) {
             throw giveUp(cannotBeWritten(e));
         } catch (RuntimeException e) {
@@ -271,7 +292,7 @@ public final class CheckpointWriter implements Closeable {
      * @return the number of bytes
      */
     public long getBytesWritten() {
-        return bytesWritten;
+        return bytesWritten.get();
     }
 
     /** Removes what was written, unless the checkpoint was finished. */

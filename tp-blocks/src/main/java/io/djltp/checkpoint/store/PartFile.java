@@ -13,10 +13,10 @@ import java.util.function.BooleanSupplier;
 
 /**
  * The file of a part while it is written, from its beginning to its end. Its bytes go to the disk
- * past the page cache (O_DIRECT), through one chunk of memory: that takes a third of the processor
- * time, which training has instead, and leaves in memory what the kernel had there. It takes as
- * long as the disk takes, though. As soon as training waits for the arrays, and where the file
- * system wants no direct writes, the rest goes through the page cache.
+ * past the page cache (O_DIRECT), through half a chunk of memory: that takes a third of the
+ * processor time, which training has instead, and leaves in memory what the kernel had there. It
+ * takes as long as the disk takes, though. When training waits too long for the arrays, and where
+ * the file system wants no direct writes, the rest goes through the page cache.
  */
 final class PartFile implements WritableByteChannel {
 
@@ -34,8 +34,8 @@ final class PartFile implements WritableByteChannel {
      *
      * @param path the file, which is not there yet
      * @param bytes about how many it will have: a small one goes through the page cache
-     * @param spare the chunk of memory
-     * @param hurry whether the arrays are waited for
+     * @param spare the memory of direct writes
+     * @param hurry whether the arrays are waited for too long
      */
     PartFile(Path path, long bytes, WriteChunk spare, BooleanSupplier hurry) throws IOException {
         this.spare = spare;

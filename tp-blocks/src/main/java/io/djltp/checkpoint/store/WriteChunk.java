@@ -4,27 +4,29 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.concurrent.atomic.AtomicReference;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
 
 /**
- * The chunk of memory that direct writes go through, which lies as the file system wants it. It is
- * kept from one save to the next, and made with the first that needs it.
+ * The chunk of memory that direct writes go through, which lies as the file system wants it: a half
+ * of it for each of the two files that are written at a time. It is kept from one save to the next,
+ * and made with the first that needs it.
  */
 final class WriteChunk {
 
-    /** The bytes of a chunk: so many that the disk has enough to do at a time. */
-    static final int SIZE = 4 << 20;
+    /** The bytes of a half: so many that the disk has enough to do at a time. */
+    static final int SIZE = 2 << 20;
 
-    private final AtomicReference<ByteBuffer> spare = new AtomicReference<>();
+    private final Queue<ByteBuffer> spare = new ConcurrentLinkedQueue<>();
 
     /**
-     * Returns an empty chunk for a file.
+     * Returns an empty half for a file.
      *
      * @param file a file, of the same file system each time
-     * @return the chunk, or {@code null} if the file system says nothing of its blocks
+     * @return the half, or {@code null} if the file system says nothing of its blocks
      */
     ByteBuffer take(Path file) {
-        ByteBuffer chunk = spare.getAndSet(null);
+        ByteBuffer chunk = spare.poll();
         if (chunk != null) {
             return chunk;
         }
@@ -49,8 +51,8 @@ final class WriteChunk {
         }
     }
 
-    /** Takes a chunk back. */
+    /** Takes a half back. */
     void giveBack(ByteBuffer chunk) {
-        spare.set(chunk.clear());
+        spare.add(chunk.clear());
     }
 }

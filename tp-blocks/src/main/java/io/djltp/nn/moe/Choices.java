@@ -7,6 +7,7 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
+import io.djltp.torch.HostReads;
 import io.djltp.torch.TensorView;
 
 import java.util.Arrays;
@@ -45,7 +46,7 @@ record Choices(Routing routing, boolean[] kept) {
             Shape shape = new Shape(cut.getLength() * own.topK());
             NDArray received = scope.create(shape, DataType.INT64);
             group.allGather(TensorView.of(sent), TensorView.of(received), lengths).await();
-            all = received.toLongArray();
+            all = HostReads.longs(received);
         }
         int[] chosen = new int[all.length];
         boolean[] keptOfAll = new boolean[all.length];

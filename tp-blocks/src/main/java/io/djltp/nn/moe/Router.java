@@ -4,6 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.nn.core.Linear;
 
 import io.djltp.torch.Autograd;
+import io.djltp.torch.HostReads;
 import io.djltp.torch.IndexedRows;
 
 /**
@@ -32,7 +33,7 @@ record Router(NDArray logits, NDArray probabilities, Routing routing, NDArray we
         long tokens = x.getShape().get(0);
         NDArray logits = Autograd.toFloat32(Linear.linear(x, weight, bias).singletonOrThrow());
         NDArray probabilities = logits.softmax(1);
-        Routing routing = Routing.of(logits.toFloatArray(), experts, topK);
+        Routing routing = Routing.of(HostReads.floats(logits), experts, topK);
         // the numbers stay open as long as the graph
         NDArray places = Numbers.create(x, routing.places());
         NDArray flat = probabilities.reshape(tokens * experts);

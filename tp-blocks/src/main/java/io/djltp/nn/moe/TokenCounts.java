@@ -6,6 +6,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
+import io.djltp.torch.HostReads;
 import io.djltp.torch.TensorView;
 
 import java.util.Arrays;
@@ -88,7 +89,7 @@ final class TokenCounts {
             NDArray all = scope.create(shape, DataType.INT64);
             NDArray own = scope.create(mine);
             group.allGather(TensorView.of(own), TensorView.of(all), lengths).await();
-            return all.toLongArray();
+            return HostReads.longs(all);
         }
     }
 

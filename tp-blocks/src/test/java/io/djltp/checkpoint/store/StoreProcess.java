@@ -113,7 +113,10 @@ final class StoreProcess {
         List<String> command = new ArrayList<>();
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
         command.addAll(List.of("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
-        command.addAll(List.of("-XX:-UsePerfData", "-Xshare:auto"));
+        command.addAll(
+                List.of(
+                        "-XX:-UsePerfData",
+                        System.getProperty("djltp.test.archive.option", "-Xshare:auto")));
         command.addAll(List.of("-cp", System.getProperty("java.class.path")));
         command.add(StoreProcess.class.getName());
         command.add(folder.toString());

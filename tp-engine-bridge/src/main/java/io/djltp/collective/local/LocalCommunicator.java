@@ -199,7 +199,7 @@ public final class LocalCommunicator extends AbstractCommunicator {
 
     /** {@inheritDoc} */
     @Override
-    protected Communicator startSplit(CollectiveCall call, int color, int key) {
+    protected LocalCommunicator startSplit(CollectiveCall call, int color, int key) {
         LocalRendezvous.Part part = rendezvous.split(getRank(), call, color, key);
         return new LocalCommunicator(this, color, part.rendezvous(), part.rank());
     }

@@ -4,7 +4,6 @@ import com.sun.jna.Memory;
 import com.sun.jna.Pointer;
 
 import io.djltp.collective.CollectiveCall;
-import io.djltp.collective.Communicator;
 import io.djltp.collective.GroupFailure;
 import io.djltp.collective.QueuedCommunicator;
 import io.djltp.collective.local.BlockReduction;
@@ -164,7 +163,7 @@ public final class MpiCommunicator extends QueuedCommunicator {
      * that never comes.
      */
     @Override
-    protected Communicator startSplit(CollectiveCall call, int color, int key) {
+    protected MpiCommunicator startSplit(CollectiveCall call, int color, int key) {
         long[] part = new long[1];
         int[] place = new int[2];
         submit(

@@ -44,6 +44,8 @@ import java.util.Optional;
  */
 public final class NcclCommunicator extends AbstractCommunicator {
 
+    private static volatile boolean allOrderOnStream; // for tests of trainings without a GPU
+
     private final NcclGroup group;
     private final NcclEndpoint endpoint;
     private final ncclComm comm;
@@ -176,6 +178,11 @@ public final class NcclCommunicator extends AbstractCommunicator {
         ordersOnStream = true;
     }
 
+    /** Lets operations on host memory of all ranks behave so, or no longer. */
+    static void orderAllOnStream(boolean order) {
+        allOrderOnStream = order;
+    }
+
     /** {@inheritDoc} */
     @Override
     public boolean isAsynchronous() {
@@ -208,7 +215,7 @@ public final class NcclCommunicator extends AbstractCommunicator {
     private boolean isOnGpu(CollectiveCall call) {
         boolean input = checkPlace(call, call.getInput());
         boolean output = checkPlace(call, call.getOutput());
-        return input || output || ordersOnStream;
+        return input || output || ordersOnStream || allOrderOnStream;
     }
 
     private boolean checkPlace(CollectiveCall call, TensorView tensor) {
@@ -252,7 +259,7 @@ public final class NcclCommunicator extends AbstractCommunicator {
 
     /** {@inheritDoc} */
     @Override
-    protected Communicator startSplit(CollectiveCall call, int color, int key) {
+    protected NcclCommunicator startSplit(CollectiveCall call, int color, int key) {
         NcclWork work = new NcclWork(endpoint, this, call, false);
         guard(call, () -> endpoint.call(work, comm, () -> endpoint.split(comm, color, key)));
         ncclComm part = endpoint.takePart();

@@ -5,11 +5,15 @@ import io.djltp.collective.Work;
 
 import org.bytedeco.cuda.cudart.CUevent_st;
 
+import java.util.concurrent.atomic.LongAdder;
+
 /** An operation on the communication stream of a rank. */
 final class NcclWork implements Work {
 
     /** How long an abort and its kernel may take to let go of the tensors. */
     private static final long DRAIN_NANOS = 10_000_000_000L;
+
+    private static final LongAdder HOST_WAITS = new LongAdder();
 
     private final NcclEndpoint endpoint;
     private final NcclCommunicator owner;
@@ -37,7 +41,13 @@ final class NcclWork implements Work {
         }
     }
 
+    /** Returns how often a thread of the process has waited for an operation. */
+    static long getHostWaits() {
+        return HOST_WAITS.sum();
+    }
+
     private void awaitOnHost() {
+        HOST_WAITS.increment();
         Backoff backoff = new Backoff();
         while (!endpoint.isDone(this)) {
             endpoint.getGroup().checkInterrupt(this);

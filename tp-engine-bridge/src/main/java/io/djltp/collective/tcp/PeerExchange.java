@@ -30,6 +30,7 @@ final class PeerExchange implements AutoCloseable {
     private final int rank;
     private final GroupFailure failure;
     private final Selector selector;
+    private int[] watched = {}; // the group that has last waited: the others are not looked at
 
     /**
      * Takes over the connections of a rank.
@@ -182,23 +183,29 @@ final class PeerExchange implements AutoCloseable {
         }
 
         private void await() throws IOException {
-            int[] interests = new int[peers.length]; // none in peers outside the group
+            if (watched != members) {
+                for (int peer : watched) {
+                    watch(peer, 0);
+                }
+                watched = members;
+            }
             for (int i = 0; i < transfers.length; i++) {
                 if (transfers[i] != null) {
                     int interest = transfers[i].isSent() ? 0 : SelectionKey.OP_WRITE;
                     interest |= transfers[i].isReceived() ? 0 : SelectionKey.OP_READ;
-                    interests[members[i]] = interest;
-                }
-            }
-            for (int peer = 0; peer < peers.length; peer++) {
-                if (peer != rank) {
-                    SelectionKey key = peers[peer].keyFor(selector);
-                    if (key.interestOps() != interests[peer]) {
-                        key.interestOps(interests[peer]);
-                    }
+                    watch(members[i], interest);
                 }
             }
             selector.select(key -> {}, WAIT_MILLIS);
+        }
+
+        private void watch(int peer, int interest) {
+            if (peer != rank) {
+                SelectionKey key = peers[peer].keyFor(selector);
+                if (key.interestOps() != interest) {
+                    key.interestOps(interest);
+                }
+            }
         }
 
         private boolean allHeadersHere() {

@@ -2,7 +2,6 @@ package io.djltp.collective.tcp;
 
 import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.CollectiveException;
-import io.djltp.collective.Communicator;
 import io.djltp.collective.GroupFailure;
 import io.djltp.collective.QueuedCommunicator;
 import io.djltp.collective.local.BlockReduction;
@@ -194,7 +193,7 @@ public final class TcpCommunicator extends QueuedCommunicator {
 
     /** {@inheritDoc} */
     @Override
-    protected Communicator startSplit(CollectiveCall call, int color, int key) {
+    protected TcpCommunicator startSplit(CollectiveCall call, int color, int key) {
         ByteBuffer own = direct().putInt(color).putInt(key).flip();
         ByteBuffer[] places = new ByteBuffer[getSize()];
         Arrays.setAll(places, i -> i == getRank() ? own : direct());

@@ -87,11 +87,13 @@ final class MpiRun {
             command.addAll(List.of("mpirun", "--oversubscribe", "--bind-to", "none"));
             command.addAll(List.of("-n", String.valueOf(processes)));
             command.addAll(launch);
+            command.add("env"); // of a java that it starts itself mpirun changes the class path
         }
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
         command.add("-Xmx256m");
         command.add("-XX:TieredStopAtLevel=1"); // several JVMs start on few cores
         command.addAll(List.of("-XX:+UseSerialGC", "-XX:-UsePerfData"));
+        command.add(System.getProperty("djltp.test.archive.option", "-Xshare:auto"));
         command.add("-Dai.djl.offline=true");
         command.add("-DdisableProgressBar=true");
         command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");

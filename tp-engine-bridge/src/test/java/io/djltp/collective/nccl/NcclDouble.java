@@ -187,6 +187,41 @@ public final class NcclDouble {
         return cudart("tp_double_calls").invokeLong(new Object[] {function});
     }
 
+    /**
+     * Lets tensors of the CPU take the path of tensors of a GPU: what the ranks compute takes the
+     * place of their kernels, and where a GPU's stream would wait, the double holds the thread.
+     *
+     * @param inStreams whether they do
+     */
+    public static void computeInStreams(boolean inStreams) {
+        load();
+        cudart("tp_double_set_inline").invokeVoid(new Object[] {inStreams ? 1 : 0});
+        NcclCommunicator.orderAllOnStream(inStreams);
+    }
+
+    /**
+     * Returns how often a thread of the host has waited for a device: by a function of CUDA, or for
+     * an operation of NCCL.
+     *
+     * @return the number of calls in this process
+     */
+    public static long hostWaits() {
+        return calls("cudaStreamSynchronize")
+                + calls("cudaEventSynchronize")
+                + calls("cudaDeviceSynchronize")
+                + calls("cudaMemcpy")
+                + NcclWork.getHostWaits();
+    }
+
+    /**
+     * Returns how often streams were made to wait for an event: twice in an operation.
+     *
+     * @return the number of calls in this process
+     */
+    public static long streamWaits() {
+        return calls("cudaStreamWaitEvent");
+    }
+
     /** Returns whether any thread has ever been set to a GPU, which since CUDA 12 has its price. */
     static boolean hasContext(int device) {
         return LIBRARIES

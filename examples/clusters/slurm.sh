@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# tp under Slurm, as a batch job: the arguments are those of tp. Two nodes, two processes on each:
+#   sbatch examples/clusters/slurm.sh train --languages de --steps 1000
+#   sbatch --nodes 4 --ntasks-per-node 1 --cpus-per-task 16 examples/clusters/slurm.sh train ...
+# A step whose process dies is started again in the same allocation, RESTARTS times (3), and a job that loses a node is
+# requeued by Slurm (which takes about two minutes); both go on from the last checkpoint, with as many processes as they get:
+#   sbatch --requeue --nodes 1-2 examples/clusters/slurm.sh train ... --out DIR --checkpoint-steps 50 --resume
+# TP: the command tp, where it is not in the folder in which sbatch was called.
+#SBATCH --job-name=tp
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=2
+#SBATCH --open-mode=append
+#SBATCH --signal=TERM@60
+set -uo pipefail
+tp=${TP:-${SLURM_SUBMIT_DIR:-.}/tp}
+
+TP_SECRET=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+export TP_SECRET # srun hands it on, and a job that is requeued draws another
+
+# processes look for the first node by its name; where names do not resolve, Slurm knows the address
+first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+if [ -z "${MASTER_ADDR:-}" ] && ! getent hosts "$first" >/dev/null; then
+    MASTER_ADDR=$(scontrol show node -o "$first" | grep -o 'NodeAddr=[^ ]*' | cut -d= -f2)
+    export MASTER_ADDR
+fi
+
+left=${RESTARTS:-3}
+while true; do
+    # one process that dies ends the step, whatever the cluster's default is
+    srun --kill-on-bad-exit=1 "$tp" "$@"
+    status=$?
+    # 2: an option is wrong; 130, 143: somebody or the time limit has ended it, with a checkpoint
+    case $status in
+        0 | 2 | 130 | 143) exit $status ;;
+    esac
+    if [[ " $* " != *" --resume "* ]] || [ "$left" -le 0 ]; then
+        exit $status
+    fi
+    left=$((left - 1))
+    echo "slurm.sh: the step has ended with $status: starting it again" >&2
+done

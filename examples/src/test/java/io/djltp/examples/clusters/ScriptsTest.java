@@ -1,0 +1,277 @@
+package io.djltp.examples.clusters;
+
+import com.google.gson.JsonObject;
+
+import io.djltp.examples.ForkedTp;
+import io.djltp.examples.FreePort;
+import io.djltp.examples.TpRun;
+
+import org.testng.Assert;
+import org.testng.SkipException;
+import org.testng.annotations.AfterMethod;
+import org.testng.annotations.BeforeMethod;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Stream;
+
+/**
+ * {@code tp train} by the scripts of {@code examples/clusters}: it learns what it learns in one
+ * process, and when a process is killed, it ends with an error, or is started again and goes on.
+ *
+ * <p>All launchers are killed with {@code -Dclusters.all=true}, one of them without.
+ */
+public class ScriptsTest {
+
+    private static final boolean ALL = Boolean.getBoolean("clusters.all");
+    private static final String TRAIN =
+            "train --dim 4 --batch 32 --held-out 30 --seed 7 --timeout 90 --steps ";
+    private static final String TORCHRUN = "torchrun.sh";
+    private static final String MPIRUN = "mpirun.sh";
+    private static final String SLURM = "slurm.sh";
+    private static final String RUN = "run";
+
+    private static final Map<String, JsonObject> EXPECTED = new HashMap<>();
+
+    private Path folder;
+    private SlurmCluster slurm;
+    private Script script;
+
+    @BeforeMethod
+    public void createFolder() throws IOException {
+        folder = Files.createTempDirectory("tp-scripts");
+        script = new Script(folder);
+    }
+
+    @AfterMethod(alwaysRun = true)
+    public void deleteFolder() throws Exception {
+        if (slurm != null) {
+            slurm.stop();
+            slurm = null;
+        }
+        try (Stream<Path> files = Files.walk(folder)) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
+                Files.deleteIfExists(file);
+            }
+        }
+    }
+
+    @DataProvider
+    static Object[][] launches() {
+        return new Object[][] {
+            {TORCHRUN, "static", 2},
+            {TORCHRUN, "c10d", 2},
+            {MPIRUN, "", 2},
+            {SLURM, "2 nodes", 4},
+        };
+    }
+
+    /** The order of sums is that of the ranks, wherever these are: every bit is the same. */
+    @Test(dataProvider = "launches", timeOut = 240_000)
+    public void itLearnsTheSame(String name, String how, int ranks) throws Exception {
+        prepare(name);
+        if (how.equals("c10d")) {
+            script.with("RDZV", "localhost:" + FreePort.find());
+        }
+        if (name.equals(MPIRUN) && !ALL) {
+            throw new SkipException("See train.ManyProcessesTest, and -Dclusters.all=true");
+        }
+        try (ForkedTp launcher = start(name, TRAIN + 4, "--ntasks-per-node=2")) {
+            ForkedTp.Result result = launcher.await();
+            Assert.assertEquals(result.status(), 0, text(result));
+        }
+        assertSame(TRAIN + 4 + " --tp " + ranks, "loss", "top1", "top5", "steps", "ranks");
+    }
+
+    @DataProvider
+    static Object[][] launchers() {
+        return ALL
+                ? new Object[][] {{TORCHRUN, 1}, {MPIRUN, 137}, {SLURM, 137}}
+                : new Object[][] {{MPIRUN, 137}};
+    }
+
+    /** Of 137 = 128 + SIGKILL, torchrun makes 1. */
+    @Test(dataProvider = "launchers", timeOut = 240_000)
+    public void aKillEndsTheJob(String name, int status) throws Exception {
+        if (!ALL) {
+            throw new SkipException("With -Dclusters.all=true");
+        }
+        prepare(name);
+        String arguments = TRAIN + "2000 --checkpoint-steps 5";
+        try (ForkedTp launcher = start(name, arguments, "--ntasks-per-node=1")) {
+            awaitCheckpoint(launcher);
+            script.kill();
+            ForkedTp.Result result = launcher.await();
+            Assert.assertEquals(result.status(), status, text(result));
+            Assert.assertTrue(
+                    text(result).matches("(?s).*process \\d \\(rank \\d.*ended without a word.*"),
+                    text(result));
+        }
+    }
+
+    /** It goes on by itself, to the weights of a run that somebody has resumed by hand. */
+    @Test(dataProvider = "launchers", timeOut = 360_000)
+    public void aKilledJobGoesOnByItself(String name, int status) throws Exception {
+        prepare(name);
+        script.with("RESTARTS", "2");
+        int steps = ALL ? 60 : 30;
+        String arguments = TRAIN + steps + " --checkpoint-steps 5 --resume";
+        Path byHand = folder.resolve("by-hand");
+        try (ForkedTp launcher = start(name, arguments, "--ntasks-per-node=1")) {
+            awaitCheckpoint(launcher);
+            script.kill();
+            copy(folder.resolve("run/checkpoints"), byHand.resolve("checkpoints"));
+            ForkedTp.Result result = launcher.await();
+            Assert.assertEquals(result.status(), 0, text(result));
+            Assert.assertTrue(text(result).contains("ended without a word"), text(result));
+            Assert.assertTrue(text(result).contains("Going on after step "), text(result));
+        }
+        TpRun resumed = run(arguments + " --tp 2", "by-hand");
+        Assert.assertTrue(resumed.output().contains("Going on after step "), resumed.output());
+        String weights = "lemma-0000.params";
+        Assert.assertEquals(
+                Files.mismatch(folder.resolve(RUN).resolve(weights), byHand.resolve(weights)), -1);
+        Assert.assertEquals(
+                TpRun.json(folder.resolve("run.json")).get("loss"),
+                TpRun.json(folder.resolve("by-hand.json")).get("loss"));
+    }
+
+    /** Two machines, of which one goes: the ranks of the other go on, and hold all of the head. */
+    @Test(timeOut = 360_000)
+    public void torchrunGoesOnWithFewerRanks() throws Exception {
+        if (!ALL) {
+            throw new SkipException("With -Dclusters.all=true");
+        }
+        prepare(TORCHRUN);
+        script.with("RESTARTS", "2").with("NODES", "1:2").with("PROCESSES", "1");
+        script.with("RDZV", "localhost:" + FreePort.find()).with("TP_SECRET", "of both");
+        String arguments = TRAIN + "400 --checkpoint-steps 5 --resume";
+        ForkedTp.Result result;
+        try (ForkedTp stays = start(TORCHRUN, arguments, "")) {
+            try (ForkedTp goes = start(TORCHRUN, arguments, "")) {
+                awaitCheckpoint(goes);
+            } // with its process
+            result = stays.await();
+        }
+        Assert.assertEquals(result.status(), 0, text(result));
+        Assert.assertTrue(text(result).contains("on 2 ranks"), text(result));
+        Assert.assertTrue(text(result).contains("Going on after step "), text(result));
+        Assert.assertTrue(text(result).contains("on 1 rank,"), text(result));
+    }
+
+    /** Slurm's names of nodes do not resolve here, and the script finds the address without. */
+    @Test(timeOut = 240_000)
+    public void aNodeWhoseNameDoesNotResolveIsNamed() throws Exception {
+        if (!ALL) {
+            throw new SkipException("With -Dclusters.all=true; see also RefusalTest");
+        }
+        prepare(SLURM);
+        for (String secret : List.of("", "TP_SECRET=known to all")) {
+            List<String> command =
+                    List.of("srun", "-N", "2", "-n", "2", folder.resolve("tp").toString());
+            ForkedTp.Result result = srun(command, secret);
+            Assert.assertNotEquals(result.status(), 0);
+            Assert.assertTrue(
+                    result.err().contains("the name 'n1' does not resolve on this machine: set"),
+                    text(result));
+        }
+    }
+
+    private ForkedTp.Result srun(List<String> command, String secret) throws Exception {
+        Map<String, String> variables = new HashMap<>();
+        variables.put("SLURM_CONF", slurm.conf());
+        if (!secret.isEmpty()) {
+            variables.put(secret.split("=")[0], secret.split("=")[1]);
+        }
+        List<String> words = new ArrayList<>(command);
+        words.addAll(List.of((TRAIN + 2).split(" ")));
+        try (ForkedTp srun = ForkedTp.script(words, variables)) {
+            return srun.await();
+        }
+    }
+
+    private void prepare(String name) throws Exception {
+        if (name.equals(TORCHRUN)) {
+            Torchrun.skipWithout();
+            script.with("TORCHRUN", Torchrun.COMMAND).with("PYTHON", Torchrun.PYTHON);
+            script.with("MASTER_PORT", "" + FreePort.find());
+        } else if (name.equals(MPIRUN)) {
+            ForkedTp.skipWithout("mpirun", "apt-get install openmpi-bin libopenmpi3");
+        } else {
+            slurm = SlurmCluster.start();
+            script.with("SLURM_CONF", slurm.conf());
+        }
+    }
+
+    private ForkedTp start(String name, String arguments, String tasks) throws IOException {
+        String all = arguments + " --out " + out(RUN) + " --json " + out("run.json");
+        if (!name.equals(SLURM)) {
+            return script.start(name, all);
+        }
+        return script.start(
+                name, all, "sbatch", "-W", "-N", "2", tasks, "-o", out("slurm.log").toString());
+    }
+
+    /** Returns what a launcher and its processes have printed. */
+    private String text(ForkedTp.Result result) throws IOException {
+        Path log = out("slurm.log");
+        return result + (Files.exists(log) ? Files.readString(log) : "");
+    }
+
+    private void awaitCheckpoint(ForkedTp launcher) throws Exception {
+        Path checkpoint = folder.resolve("run/checkpoints/step-00000005");
+        while (!Files.exists(checkpoint)) {
+            if (!launcher.isAlive()) {
+                ForkedTp.Result result = launcher.await();
+                Assert.fail(text(result));
+            }
+            Thread.sleep(10);
+        }
+    }
+
+    private void assertSame(String arguments, String... figures) throws IOException {
+        JsonObject one = EXPECTED.get(arguments);
+        if (one == null) {
+            run(arguments, "one");
+            one = TpRun.json(folder.resolve("one.json"));
+            EXPECTED.put(arguments, one);
+        }
+        JsonObject launched = TpRun.json(folder.resolve("run.json"));
+        for (String figure : figures) {
+            Assert.assertEquals(launched.get(figure), one.get(figure), figure);
+        }
+    }
+
+    /** Runs it in this process. */
+    private TpRun run(String arguments, String name) {
+        String all = arguments + " --out " + out(name) + " --json " + out(name + ".json");
+        TpRun run = TpRun.of(all.split(" "));
+        Assert.assertEquals(run.status(), 0, run.output());
+        return run;
+    }
+
+    private Path out(String name) {
+        return folder.resolve(name);
+    }
+
+    private static void copy(Path from, Path to) throws IOException {
+        try (Stream<Path> files = Files.walk(from)) {
+            for (Path file : files.toList()) {
+                Path copy = to.resolve(from.relativize(file).toString());
+                if (Files.isDirectory(file)) {
+                    Files.createDirectories(copy);
+                } else {
+                    Files.copy(file, copy);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+package io.djltp.examples.clusters;
+
+import io.djltp.examples.ForkedTp;
+import io.djltp.examples.FreePort;
+
+import org.testng.SkipException;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Comparator;
+import java.util.Map;
+import java.util.stream.Stream;
+
+/** This machine as a Slurm cluster of two nodes, by {@code slurm-on-one-machine.sh}. */
+final class SlurmCluster {
+
+    private static final String REMEDY =
+            "apt-get install --no-install-recommends slurmctld slurmd slurm-client munge";
+
+    private final Path folder;
+
+    private SlurmCluster(Path folder) {
+        this.folder = folder;
+    }
+
+    /** Starts it, or skips the test where that cannot be. */
+    static SlurmCluster start() throws Exception {
+        if (!Files.isExecutable(Path.of("/usr/sbin/slurmctld"))
+                || !Files.isExecutable(Path.of("/usr/sbin/munged"))) {
+            throw new SkipException("There is no Slurm: " + REMEDY);
+        }
+        ForkedTp.skipWithout("srun", REMEDY);
+        if (!"root".equals(System.getProperty("user.name"))) {
+            throw new SkipException("The daemons of Slurm are started by root only");
+        }
+        // munged is of another user, who has to get there
+        SlurmCluster cluster = new SlurmCluster(Files.createTempDirectory("tp-slurm"));
+        cluster.run("start");
+        return cluster;
+    }
+
+    String conf() {
+        return folder.resolve("slurm.conf").toString();
+    }
+
+    private void run(String what) throws IOException, InterruptedException {
+        Path log = folder.resolve(what + ".log");
+        ProcessBuilder builder =
+                new ProcessBuilder(
+                        Path.of("clusters/slurm-on-one-machine.sh").toAbsolutePath().toString(),
+                        what,
+                        folder.toString());
+        // the nodes have the ports after it, below those that the system gives out
+        builder.environment().putAll(Map.of("PORT", "" + (10_000 + FreePort.find() % 10_000)));
+        builder.redirectErrorStream(true).redirectOutput(log.toFile());
+        int status = builder.start().waitFor();
+        if (status != 0) {
+            throw new IllegalStateException(status + ": " + Files.readString(log));
+        }
+    }
+
+    /** Stops the daemons, which delete some of their files while they end. */
+    void stop() throws IOException, InterruptedException {
+        run("stop");
+        Thread.sleep(1000);
+        try (Stream<Path> files = Files.walk(folder)) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
+                Files.deleteIfExists(file);
+            }
+        }
+    }
+}

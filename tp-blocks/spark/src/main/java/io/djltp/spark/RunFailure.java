@@ -1,0 +1,37 @@
+package io.djltp.spark;
+
+/**
+ * Why a run failed, as the driver heard it from one of the tasks.
+ *
+ * @param message who failed where, and why
+ * @param own whether that task itself failed: others only learn of it
+ * @param cause what was thrown, or {@code null} if it did not reach the driver
+ */
+record RunFailure(String message, boolean own, Throwable cause) {
+
+    private static final String MEMORY =
+            ". If its memory was exceeded: the weights are outside of the Java heap, in what"
+                    + " spark.executor.memoryOverhead leaves for them";
+
+    /** Returns the failure of a task that threw an exception. */
+    static RunFailure of(Throwable exception, String description) {
+        if (exception instanceof RankTaskException) {
+            RankTaskException told = (RankTaskException) exception;
+            return new RunFailure(told.getMessage(), told.isOwn(), told.getCause());
+        }
+        return new RunFailure(description, true, exception);
+    }
+
+    /** Returns the failure of a task whose executor was lost. */
+    static RunFailure lost(int task, String executor, String host, String why) {
+        String message =
+                "task %d: executor %s on %s was lost (%s)%s"
+                        .formatted(task, executor, host, why.strip(), MEMORY);
+        return new RunFailure(message, true, null);
+    }
+
+    /** Returns whether this says more of the cause than another one. */
+    boolean isNearer(RunFailure other) {
+        return own && !other.own;
+    }
+}

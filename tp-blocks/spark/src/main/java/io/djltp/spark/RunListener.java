@@ -1,0 +1,152 @@
+package io.djltp.spark;
+
+import org.apache.spark.ExceptionFailure;
+import org.apache.spark.ExecutorLostFailure;
+import org.apache.spark.TaskEndReason;
+import org.apache.spark.scheduler.AccumulableInfo;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerExecutorMetricsUpdate;
+import org.apache.spark.scheduler.SparkListenerJobEnd;
+import org.apache.spark.scheduler.SparkListenerJobStart;
+import org.apache.spark.scheduler.SparkListenerTaskEnd;
+import org.apache.spark.scheduler.SparkListenerTaskStart;
+import org.apache.spark.scheduler.TaskInfo;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import scala.Option;
+import scala.jdk.javaapi.CollectionConverters;
+
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Set;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+
+/** Hears at the driver what the tasks of a run tell, and how they end. */
+final class RunListener extends SparkListener {
+
+    /** The local property that tells a run's job from others. */
+    static final String PROPERTY = "io.djltp.spark.run";
+
+    private static final Logger logger = LoggerFactory.getLogger(TensorParallelSpark.class);
+
+    private final String run;
+    private final long progress;
+    private final Map<Long, Integer> tasks = new HashMap<>(); // partitions by the ids of tasks
+    private final Set<Integer> stages = new HashSet<>();
+    private final CountDownLatch ended = new CountDownLatch(1);
+    private int job = -1;
+    private String last = "";
+    private RunFailure failure;
+
+    /**
+     * Creates a listener.
+     *
+     * @param run the name of the run
+     * @param progress the id of the accumulator of its progress
+     */
+    RunListener(String run, long progress) {
+        this.run = run;
+        this.progress = progress;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public synchronized void onJobStart(SparkListenerJobStart event) {
+        Properties properties = event.properties();
+        if (properties != null && run.equals(properties.getProperty(PROPERTY))) {
+            job = event.jobId();
+            CollectionConverters.asJava(event.stageIds())
+                    .forEach(stage -> stages.add((Integer) stage));
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public synchronized void onTaskStart(SparkListenerTaskStart event) {
+        if (stages.contains(event.stageId())) {
+            tasks.put(event.taskInfo().taskId(), event.taskInfo().index());
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public synchronized void onExecutorMetricsUpdate(SparkListenerExecutorMetricsUpdate event) {
+        CollectionConverters.asJava(event.accumUpdates())
+                .forEach(
+                        update -> {
+                            Integer partition = tasks.get((Long) update._1());
+                            if (partition != null && partition == 0) {
+                                CollectionConverters.asJava(update._4()).forEach(this::log);
+                            }
+                        });
+    }
+
+    private void log(AccumulableInfo told) {
+        Option<Object> value = told.update();
+        if (told.id() == progress && value.isDefined() && !last.equals(value.get().toString())) {
+            last = value.get().toString();
+            logger.info("{}", last);
+        }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public synchronized void onTaskEnd(SparkListenerTaskEnd event) {
+        if (!stages.contains(event.stageId())) {
+            return;
+        }
+        TaskInfo task = event.taskInfo();
+        if (task != null && task.index() == 0) {
+            CollectionConverters.asJava(task.accumulables()).forEach(this::log);
+        }
+        RunFailure found = failureOf(event.reason(), task);
+        if (found != null && (failure == null || found.isNearer(failure))) {
+            failure = found;
+        }
+    }
+
+    private static RunFailure failureOf(TaskEndReason reason, TaskInfo task) {
+        if (reason instanceof ExceptionFailure) {
+            ExceptionFailure thrown = (ExceptionFailure) reason;
+            Throwable exception = thrown.exception().isDefined() ? thrown.exception().get() : null;
+            return RunFailure.of(exception, thrown.description());
+        }
+        if (reason instanceof ExecutorLostFailure) {
+            ExecutorLostFailure lost = (ExecutorLostFailure) reason;
+            String why = lost.reason().isDefined() ? lost.reason().get() : "no reason is known";
+            return RunFailure.lost(task.index(), lost.execId(), task.host(), why);
+        }
+        return null; // it succeeded, or was killed because of another
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public synchronized void onJobEnd(SparkListenerJobEnd event) {
+        if (event.jobId() == job) {
+            ended.countDown();
+        }
+    }
+
+    /**
+     * Returns what ended the run, once all is heard that there is.
+     *
+     * @param seconds how long to wait for it
+     * @return the failure, or {@code null} if no task said anything
+     */
+    RunFailure awaitFailure(long seconds) {
+        try {
+            if (!ended.await(seconds, TimeUnit.SECONDS)) {
+                logger.debug("Spark has not told the end of the run in {} s", seconds);
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+        synchronized (this) {
+            return failure;
+        }
+    }
+}

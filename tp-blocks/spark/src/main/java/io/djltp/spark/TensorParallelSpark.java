@@ -1,0 +1,256 @@
+package io.djltp.spark;
+
+import io.djltp.job.JobOptions;
+
+import org.apache.spark.SparkContext;
+import org.apache.spark.SparkException;
+import org.apache.spark.api.java.JavaRDD;
+import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.SparkSession;
+
+import scala.reflect.ClassTag;
+import scala.reflect.ClassTag$;
+
+import java.time.Duration;
+import java.util.UUID;
+import java.util.stream.IntStream;
+
+/**
+ * Runs a job of ranks as a barrier stage of Spark: a process of the job is a task on an executor,
+ * and all start together.
+ *
+ * <pre>{@code
+ * byte[] weights =
+ *         TensorParallelSpark.run(
+ *                 spark,
+ *                 4,
+ *                 ranks -> {
+ *                     ParallelConfig config = ranks.config().setMode(ParallelMode.MIXED).build();
+ *                     // new ParallelTrainer(model, trainingConfig, config), as everywhere
+ *                     return ranks.getTask() == 0 ? bytes(model) : null;
+ *                 });
+ * }</pre>
+ *
+ * <p>The tasks tell each other by {@code BarrierTaskContext.allGather} where they are, and a secret
+ * that task 0 draws for each run. It crosses Spark's own connections, which are encrypted if {@code
+ * spark.network.crypto.enabled} is set, and is in no log, no page and no event of Spark's.
+ *
+ * <p>Spark does not start a barrier stage again whose task has failed.
+ */
+public final class TensorParallelSpark {
+
+    private static final String INTERRUPT = "spark.job.interruptOnCancel";
+    private static final long PATIENCE = 10; // seconds for Spark to tell how tasks ended
+
+    private final int ranks;
+    private final int ranksPerTask; // 0: by the master
+    private final Duration timeout;
+
+    private TensorParallelSpark(Builder builder) {
+        ranks = builder.ranks;
+        ranksPerTask = builder.ranksPerTask;
+        timeout = builder.timeout;
+    }
+
+    /**
+     * Runs a job of ranks.
+     *
+     * @param spark the session
+     * @param ranks the number of ranks
+     * @param training what each task does
+     * @param <R> the type of the result
+     * @return the result of the task with rank 0
+     * @throws SparkJobException if a task fails, or its executor is lost
+     * @throws IllegalStateException if there are fewer slots than tasks
+     */
+    public static <R> R run(SparkSession spark, int ranks, RankTraining<R> training) {
+        return builder().setRanks(ranks).build().run(spark.sparkContext(), training);
+    }
+
+    /**
+     * Runs a job of ranks.
+     *
+     * @param context the context
+     * @param ranks the number of ranks
+     * @param training what each task does
+     * @param <R> the type of the result
+     * @return the result of the task with rank 0
+     * @throws SparkJobException if a task fails, or its executor is lost
+     * @throws IllegalStateException if there are fewer slots than tasks
+     */
+    public static <R> R run(JavaSparkContext context, int ranks, RankTraining<R> training) {
+        return builder().setRanks(ranks).build().run(context.sc(), training);
+    }
+
+    /**
+     * Runs the job.
+     *
+     * @param context Spark's context
+     * @param training what each task does
+     * @param <R> the type of the result
+     * @return the result of the task with rank 0
+     * @throws SparkJobException if a task fails, or its executor is lost
+     * @throws IllegalStateException if there are fewer slots than tasks
+     */
+    public <R> R run(SparkContext context, RankTraining<R> training) {
+        int tasks = tasks(context);
+        JavaRDD<Integer> numbers =
+                new JavaSparkContext(context)
+                        .parallelize(IntStream.range(0, tasks).boxed().toList(), tasks);
+        return run(numbers, (own, rows) -> training.call(own));
+    }
+
+    /**
+     * Runs the job on rows that are already in as many partitions as the job has tasks.
+     *
+     * @param rows the rows
+     * @param function what each task does with its partition
+     * @param <T> the type of the rows
+     * @param <R> the type of the result
+     * @return the result of the task with rank 0
+     * @throws SparkJobException if a task fails, or its executor is lost
+     * @throws IllegalStateException if there are fewer slots than tasks
+     */
+    public <T, R> R run(JavaRDD<T> rows, RankFunction<T, R> function) {
+        SparkContext context = rows.context();
+        int tasks = tasks(context);
+        if (rows.getNumPartitions() != tasks) {
+            throw new IllegalArgumentException(
+                    "The rows are in "
+                            + rows.getNumPartitions()
+                            + " partitions, and the job has "
+                            + tasks
+                            + " tasks: repartition them into as many");
+        }
+        new BarrierSlots(context).check(tasks, ranksPerTask(context));
+        Progress progress = new Progress();
+        context.register(progress, "tensor-parallel progress");
+        String run = UUID.randomUUID().toString();
+        RunListener listener = new RunListener(run, progress.id());
+        BarrierTask<T, R> task =
+                new BarrierTask<>(function, ranksPerTask(context), timeout, progress);
+        String runBefore = context.getLocalProperty(RunListener.PROPERTY);
+        String interruptBefore = context.getLocalProperty(INTERRUPT);
+        context.addSparkListener(listener);
+        context.setLocalProperty(RunListener.PROPERTY, run);
+        context.setLocalProperty(INTERRUPT, "true");
+        try {
+            return collect(rows.rdd(), task);
+        } catch (Exception e) { // of Scala's, where checked exceptions are not declared
+            throw failure(e, listener.awaitFailure(PATIENCE));
+        } finally {
+            context.setLocalProperty(INTERRUPT, interruptBefore);
+            context.setLocalProperty(RunListener.PROPERTY, runBefore);
+            context.removeSparkListener(listener);
+        }
+    }
+
+    private static <T, R> R collect(RDD<T> rows, BarrierTask<T, R> task) {
+        ClassTag<R> tag = ClassTag$.MODULE$.apply(Object.class);
+        Object results = rows.barrier().mapPartitions(task, false, tag).collect();
+        @SuppressWarnings("unchecked")
+        R result = (R) ((Object[]) results)[0];
+        return result;
+    }
+
+    private static RuntimeException failure(Exception thrown, RunFailure known) {
+        if (known != null) {
+            return new SparkJobException(
+                    known.message(), known.cause() == null ? thrown : known.cause());
+        }
+        if (thrown instanceof SparkException || !(thrown instanceof RuntimeException)) {
+            return new SparkJobException(thrown.getMessage(), thrown);
+        }
+        return (RuntimeException) thrown;
+    }
+
+    /**
+     * Returns how many tasks the job has.
+     *
+     * @param context Spark's context
+     * @return the number of tasks
+     */
+    public int tasks(SparkContext context) {
+        return ranks / ranksPerTask(context);
+    }
+
+    private int ranksPerTask(SparkContext context) {
+        int wanted = ranksPerTask > 0 ? ranksPerTask : context.isLocal() ? ranks : 1;
+        if (ranks % wanted != 0) {
+            throw new IllegalArgumentException(
+                    "%d ranks cannot be shared out to tasks of %d: all have the same number"
+                            .formatted(ranks, wanted));
+        }
+        return wanted;
+    }
+
+    /**
+     * Creates a builder to build a {@code TensorParallelSpark}.
+     *
+     * @return a new builder
+     */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /** The builder to construct a {@link TensorParallelSpark}. */
+    public static final class Builder {
+
+        private int ranks;
+        private int ranksPerTask;
+        private Duration timeout = JobOptions.DEFAULT_TIMEOUT;
+
+        private Builder() {}
+
+        /**
+         * Sets the number of ranks of the job.
+         *
+         * @param ranks the number of ranks, 1 or more
+         * @return this builder
+         */
+        public Builder setRanks(int ranks) {
+            this.ranks = ranks;
+            return this;
+        }
+
+        /**
+         * Sets how many ranks a task has: threads of its JVM, which share its cores. Default: one,
+         * so that there are as many tasks as ranks; on the master {@code local}, where there is one
+         * JVM, all.
+         *
+         * @param ranksPerTask the number of ranks, of which that of the job is a multiple
+         * @return this builder
+         */
+        public Builder optRanksPerTask(int ranksPerTask) {
+            this.ranksPerTask = ranksPerTask;
+            return this;
+        }
+
+        /**
+         * Sets how long the tasks wait for each other to come. Default: five minutes.
+         *
+         * @param timeout the time
+         * @return this builder
+         */
+        public Builder optTimeout(Duration timeout) {
+            this.timeout = timeout;
+            return this;
+        }
+
+        /**
+         * Builds the job.
+         *
+         * @return the job, which can be run any number of times
+         * @throws IllegalArgumentException if there is no rank
+         */
+        public TensorParallelSpark build() {
+            if (ranks < 1 || ranksPerTask < 0) {
+                throw new IllegalArgumentException(
+                        "A job needs 1 rank or more in each task, not %d, %d in a task"
+                                .formatted(ranks, ranksPerTask));
+            }
+            return new TensorParallelSpark(this);
+        }
+    }
+}

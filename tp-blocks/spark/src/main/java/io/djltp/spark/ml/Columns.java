@@ -1,0 +1,141 @@
+package io.djltp.spark.ml;
+
+import org.apache.spark.ml.linalg.Vector;
+import org.apache.spark.ml.linalg.VectorUDT;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.NumericType;
+import org.apache.spark.sql.types.StructType;
+
+import java.io.Serializable;
+import java.util.Arrays;
+import java.util.List;
+
+/**
+ * Where a row's features and its label are.
+ *
+ * @param features the place of the features
+ * @param label the place of the label, or -1
+ * @param kind the type of the features
+ */
+record Columns(int features, int label, Kind kind) implements Serializable {
+
+    /** The types that features may have. */
+    enum Kind {
+        VECTOR,
+        REALS,
+        INTEGERS
+    }
+
+    /**
+     * Finds the columns.
+     *
+     * @param schema the columns that there are
+     * @param features the name of the features
+     * @param label the name of the label, or {@code null} if none is needed
+     */
+    static Columns of(StructType schema, String features, String label) {
+        int at = find(schema, features, "setFeaturesCol");
+        int labelAt = label == null ? -1 : find(schema, label, "setLabelCol");
+        if (labelAt >= 0 && !(schema.apply(labelAt).dataType() instanceof NumericType)) {
+            throw new IllegalArgumentException(
+                    "The column '"
+                            + label
+                            + "' is of type "
+                            + schema.apply(labelAt).dataType().simpleString()
+                            + ": labels are the numbers of classes, from 0. A StringIndexer makes"
+                            + " them of names");
+        }
+        return new Columns(at, labelAt, kindOf(features, schema.apply(at).dataType()));
+    }
+
+    private static int find(StructType schema, String name, String setter) {
+        int at = Arrays.asList(schema.fieldNames()).indexOf(name);
+        if (at < 0) {
+            throw new IllegalArgumentException(
+                    "The DataFrame has no column '"
+                            + name
+                            + "': its columns are "
+                            + Arrays.toString(schema.fieldNames())
+                            + "; choose one with "
+                            + setter);
+        }
+        return at;
+    }
+
+    private static Kind kindOf(String name, DataType type) {
+        if (type instanceof VectorUDT) {
+            return Kind.VECTOR;
+        }
+        if (type instanceof ArrayType) {
+            DataType element = ((ArrayType) type).elementType();
+            if (element.equals(DataTypes.FloatType) || element.equals(DataTypes.DoubleType)) {
+                return Kind.REALS;
+            }
+            if (element.equals(DataTypes.IntegerType)) {
+                return Kind.INTEGERS;
+            }
+        }
+        throw new IllegalArgumentException(
+                "The column '"
+                        + name
+                        + "' is of type "
+                        + type.simpleString()
+                        + ": features are a vector, an array of float or double, or, for a body"
+                        + " that looks them up, an array of int");
+    }
+
+    /** Returns the length of a row's features, or -1 if they are missing. */
+    int width(Row row) {
+        if (row.isNullAt(features)) {
+            return -1;
+        }
+        return kind == Kind.VECTOR
+                ? row.<Vector>getAs(features).size()
+                : row.getList(features).size();
+    }
+
+    /**
+     * Reads the features into an array of 32 bits each: of float32, or of int32.
+     *
+     * @return what is wrong with them, or {@code null}
+     */
+    String read(Row row, int[] bits) {
+        if (kind == Kind.VECTOR) {
+            double[] values = row.<Vector>getAs(features).toArray();
+            for (int i = 0; i < values.length; i++) {
+                bits[i] = Float.floatToRawIntBits((float) values[i]);
+            }
+        } else {
+            List<Object> values = row.getList(features);
+            for (int i = 0; i < bits.length; i++) {
+                if (values.get(i) == null) {
+                    return "feature " + i + " is null";
+                }
+                Number value = (Number) values.get(i);
+                bits[i] =
+                        kind == Kind.INTEGERS
+                                ? value.intValue()
+                                : Float.floatToRawIntBits(value.floatValue());
+            }
+        }
+        return kind == Kind.INTEGERS ? null : firstNotFinite(bits);
+    }
+
+    private static String firstNotFinite(int[] bits) {
+        for (int i = 0; i < bits.length; i++) {
+            float value = Float.intBitsToFloat(bits[i]);
+            if (!Float.isFinite(value)) {
+                return "feature " + i + " is " + value;
+            }
+        }
+        return null;
+    }
+
+    /** Returns the label of a row, NaN if it is missing. */
+    double label(Row row) {
+        return row.isNullAt(label) ? Double.NaN : ((Number) row.get(label)).doubleValue();
+    }
+}

@@ -1,0 +1,82 @@
+package io.djltp.spark.ml;
+
+import ai.djl.Device;
+import ai.djl.MalformedModelException;
+import ai.djl.Model;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.nn.Block;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.training.ParameterStore;
+
+import io.djltp.head.TopClasses;
+import io.djltp.search.ClassSearch;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+
+/** A network in the memory of an executor, on its CPU. Safe to be shared by tasks. */
+final class LoadedNetwork implements AutoCloseable {
+
+    private final Model model;
+    private final SequentialBlock body;
+    private final ClassSearch search;
+
+    /** Loads a network. */
+    LoadedNetwork(SavedNetwork saved) {
+        SequentialBlock network = saved.plan().newNetwork();
+        model = Model.newInstance(SavedNetwork.NAME, Device.cpu(), "PyTorch");
+        try {
+            model.setBlock(network);
+            load(saved);
+            int last = network.getChildren().size() - 1;
+            body = new SequentialBlock();
+            for (Block each : network.getChildren().values().subList(0, last)) {
+                body.add(each);
+            }
+            search = ClassSearch.of(network.getChildren().get(last).getValue());
+        } catch (IOException | MalformedModelException e) {
+            model.close();
+            throw new IllegalStateException("The trained network cannot be loaded: " + e, e);
+        } catch (RuntimeException e) {
+            model.close();
+            throw e;
+        }
+    }
+
+    private void load(SavedNetwork saved) throws IOException, MalformedModelException {
+        Path folder = Files.createTempDirectory("tp-spark");
+        Path file = folder.resolve(SavedNetwork.PARAMETERS);
+        try {
+            Files.write(file, saved.parameters());
+            model.load(folder, SavedNetwork.NAME);
+        } finally {
+            Files.deleteIfExists(file);
+            Files.delete(folder);
+        }
+    }
+
+    /**
+     * Finds the best classes.
+     *
+     * @param manager the manager of the result
+     * @param input the features of some rows
+     * @param k how many classes
+     */
+    TopClasses classify(NDManager manager, NDArray input, int k) {
+        NDList features = new NDList(input);
+        if (body.getChildren().size() > 0) {
+            features = body.forward(new ParameterStore(manager, false), features, false);
+        }
+        return search.classify(features.singletonOrThrow(), k);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void close() {
+        search.close();
+        model.close();
+    }
+}

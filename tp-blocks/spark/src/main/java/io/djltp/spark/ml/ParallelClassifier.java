@@ -1,0 +1,229 @@
+package io.djltp.spark.ml;
+
+import io.djltp.spark.TensorParallelSpark;
+
+import org.apache.spark.api.java.JavaRDD;
+import org.apache.spark.ml.attribute.Attribute;
+import org.apache.spark.ml.attribute.NominalAttribute;
+import org.apache.spark.ml.param.ParamMap;
+import org.apache.spark.ml.util.DefaultParamsReader;
+import org.apache.spark.ml.util.DefaultParamsWritable;
+import org.apache.spark.ml.util.Identifiable;
+import org.apache.spark.ml.util.MLReader;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.types.StructType;
+
+import scala.Option;
+
+import java.util.Arrays;
+import java.util.List;
+
+/**
+ * Trains a classifier with many classes on the executors of Spark: each rank has a part of the
+ * classes, and each has rows of its own up to the head (MIXED mode). The rows go from the
+ * partitions of the DataFrame to the executors of the ranks, and never to the driver.
+ *
+ * <pre>{@code
+ * ParallelClassificationModel model =
+ *         new ParallelClassifier()
+ *                 .setFeaturesCol("features")
+ *                 .setLabelCol("label")
+ *                 .setNumClasses(1_000_000)
+ *                 .setHiddenLayers(256)
+ *                 .setRanks(8)
+ *                 .fit(training);
+ * Dataset<Row> best = model.transform(test); // prediction, topClasses
+ * }</pre>
+ *
+ * <p>Every rank has its share of each batch: row i of the DataFrame belongs to rank i mod ranks,
+ * and a rank meets its rows in an order that follows from the seed. The model is that of as many
+ * ranks in one JVM.
+ */
+public final class ParallelClassifier extends ClassifierSetters implements DefaultParamsWritable {
+
+    private static final long serialVersionUID = 1L;
+
+    private final String uid;
+
+    /** Creates a classifier. */
+    public ParallelClassifier() {
+        this(Identifiable.randomUID("parallelClassifier"));
+    }
+
+    /**
+     * Creates a classifier with a name, as one that is loaded has it.
+     *
+     * @param uid the name
+     */
+    public ParallelClassifier(String uid) {
+        this.uid = uid;
+        setTrainingDefaults();
+    }
+
+    /**
+     * Returns what loads a classifier that was saved.
+     *
+     * @return the reader
+     */
+    public static MLReader<ParallelClassifier> read() {
+        return new DefaultParamsReader<>();
+    }
+
+    /**
+     * Loads a classifier that was saved.
+     *
+     * @param path the path
+     * @return the classifier
+     */
+    public static ParallelClassifier load(String path) {
+        return read().load(path);
+    }
+
+    @Override
+    ParallelClassifier self() {
+        return this;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public String uid() {
+        return uid;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public ParallelClassifier copy(ParamMap extra) {
+        return defaultCopy(extra);
+    }
+
+    /**
+     * {@inheritDoc}
+     *
+     * @throws IllegalArgumentException if a column is missing, or of a type that cannot be read
+     */
+    @Override
+    public StructType transformSchema(StructType schema) {
+        Columns.of(schema, get(featuresCol(), String.class), get(labelCol(), String.class));
+        return withPredictions(schema);
+    }
+
+    /**
+     * Trains.
+     *
+     * @param dataset the rows, which are read twice: cache them if that takes long, or if they
+     *     could change
+     * @return the trained model
+     * @throws IllegalArgumentException if there is no row, a column is missing, or a row is bad:
+     *     its label is no class, or a feature is null, infinite or NaN
+     * @throws IllegalStateException if there are fewer slots than tasks
+     * @throws io.djltp.spark.SparkJobException if a task fails, or its executor is lost
+     */
+    @Override
+    public ParallelClassificationModel fit(Dataset<?> dataset) {
+        transformSchema(dataset.schema());
+        checkBatch();
+        Columns columns =
+                Columns.of(
+                        dataset.schema(),
+                        get(featuresCol(), String.class),
+                        get(labelCol(), String.class));
+        String[] names = names(dataset.schema());
+        int wanted = get(numClasses(), Integer.class);
+        JavaRDD<Row> rows = dataset.toDF().javaRDD();
+        RowCheck.Result known = RowCheck.of(rows, columns, wanted > 0 ? wanted : names.length);
+        if (names.length > 0 && names.length != known.classes()) {
+            throw new IllegalArgumentException(
+                    "There are %d names of classes and %d classes: one for each is needed"
+                            .formatted(names.length, known.classes()));
+        }
+        TrainingPlan plan = plan(columns, known);
+        int ranks = get(ranks(), Integer.class);
+        TensorParallelSpark job =
+                TensorParallelSpark.builder()
+                        .setRanks(ranks)
+                        .optRanksPerTask(get(ranksPerTask(), Integer.class))
+                        .build();
+        int tasks = job.tasks(rows.context());
+        TrainedNetwork trained =
+                job.run(
+                        RankRows.of(rows, columns, known, ranks, tasks),
+                        (own, part) -> RankTrainer.train(own, part, plan));
+        ParallelClassificationModel model =
+                new ParallelClassificationModel(
+                        Identifiable.randomUID("parallelClassificationModel"),
+                        new SavedNetwork(
+                                plan.network(), trained.parameters(), names, trained.losses()));
+        copyValues(model, ParamMap.empty());
+        model.setParent(this);
+        return model;
+    }
+
+    private <T> T get(org.apache.spark.ml.param.Param<?> param, Class<T> type) {
+        return type.cast(getOrDefault(param));
+    }
+
+    private void checkBatch() {
+        int ranks = get(ranks(), Integer.class);
+        int batch = get(batchSize(), Integer.class);
+        if (ranks < 1 || batch < ranks || batch % ranks != 0) {
+            throw new IllegalArgumentException(
+                    ("The batch of %d rows is not shared out to %d ranks alike: set batchSize to a"
+                                    + " multiple, such as %d")
+                            .formatted(
+                                    batch, ranks, Math.max(1, batch / Math.max(1, ranks)) * ranks));
+        }
+        if (get(epochs(), Integer.class) < 1) {
+            throw new IllegalArgumentException("There must be 1 epoch or more");
+        }
+    }
+
+    private TrainingPlan plan(Columns columns, RowCheck.Result known) {
+        NetworkPlan network =
+                new NetworkPlan(
+                        known.width(),
+                        columns.kind() == Columns.Kind.INTEGERS,
+                        known.classes(),
+                        Arrays.stream(get(hiddenLayers(), int[].class)).boxed().toList(),
+                        get(body(), String.class),
+                        List.of(get(bodyArguments(), String[].class)),
+                        get(headBias(), Boolean.class),
+                        get(headPrecision(), String.class),
+                        get(headSampleShare(), Double.class).floatValue(),
+                        get(seed(), Long.class),
+                        get(headMemory(), Long.class),
+                        get(headSigma(), Double.class).floatValue(),
+                        Arrays.stream(get(headMargin(), double[].class)).boxed().toList());
+        if (network.ids() && network.body().isEmpty()) {
+            throw new IllegalArgumentException(
+                    "The features are integers: set a body that looks them up (setBody), or make"
+                            + " them float");
+        }
+        TrainingPlan plan =
+                new TrainingPlan(
+                        network,
+                        known.rows(),
+                        get(batchSize(), Integer.class),
+                        get(epochs(), Integer.class),
+                        get(optimizer(), String.class),
+                        get(learningRate(), Double.class).floatValue(),
+                        get(labelSmoothing(), Double.class).floatValue(),
+                        get(seed(), Long.class));
+        plan.newOptimizer(); // what cannot be built is told here, not by an executor
+        network.newNetwork();
+        return plan;
+    }
+
+    private String[] names(StructType schema) {
+        String[] given = get(classNames(), String[].class);
+        if (given.length > 0) {
+            return given;
+        }
+        Attribute label = Attribute.fromStructField(schema.apply(get(labelCol(), String.class)));
+        if (label instanceof NominalAttribute) {
+            Option<String[]> values = ((NominalAttribute) label).values();
+            return values.isDefined() ? values.get() : new String[0];
+        }
+        return new String[0];
+    }
+}

@@ -1,0 +1,96 @@
+package io.djltp.spark.ml;
+
+import org.apache.spark.ml.param.IntParam;
+import org.apache.spark.ml.param.Param;
+import org.apache.spark.ml.param.Params;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+
+import java.util.Arrays;
+
+/** What a classifier and its model have in common: which columns they read and write. */
+public interface PredictionParams extends Params {
+
+    /**
+     * Returns the column with the features: a vector, an array of float or double, or, for a body
+     * that looks them up, an array of int.
+     *
+     * @return the parameter; default {@code features}
+     */
+    default Param<String> featuresCol() {
+        return new Param<>(this, "featuresCol", "the column with the features");
+    }
+
+    /**
+     * Returns the column that the best class is written to, a double.
+     *
+     * @return the parameter; default {@code prediction}
+     */
+    default Param<String> predictionCol() {
+        return new Param<>(this, "predictionCol", "the column for the best class");
+    }
+
+    /**
+     * Returns the column that the best classes are written to: an array of (label, name,
+     * probability), best first.
+     *
+     * @return the parameter; default {@code topClasses}
+     */
+    default Param<String> topClassesCol() {
+        return new Param<>(this, "topClassesCol", "the column for the best classes");
+    }
+
+    /**
+     * Returns how many of the best classes are written.
+     *
+     * @return the parameter; default 5, or all classes if there are fewer
+     */
+    default IntParam topK() {
+        return new IntParam(this, "topK", "how many of the best classes are written");
+    }
+
+    /** Sets the defaults of these parameters. */
+    default void setPredictionDefaults() {
+        setDefault(featuresCol(), "features");
+        setDefault(predictionCol(), "prediction");
+        setDefault(topClassesCol(), "topClasses");
+        setDefault(topK(), 5);
+    }
+
+    /**
+     * Returns the columns with those that a model adds.
+     *
+     * @param schema the columns
+     * @return the columns and the predictions
+     * @throws IllegalArgumentException if the features are missing, or a prediction is there
+     *     already
+     */
+    default StructType withPredictions(StructType schema) {
+        Columns.of(schema, getOrDefault(featuresCol()), null);
+        StructType top =
+                new StructType()
+                        .add("label", DataTypes.LongType, false)
+                        .add("name", DataTypes.StringType, false)
+                        .add("probability", DataTypes.FloatType, false);
+        StructType all = schema;
+        for (StructField added :
+                new StructField[] {
+                    DataTypes.createStructField(
+                            getOrDefault(predictionCol()), DataTypes.DoubleType, false),
+                    DataTypes.createStructField(
+                            getOrDefault(topClassesCol()),
+                            DataTypes.createArrayType(top, false),
+                            false)
+                }) {
+            if (Arrays.asList(schema.fieldNames()).contains(added.name())) {
+                throw new IllegalArgumentException(
+                        "The DataFrame has a column '"
+                                + added.name()
+                                + "' already: choose another name for the predictions");
+            }
+            all = all.add(added);
+        }
+        return all;
+    }
+}

@@ -1,0 +1,107 @@
+package io.djltp.spark.ml;
+
+import org.apache.spark.Partitioner;
+import org.apache.spark.api.java.JavaPairRDD;
+import org.apache.spark.api.java.JavaRDD;
+import org.apache.spark.sql.Row;
+
+import scala.Tuple2;
+
+import java.nio.ByteBuffer;
+import java.util.Iterator;
+
+/**
+ * Brings every row to its rank: row i, counted over all partitions in their order, to rank i mod
+ * ranks. Spark's shuffle carries it from executor to executor, and puts the rows of a task into the
+ * order of (rank, i), so that nothing depends on which came first.
+ */
+final class RankRows {
+
+    private static final int RANK = 40; // bits below are the place among the rank's rows
+
+    private RankRows() {}
+
+    /** Returns the rows, a partition for each task, as {@link RowFile} has them. */
+    static JavaRDD<Tuple2<Long, byte[]>> of(
+            JavaRDD<Row> rows, Columns columns, RowCheck.Result known, int ranks, int tasks) {
+        long[] starts = known.starts();
+        int width = known.width();
+        JavaRDD<Tuple2<Long, byte[]>> keyed =
+                rows.mapPartitionsWithIndex(
+                        (partition, part) ->
+                                new KeyedRows(part, columns, starts[partition], ranks, width),
+                        false);
+        return JavaPairRDD.fromJavaRDD(keyed)
+                .repartitionAndSortWithinPartitions(new ByRank(ranks / tasks, tasks))
+                .map(pair -> new Tuple2<>(pair._1(), pair._2()));
+    }
+
+    /** Returns the rank of a row. */
+    static int rankOf(long key) {
+        return (int) (key >>> RANK);
+    }
+
+    /** Returns how many of some rows a rank has. */
+    static long rowsOf(int rank, int ranks, long rows) {
+        return rows / ranks + (rank < rows % ranks ? 1 : 0);
+    }
+
+    /** The rows of a partition as records, each with its rank and its place there. */
+    private static final class KeyedRows implements Iterator<Tuple2<Long, byte[]>> {
+
+        private final Iterator<Row> rows;
+        private final Columns columns;
+        private final int ranks;
+        private final int[] bits;
+        private long number;
+
+        KeyedRows(Iterator<Row> rows, Columns columns, long first, int ranks, int width) {
+            this.rows = rows;
+            this.columns = columns;
+            this.ranks = ranks;
+            number = first;
+            bits = new int[width];
+        }
+
+        @Override
+        public boolean hasNext() {
+            return rows.hasNext();
+        }
+
+        @Override
+        public Tuple2<Long, byte[]> next() {
+            Row row = rows.next();
+            columns.read(row, bits);
+            ByteBuffer record = ByteBuffer.allocate(RowFile.recordBytes(bits.length));
+            record.asIntBuffer().put(bits);
+            record.putLong(bits.length * Integer.BYTES, (long) columns.label(row));
+            long key = number % ranks << RANK | number / ranks;
+            number++;
+            return new Tuple2<>(key, record.array());
+        }
+    }
+
+    /** Gives the rows of a task's ranks to the task. */
+    private static final class ByRank extends Partitioner {
+
+        private static final long serialVersionUID = 1L;
+
+        private final int ranksPerTask;
+        private final int tasks;
+
+        ByRank(int ranksPerTask, int tasks) {
+            this.ranksPerTask = ranksPerTask;
+            this.tasks = tasks;
+        }
+
+        @Override
+        public int numPartitions() {
+            return tasks;
+        }
+
+        @Override
+        public int getPartition(Object key) {
+            return rankOf((Long) key) / ranksPerTask;
+        }
+    }
+}

@@ -1,0 +1,166 @@
+package io.djltp.spark.ml;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.metric.Metrics;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.EasyTrain;
+import ai.djl.training.Trainer;
+import ai.djl.training.listener.DivergenceCheckTrainingListener;
+import ai.djl.training.listener.EpochTrainingListener;
+import ai.djl.training.listener.EvaluatorTrainingListener;
+import ai.djl.training.listener.TrainingListenerAdapter;
+
+import io.djltp.head.LossOptions;
+import io.djltp.layout.ParallelMode;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.spark.SparkRanks;
+import io.djltp.training.ParallelTrainer;
+
+import scala.Tuple2;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Locale;
+import java.util.stream.Stream;
+
+/** What a task does to train: keeps its rows, and lets its ranks train with them. */
+final class RankTrainer {
+
+    private static final String NAME = "classifier";
+
+    private RankTrainer() {}
+
+    /** Trains, and returns the network in the task with rank 0. */
+    static TrainedNetwork train(
+            SparkRanks ranks, Iterator<Tuple2<Long, byte[]>> rows, TrainingPlan plan)
+            throws Exception {
+        NativeMemory.check(plan, ranks);
+        try (RowFile file = new RowFile(plan.network().width())) {
+            keep(ranks, rows, plan, file);
+            Device device = ranks.getGpus().isEmpty() ? Device.cpu() : ranks.getGpus().get(0);
+            Engine.getEngine("PyTorch").setRandomSeed(Math.toIntExact(plan.seed()));
+            try (Model model = Model.newInstance(NAME, device, "PyTorch")) {
+                model.setBlock(plan.network().newNetwork());
+                return train(ranks, plan, file, model);
+            }
+        }
+    }
+
+    private static void keep(
+            SparkRanks ranks, Iterator<Tuple2<Long, byte[]>> rows, TrainingPlan plan, RowFile file)
+            throws IOException {
+        long[] counts = new long[ranks.getLocalRanks()];
+        while (rows.hasNext()) {
+            Tuple2<Long, byte[]> row = rows.next();
+            counts[RankRows.rankOf(row._1()) - ranks.getFirstRank()]++;
+            file.add(row._2());
+        }
+        file.flush();
+        for (int i = 0; i < counts.length; i++) {
+            int rank = ranks.getFirstRank() + i;
+            long expected = RankRows.rowsOf(rank, ranks.getRanks(), plan.rows());
+            if (counts[i] != expected) {
+                throw new IllegalStateException(
+                        "The DataFrame had "
+                                + plan.rows()
+                                + " rows, of which rank "
+                                + rank
+                                + " should have "
+                                + expected
+                                + ", but it got "
+                                + counts[i]
+                                + ": rows that change from one reading to the next have to be"
+                                + " kept, with cache() or in a file");
+            }
+        }
+    }
+
+    private static TrainedNetwork train(
+            SparkRanks ranks, TrainingPlan plan, RowFile file, Model model) throws Exception {
+        LossOptions options =
+                new LossOptions(LossOptions.DEFAULT_IGNORE_INDEX, plan.labelSmoothing(), 0);
+        Losses losses = new Losses(ranks, plan.epochs());
+        DefaultTrainingConfig config =
+                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss("loss", options))
+                        .optOptimizer(plan.newOptimizer())
+                        .optDevices(new Device[] {model.getNDManager().getDevice()})
+                        .addTrainingListeners(
+                                new EpochTrainingListener(),
+                                new EvaluatorTrainingListener(),
+                                new DivergenceCheckTrainingListener(),
+                                losses);
+        Path folder = Files.createTempDirectory("tp-spark");
+        try {
+            try (ParallelTrainer trainer =
+                    new ParallelTrainer(
+                            model,
+                            config,
+                            ranks.config()
+                                    .setMode(ParallelMode.MIXED)
+                                    .optBatchCheck(false) // each task has rows of its own
+                                    .build())) {
+                trainer.setMetrics(new Metrics());
+                trainer.initialize(plan.network().inputShape(plan.batchSize()));
+                LabelGather labels = new LabelGather(trainer.getRanks(), trainer.getManager());
+                EasyTrain.fit(
+                        trainer, plan.epochs(), new RankBatches(plan, ranks, file, labels), null);
+            }
+            if (ranks.getTask() > 0) {
+                return null;
+            }
+            model.save(folder, NAME); // closing the trainer has made it whole
+            return new TrainedNetwork(
+                    read(folder), losses.all.stream().mapToDouble(Double::doubleValue).toArray());
+        } finally {
+            try (Stream<Path> files = Files.list(folder)) {
+                for (Path each : files.toList()) {
+                    Files.delete(each);
+                }
+            }
+            Files.delete(folder);
+        }
+    }
+
+    private static byte[] read(Path folder) throws IOException {
+        try (Stream<Path> files = Files.list(folder)) {
+            Path file = files.findFirst().orElseThrow();
+            if (Files.size(file) > Integer.MAX_VALUE - Long.BYTES) {
+                throw new IllegalStateException(
+                        "The trained network has "
+                                + Files.size(file)
+                                + " bytes, more than the 2 GiB that Spark brings to the driver:"
+                                + " train with TensorParallelSpark.run, and let the task with"
+                                + " rank 0 write it");
+            }
+            return Files.readAllBytes(file);
+        }
+    }
+
+    /** Keeps the loss of each epoch, and tells the driver of it. */
+    private static final class Losses extends TrainingListenerAdapter {
+
+        private final List<Double> all = new ArrayList<>();
+        private final SparkRanks ranks;
+        private final int epochs;
+
+        Losses(SparkRanks ranks, int epochs) {
+            this.ranks = ranks;
+            this.epochs = epochs;
+        }
+
+        @Override
+        public void onEpoch(Trainer trainer) {
+            double loss = trainer.getTrainingResult().getTrainLoss();
+            all.add(loss);
+            ranks.report(
+                    String.format(
+                            Locale.ROOT, "epoch %d of %d: loss %.5f", all.size(), epochs, loss));
+        }
+    }
+}

@@ -1,0 +1,131 @@
+package io.djltp.spark.ml;
+
+import ai.djl.Device;
+import ai.djl.ndarray.NDManager;
+
+import io.djltp.head.TopClasses;
+import io.djltp.torch.Autograd;
+
+import org.apache.spark.TaskContext;
+import org.apache.spark.api.java.function.MapPartitionsFunction;
+import org.apache.spark.broadcast.Broadcast;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.RowFactory;
+
+import scala.collection.mutable.ArraySeq$;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.Iterator;
+import java.util.List;
+
+/** Adds the best classes to the rows of a partition, some rows at a time. */
+final class RowClassifier implements MapPartitionsFunction<Row, Row> {
+
+    private static final long serialVersionUID = 1L;
+
+    private static final int ROWS = 64; // the head reads its weight once for so many
+
+    private final Broadcast<SharedNetwork> network;
+    private final Columns columns;
+    private final int k;
+
+    RowClassifier(Broadcast<SharedNetwork> network, Columns columns, int k) {
+        this.network = network;
+        this.columns = columns;
+        this.k = k;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Iterator<Row> call(Iterator<Row> rows) {
+        return new Iterator<>() {
+            private final Deque<Row> done = new ArrayDeque<>();
+
+            @Override
+            public boolean hasNext() {
+                return !done.isEmpty() || rows.hasNext();
+            }
+
+            @Override
+            public Row next() {
+                if (done.isEmpty()) {
+                    List<Row> some = new ArrayList<>(ROWS);
+                    while (some.size() < ROWS && rows.hasNext()) {
+                        some.add(rows.next());
+                    }
+                    done.addAll(classify(some));
+                }
+                return done.remove();
+            }
+        };
+    }
+
+    @SuppressWarnings("try") // a mode is used by being open
+    private List<Row> classify(List<Row> rows) {
+        SharedNetwork shared = network.value();
+        NetworkPlan plan = shared.saved().plan();
+        LoadedNetwork loaded = shared.loaded();
+        Autograd.setThreads(Math.max(1, TaskContext.get().cpus()));
+        try (NDManager manager = NDManager.newBaseManager(Device.cpu(), "PyTorch");
+                Autograd.GradMode mode = Autograd.gradMode(false);
+                TopClasses best =
+                        loaded.classify(
+                                manager,
+                                manager.create(
+                                        values(rows, plan.width()),
+                                        plan.inputShape(rows.size()),
+                                        plan.inputType()),
+                                k)) {
+            long[] classes = best.classes().toLongArray();
+            float[] probabilities = best.probabilities().toFloatArray();
+            List<Row> all = new ArrayList<>(rows.size());
+            for (int i = 0; i < rows.size(); i++) {
+                Row[] top = new Row[k];
+                for (int j = 0; j < k; j++) {
+                    long label = classes[i * k + j];
+                    top[j] =
+                            RowFactory.create(
+                                    label, shared.saved().nameOf(label), probabilities[i * k + j]);
+                }
+                all.add(with(rows.get(i), (double) classes[i * k], top));
+            }
+            return all;
+        }
+    }
+
+    private ByteBuffer values(List<Row> rows, int width) {
+        ByteBuffer values = ByteBuffer.allocateDirect(rows.size() * width * Integer.BYTES);
+        values.order(ByteOrder.nativeOrder());
+        int[] bits = new int[width];
+        for (Row row : rows) {
+            int own = columns.width(row);
+            String problem =
+                    own == width
+                            ? columns.read(row, bits)
+                            : own < 0
+                                    ? "it has no features"
+                                    : "it has " + own + " features, the network takes " + width;
+            if (problem != null) {
+                throw new IllegalArgumentException("A row is bad: " + problem + ": " + row);
+            }
+            for (int each : bits) {
+                values.putInt(each);
+            }
+        }
+        return values.flip();
+    }
+
+    private static Row with(Row row, double prediction, Row[] top) {
+        Object[] all = new Object[row.size() + 2];
+        for (int i = 0; i < row.size(); i++) {
+            all[i] = row.get(i);
+        }
+        all[row.size()] = prediction;
+        all[row.size() + 1] = ArraySeq$.MODULE$.make(top); // what Spark takes for an array
+        return RowFactory.create(all);
+    }
+}

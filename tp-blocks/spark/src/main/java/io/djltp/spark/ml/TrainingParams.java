@@ -1,0 +1,261 @@
+package io.djltp.spark.ml;
+
+import org.apache.spark.ml.param.BooleanParam;
+import org.apache.spark.ml.param.DoubleArrayParam;
+import org.apache.spark.ml.param.DoubleParam;
+import org.apache.spark.ml.param.IntArrayParam;
+import org.apache.spark.ml.param.IntParam;
+import org.apache.spark.ml.param.LongParam;
+import org.apache.spark.ml.param.Param;
+import org.apache.spark.ml.param.StringArrayParam;
+
+/** How a classifier is trained. */
+public interface TrainingParams extends PredictionParams {
+
+    /**
+     * Returns the column with the labels: the numbers of the classes, from 0.
+     *
+     * @return the parameter; default label
+     */
+    default Param<String> labelCol() {
+        return new Param<>(
+                this, "labelCol", "the column with the labels: the numbers of the classes, from 0");
+    }
+
+    /**
+     * Returns the number of classes: 0 for one more than the largest label that there is, or as
+     * many as the label column has names.
+     *
+     * @return the parameter; default 0
+     */
+    default IntParam numClasses() {
+        return new IntParam(
+                this,
+                "numClasses",
+                "the number of classes: 0 for one more than the largest label that there is, or as"
+                    + " many as the label column has names");
+    }
+
+    /**
+     * Returns the names of the classes: in their order. Without them those that a StringIndexer has
+     * left with the label column, or the numbers.
+     *
+     * @return the parameter; default none
+     */
+    default StringArrayParam classNames() {
+        return new StringArrayParam(
+                this,
+                "classNames",
+                "the names of the classes: in their order. Without them those that a StringIndexer"
+                    + " has left with the label column, or the numbers");
+    }
+
+    /**
+     * Returns the number of ranks: over which the classes are cut.
+     *
+     * @return the parameter; default 2
+     */
+    default IntParam ranks() {
+        return new IntParam(this, "ranks", "the number of ranks: over which the classes are cut");
+    }
+
+    /**
+     * Returns the ranks of a task: 0 for one; on the master local, for all.
+     *
+     * @return the parameter; default 0
+     */
+    default IntParam ranksPerTask() {
+        return new IntParam(
+                this,
+                "ranksPerTask",
+                "the ranks of a task: 0 for one; on the master local, for all");
+    }
+
+    /**
+     * Returns the passes over the rows: 1 or more.
+     *
+     * @return the parameter; default 10
+     */
+    default IntParam epochs() {
+        return new IntParam(this, "epochs", "the passes over the rows: 1 or more");
+    }
+
+    /**
+     * Returns the rows of a step: over all ranks, of which it is a multiple.
+     *
+     * @return the parameter; default 256
+     */
+    default IntParam batchSize() {
+        return new IntParam(
+                this, "batchSize", "the rows of a step: over all ranks, of which it is a multiple");
+    }
+
+    /**
+     * Returns the learning rate: above 0.
+     *
+     * @return the parameter; default 1e-3
+     */
+    default DoubleParam learningRate() {
+        return new DoubleParam(this, "learningRate", "the learning rate: above 0");
+    }
+
+    /**
+     * Returns the optimizer: adam, adamw or sgd.
+     *
+     * @return the parameter; default adam
+     */
+    default Param<String> optimizer() {
+        return new Param<>(this, "optimizer", "the optimizer: adam, adamw or sgd");
+    }
+
+    /**
+     * Returns the smoothed part of the labels: from 0 to below 1.
+     *
+     * @return the parameter; default 0.0
+     */
+    default DoubleParam labelSmoothing() {
+        return new DoubleParam(
+                this, "labelSmoothing", "the smoothed part of the labels: from 0 to below 1");
+    }
+
+    /**
+     * Returns the seed: of the first weights, of the order of rows and of the classes that are
+     * drawn.
+     *
+     * @return the parameter; default 42
+     */
+    default LongParam seed() {
+        return new LongParam(
+                this,
+                "seed",
+                "the seed: of the first weights, of the order of rows and of the classes that are"
+                    + " drawn");
+    }
+
+    /**
+     * Returns the units of hidden layers: with a ReLU behind each.
+     *
+     * @return the parameter; default none
+     */
+    default IntArrayParam hiddenLayers() {
+        return new IntArrayParam(
+                this, "hiddenLayers", "the units of hidden layers: with a ReLU behind each");
+    }
+
+    /**
+     * Returns the class of a BodyFactory: which makes the blocks below the hidden layers.
+     *
+     * @return the parameter; default none
+     */
+    default Param<String> body() {
+        return new Param<>(
+                this,
+                "body",
+                "the class of a BodyFactory: which makes the blocks below the hidden layers");
+    }
+
+    /**
+     * Returns the arguments of the body: each name=value.
+     *
+     * @return the parameter; default none
+     */
+    default StringArrayParam bodyArguments() {
+        return new StringArrayParam(
+                this, "bodyArguments", "the arguments of the body: each name=value");
+    }
+
+    /**
+     * Returns whether the head has a bias: not with a margin.
+     *
+     * @return the parameter; default true
+     */
+    default BooleanParam headBias() {
+        return new BooleanParam(this, "headBias", "whether the head has a bias: not with a margin");
+    }
+
+    /**
+     * Returns the arithmetic of the head: float32 or bfloat16.
+     *
+     * @return the parameter; default float32
+     */
+    default Param<String> headPrecision() {
+        return new Param<>(
+                this, "headPrecision", "the arithmetic of the head: float32 or bfloat16");
+    }
+
+    /**
+     * Returns the share of the classes that a step computes with: above 0 and up to 1, all.
+     *
+     * @return the parameter; default 1.0
+     */
+    default DoubleParam headSampleShare() {
+        return new DoubleParam(
+                this,
+                "headSampleShare",
+                "the share of the classes that a step computes with: above 0 and up to 1, all");
+    }
+
+    /**
+     * Returns the bytes for logits on each rank: 0 for the default of ClassificationHead.
+     *
+     * @return the parameter; default 0
+     */
+    default LongParam headMemory() {
+        return new LongParam(
+                this,
+                "headMemory",
+                "the bytes for logits on each rank: 0 for the default of ClassificationHead");
+    }
+
+    /**
+     * Returns the standard deviation of the first weights of the head: 0 for the default of DJL.
+     *
+     * @return the parameter; default 0.0
+     */
+    default DoubleParam headSigma() {
+        return new DoubleParam(
+                this,
+                "headSigma",
+                "the standard deviation of the first weights of the head: 0 for the default of"
+                    + " DJL");
+    }
+
+    /**
+     * Returns the margin of the head: scale, m1, m2 and m3 as io.djltp.head.Margin has them, or
+     * nothing.
+     *
+     * @return the parameter; default none
+     */
+    default DoubleArrayParam headMargin() {
+        return new DoubleArrayParam(
+                this,
+                "headMargin",
+                "the margin of the head: scale, m1, m2 and m3 as io.djltp.head.Margin has them, or"
+                    + " nothing");
+    }
+
+    /** Sets the defaults of all parameters. */
+    default void setTrainingDefaults() {
+        setPredictionDefaults();
+        setDefault(labelCol(), "label");
+        setDefault(numClasses(), 0);
+        setDefault(classNames(), new String[0]);
+        setDefault(ranks(), 2);
+        setDefault(ranksPerTask(), 0);
+        setDefault(epochs(), 10);
+        setDefault(batchSize(), 256);
+        setDefault(learningRate(), 1e-3);
+        setDefault(optimizer(), "adam");
+        setDefault(labelSmoothing(), 0.0);
+        setDefault(seed(), 42L);
+        setDefault(hiddenLayers(), new int[0]);
+        setDefault(body(), "");
+        setDefault(bodyArguments(), new String[0]);
+        setDefault(headBias(), true);
+        setDefault(headPrecision(), "float32");
+        setDefault(headSampleShare(), 1.0);
+        setDefault(headMemory(), 0L);
+        setDefault(headSigma(), 0.0);
+        setDefault(headMargin(), new double[0]);
+    }
+}

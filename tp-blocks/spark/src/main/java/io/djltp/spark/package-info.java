@@ -1,0 +1,6 @@
+/**
+ * Jobs of ranks as barrier stages of Apache Spark: {@link io.djltp.spark.TensorParallelSpark}
+ * starts the processes and tells them of each other; what they then do is any training of this
+ * library.
+ */
+package io.djltp.spark;

@@ -1,0 +1,299 @@
+package io.djltp.spark;
+
+import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.EasyTrain;
+import ai.djl.training.dataset.ArrayDataset;
+
+import io.djltp.layout.ParallelMode;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.nn.ClassificationHead;
+import io.djltp.training.ParallelTrainer;
+
+import org.apache.spark.SparkConf;
+import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.sql.SparkSession;
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.List;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
+
+/** Jobs of ranks on two executors of Spark. */
+public class TensorParallelSparkTest {
+
+    private static final Pattern SECRET = Pattern.compile("[0-9a-f]{64}");
+
+    private SparkSession spark;
+    private Path events;
+
+    @BeforeClass
+    public void start() throws IOException {
+        events = Files.createTempDirectory("events");
+        SparkConf conf =
+                new SparkConf()
+                        .set("spark.eventLog.enabled", "true")
+                        .set("spark.eventLog.compress", "false")
+                        .set("spark.eventLog.dir", events.toUri().toString());
+        spark = TestCluster.start("local-cluster[2,1,1024]", conf);
+    }
+
+    @AfterClass(alwaysRun = true)
+    public void stop() {
+        if (spark != null) {
+            spark.stop();
+        }
+    }
+
+    static byte[] train(SparkRanks ranks) throws Exception {
+        Engine.getEngine("PyTorch").setRandomSeed(1);
+        try (Model model = Model.newInstance("net");
+                NDManager manager = NDManager.newBaseManager()) {
+            NDArray rows = manager.arange(24 * 5).reshape(24, 5).sin();
+            NDArray labels = manager.arange(24).mul(4);
+            ArrayDataset data =
+                    new ArrayDataset.Builder()
+                            .setData(rows)
+                            .optLabels(labels)
+                            .setSampling(8, true)
+                            .build();
+            model.setBlock(
+                    new SequentialBlock()
+                            .add(Linear.builder().setUnits(6).build())
+                            .add(
+                                    ClassificationHead.builder()
+                                            .setUnits(101)
+                                            .optBatchShardedInput(true)
+                                            .build()));
+            try (ParallelTrainer trainer =
+                    new ParallelTrainer(
+                            model,
+                            new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss()),
+                            ranks.config().setMode(ParallelMode.MIXED).build())) {
+                trainer.initialize(new Shape(8, 5));
+                EasyTrain.fit(trainer, 2, data, null);
+            }
+            Path folder = Files.createTempDirectory("model");
+            model.save(folder, "net");
+            try (Stream<Path> files = Files.list(folder)) {
+                return Files.readAllBytes(files.findFirst().orElseThrow());
+            }
+        }
+    }
+
+    @Test(timeOut = 120_000)
+    public void trainsTwiceInTheSameSessionAsOnOneJvm() throws Exception {
+        byte[] first = TensorParallelSpark.run(spark, 2, TensorParallelSparkTest::train);
+        byte[] second = TensorParallelSpark.run(spark, 2, TensorParallelSparkTest::train);
+        Assert.assertEquals(second, first);
+        TaskPlaces here =
+                new TaskPlaces(0, 2, List.of(new TaskPlaces.Place("here", "driver", 0, 0, "")));
+        byte[] alone = train(new SparkRanks(here, null, 2, List.of(), text -> {}));
+        Assert.assertEquals(alone, first, "the model of two ranks in one JVM");
+    }
+
+    @Test(timeOut = 120_000)
+    public void tasksKnowTheirCoresAndRanks() {
+        String told =
+                TensorParallelSpark.builder()
+                        .setRanks(4)
+                        .optRanksPerTask(2)
+                        .build()
+                        .run(
+                                spark.sparkContext(),
+                                ranks -> {
+                                    byte[] own =
+                                            (ranks.getTask() + ":" + ranks.getFirstRank())
+                                                    .getBytes(StandardCharsets.UTF_8);
+                                    byte[][] all = ranks.getJob().exchange("told", own);
+                                    return ranks.getTasks()
+                                            + " tasks, "
+                                            + ranks.getRanks()
+                                            + " ranks, "
+                                            + ranks.config()
+                                                    .setMode(ParallelMode.TENSOR)
+                                                    .build()
+                                                    .getThreadsPerRank()
+                                            + " thread "
+                                            + Stream.of(all).map(String::new).toList();
+                                });
+        Assert.assertEquals(told, "2 tasks, 4 ranks, 1 thread [0:0, 1:2]");
+    }
+
+    @Test(timeOut = 120_000)
+    public void anExceptionOfATaskReachesTheDriver() {
+        SparkJobException e =
+                Assert.expectThrows(
+                        SparkJobException.class,
+                        () ->
+                                TensorParallelSpark.run(
+                                        spark,
+                                        2,
+                                        ranks -> {
+                                            if (ranks.getTask() == 1) {
+                                                throw new IllegalStateException("boom 42");
+                                            }
+                                            return ranks.getJob().exchange("never", new byte[0]);
+                                        }));
+        Assert.assertTrue(
+                e.getMessage()
+                        .matches(
+                                "rank 1 \\(task 1 of 2, executor \\d+ on \\S+, pid \\d+\\) failed:"
+                                        + " java.lang.IllegalStateException: boom 42"),
+                e.getMessage());
+        Assert.assertEquals(e.getCause().getClass(), IllegalStateException.class);
+        Assert.assertEquals(runOnce(), "0");
+    }
+
+    @Test(timeOut = 120_000)
+    public void aKilledExecutorIsNamed() {
+        SparkJobException e =
+                Assert.expectThrows(
+                        SparkJobException.class,
+                        () -> TensorParallelSpark.run(spark, 2, TensorParallelSparkTest::dies));
+        Assert.assertTrue(
+                e.getMessage().matches("(?s)(rank|task) 1.*executor \\d+ on \\S+.*"),
+                e.getMessage());
+        Assert.assertEquals(runOnce(), "0", "the next run, with a new executor");
+    }
+
+    private static Object dies(SparkRanks ranks) throws IOException {
+        if (ranks.getTask() == 1) {
+            long pid = ProcessHandle.current().pid();
+            new ProcessBuilder("kill", "-9", Long.toString(pid)).start();
+        }
+        return ranks.getJob().exchange("never", new byte[0]).length
+                + ranks.getJob().exchange("nor this", new byte[0]).length;
+    }
+
+    private String runOnce() {
+        return TensorParallelSpark.run(spark, 2, ranks -> Integer.toString(ranks.getFirstRank()));
+    }
+
+    @Test(timeOut = 60_000)
+    public void fewerSlotsThanRanksAreToldAtOnce() {
+        runOnce(); // the executors have come
+        long begin = System.nanoTime();
+        IllegalStateException e =
+                Assert.expectThrows(
+                        IllegalStateException.class,
+                        () -> TensorParallelSpark.run(spark, 3, ranks -> 0));
+        Assert.assertTrue((System.nanoTime() - begin) / 1e9 < 5, "at once");
+        Assert.assertTrue(
+                e.getMessage()
+                        .startsWith(
+                                "3 ranks, 1 in each task, need 3 tasks that run at the same time,"
+                                        + " and there are 2 slots on 2 executors"),
+                e.getMessage());
+    }
+
+    @Test(timeOut = 60_000)
+    public void aKilledTaskEndsTheJob() throws Exception {
+        Thread killer =
+                new Thread(
+                        () -> {
+                            while (spark.sparkContext().statusTracker().getActiveStageIds().length
+                                    == 0) {
+                                Thread.onSpinWait();
+                            }
+                            sleep(2000);
+                            spark.sparkContext().cancelAllJobs();
+                        });
+        killer.start();
+        long begin = System.nanoTime();
+        RuntimeException e =
+                Assert.expectThrows(
+                        RuntimeException.class,
+                        () ->
+                                TensorParallelSpark.run(
+                                        spark,
+                                        2,
+                                        ranks -> {
+                                            byte[] none = new byte[0];
+                                            while (ranks.getTask() == 0) {
+                                                sleep(100_000); // deaf to interrupts
+                                            }
+                                            return ranks.getJob().exchange("never", none);
+                                        }));
+        Assert.assertTrue((System.nanoTime() - begin) / 1e9 < 20, e.toString());
+        killer.join();
+        Assert.assertTrue(e.getMessage().contains("cancelled"), e.getMessage());
+    }
+
+    private static void sleep(long milliseconds) {
+        try {
+            Thread.sleep(milliseconds);
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void progressIsLoggedByTheDriver() {
+        try (LogLines log = LogLines.of(TensorParallelSpark.class)) {
+            TensorParallelSpark.run(
+                    spark,
+                    2,
+                    ranks -> {
+                        ranks.report("epoch 1 of 2 of task " + ranks.getTask());
+                        Thread.sleep(2500);
+                        ranks.report("epoch 2 of 2 of task " + ranks.getTask());
+                        return 0;
+                    });
+            long end = System.nanoTime() + 5_000_000_000L;
+            while (log.all().size() < 2 && System.nanoTime() < end) {
+                sleep(50); // Spark tells its listeners in a thread of its own
+            }
+            Assert.assertEquals(
+                    log.all(), List.of("epoch 1 of 2 of task 0", "epoch 2 of 2 of task 0"));
+        }
+    }
+
+    /** It runs last: what all tests have written is looked at. */
+    @Test(timeOut = 60_000, priority = 1)
+    public void theSecretIsInNoLogAndNoEvent() throws IOException {
+        Path executors = Path.of(System.getenv("SPARK_HOME"), "work");
+        int barriers = 0;
+        for (Path root : List.of(events, executors)) {
+            try (Stream<Path> files = Files.walk(root)) {
+                for (Path file : files.filter(Files::isRegularFile).toList()) {
+                    String text = Files.readString(file, StandardCharsets.ISO_8859_1);
+                    Assert.assertFalse(SECRET.matcher(text).find(), file.toString());
+                    barriers += text.contains("global sync") ? 1 : 0;
+                }
+            }
+        }
+        Assert.assertTrue(barriers > 0, "the logs of barriers were written");
+        Assert.assertEquals(Arrays.asList(events.toFile().list()).size(), 1);
+    }
+
+    @Test(timeOut = 60_000)
+    public void theRowsMustBeInAsManyPartitionsAsTasks() {
+        IllegalArgumentException e =
+                Assert.expectThrows(
+                        IllegalArgumentException.class,
+                        () ->
+                                TensorParallelSpark.builder()
+                                        .setRanks(2)
+                                        .build()
+                                        .run(
+                                                new JavaSparkContext(spark.sparkContext())
+                                                        .parallelize(List.of(1, 2, 3), 3),
+                                                (ranks, rows) -> 0));
+        Assert.assertTrue(e.getMessage().contains("3 partitions"), e.getMessage());
+    }
+}

@@ -1,0 +1,318 @@
+package io.djltp.spark.ml;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Activation;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.ParameterStore;
+
+import io.djltp.spark.TestCluster;
+
+import org.apache.spark.SparkConf;
+import org.apache.spark.ml.Pipeline;
+import org.apache.spark.ml.PipelineModel;
+import org.apache.spark.ml.PipelineStage;
+import org.apache.spark.ml.feature.StringIndexer;
+import org.apache.spark.ml.linalg.VectorUDT;
+import org.apache.spark.ml.linalg.Vectors;
+import org.apache.spark.ml.param.Param;
+import org.apache.spark.ml.param.ParamMap;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.RowFactory;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.functions;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.function.UnaryOperator;
+
+/** The classifier by Spark ML's conventions, and what it refuses. */
+public class ParallelClassifierTest {
+
+    private static final String[] NAMES = {"north", "east", "south", "west"};
+    private static final int ROWS = 43;
+
+    private SparkSession spark;
+    private Dataset<Row> rows;
+
+    @BeforeClass
+    public void start() throws IOException {
+        spark = TestCluster.start("local[1]", new SparkConf());
+        List<Row> all = new ArrayList<>();
+        for (int i = 0; i < ROWS; i++) {
+            double angle = i % 4 * Math.PI / 2 + 0.01 * i;
+            all.add(
+                    RowFactory.create(
+                            Vectors.dense(Math.sin(angle), Math.cos(angle), 1), NAMES[i % 4], i));
+        }
+        StructType schema =
+                new StructType()
+                        .add("features", new VectorUDT())
+                        .add("direction", DataTypes.StringType)
+                        .add("number", DataTypes.IntegerType);
+        rows = spark.createDataFrame(all, schema).repartition(2);
+    }
+
+    @AfterClass(alwaysRun = true)
+    public void stop() {
+        if (spark != null) {
+            spark.stop();
+        }
+    }
+
+    private static ParallelClassifier classifier() {
+        return new ParallelClassifier()
+                .setRanks(2)
+                .setHiddenLayers(8)
+                .setBatchSize(16)
+                .setEpochs(30)
+                .setLearningRate(0.05);
+    }
+
+    @Test(timeOut = 120_000)
+    public void learnsInAPipelineAndIsSavedAndLoaded() throws Exception {
+        Path folder = Files.createTempDirectory("saved");
+        PipelineModel trained =
+                new Pipeline()
+                        .setStages(
+                                new PipelineStage[] {
+                                    new StringIndexer()
+                                            .setInputCol("direction")
+                                            .setOutputCol("label"),
+                                    classifier()
+                                })
+                        .fit(rows);
+        List<Row> predicted = trained.transform(rows).collectAsList();
+        for (Row row : predicted) {
+            List<Row> top = row.getList(row.fieldIndex("topClasses"));
+            Assert.assertEquals(top.size(), 4, "no more than there are classes");
+            Assert.assertEquals(top.get(0).<String>getAs("name"), row.<String>getAs("direction"));
+            Assert.assertEquals(
+                    row.<Double>getAs("prediction"), (double) top.get(0).<Long>getAs("label"));
+        }
+        trained.write().overwrite().save(folder.toString());
+        PipelineModel loaded = PipelineModel.load(folder.toString());
+        Assert.assertEquals(loaded.transform(rows).collectAsList(), predicted);
+        ParallelClassificationModel model = (ParallelClassificationModel) loaded.stages()[1];
+        Assert.assertEquals(model.getTrainingLosses().length, 30);
+        Assert.assertEquals(model.getClassNames().length, 4);
+        checkPlainDjl(model, predicted);
+    }
+
+    private static void checkPlainDjl(ParallelClassificationModel model, List<Row> predicted)
+            throws Exception {
+        Path folder = Files.createTempDirectory("djl");
+        model.saveAsDjl(folder);
+        try (Model plain = Model.newInstance("classifier", Device.cpu(), "PyTorch");
+                NDManager manager = NDManager.newBaseManager(Device.cpu(), "PyTorch")) {
+            plain.setBlock(
+                    new SequentialBlock()
+                            .add(Linear.builder().setUnits(8).build())
+                            .add(Activation::relu)
+                            .add(Linear.builder().setUnits(4).build()));
+            plain.load(folder);
+            for (Row row : predicted) {
+                org.apache.spark.ml.linalg.Vector features = row.getAs("features");
+                float[] values = new float[3];
+                for (int i = 0; i < 3; i++) {
+                    values[i] = (float) features.apply(i);
+                }
+                NDArray logits =
+                        plain.getBlock()
+                                .forward(
+                                        new ParameterStore(manager, false),
+                                        new NDList(manager.create(values, new Shape(1, 3))),
+                                        false)
+                                .singletonOrThrow();
+                Assert.assertEquals(
+                        (double) logits.argMax().getLong(), row.<Double>getAs("prediction"));
+            }
+        }
+        Assert.assertEquals(
+                Files.readAllLines(folder.resolve("synset.txt")), List.of(model.getClassNames()));
+    }
+
+    @Test
+    public void theEstimatorIsSavedAndLoadedWithAllItsParameters() throws IOException {
+        String folder = Files.createTempDirectory("estimator").toString();
+        ParallelClassifier classifier =
+                classifier()
+                        .setClassNames("a", "b")
+                        .setHeadMargin(64, 1, 0.5, 0)
+                        .setHeadBias(false)
+                        .setHeadSampleShare(0.5)
+                        .setOptimizer("sgd")
+                        .setTopK(7);
+        classifier.write().overwrite().save(folder);
+        ParallelClassifier loaded = ParallelClassifier.load(folder);
+        Assert.assertEquals(loaded.uid(), classifier.uid());
+        Assert.assertEquals(values(loaded), values(classifier));
+        Assert.assertEquals(values(loaded.copy(ParamMap.empty())), values(classifier));
+    }
+
+    private static Map<String, String> values(ParallelClassifier classifier) {
+        Map<String, String> values = new TreeMap<>();
+        for (Param<?> each : classifier.params()) {
+            Object value = classifier.getOrDefault(each);
+            values.put(each.name(), Arrays.deepToString(new Object[] {value}));
+        }
+        Assert.assertEquals(values.size(), 24);
+        Assert.assertEquals(values.get("headMargin"), "[[64.0, 1.0, 0.5, 0.0]]");
+        return values;
+    }
+
+    @Test(timeOut = 60_000)
+    public void arraysOfNumbersAreFeaturesAndTheHeadHasItsOptions() {
+        Dataset<Row> arrays =
+                rows.select(
+                        functions
+                                .array(functions.lit(1.0f), functions.col("number").cast("float"))
+                                .as("features"),
+                        functions.col("number").mod(4).as("label"));
+        ParallelClassificationModel model =
+                classifier()
+                        .setEpochs(1)
+                        .setOptimizer("sgd")
+                        .setHeadBias(false)
+                        .setHeadMargin(16, 1, 0.2, 0)
+                        .setHeadSampleShare(0.75)
+                        .setHeadMemory(1 << 20)
+                        .fit(arrays);
+        Assert.assertEquals(model.getNumClasses(), 4);
+        Row first = model.transform(arrays).first();
+        Assert.assertEquals(
+                first.<Row>getList(first.fieldIndex("topClasses")).get(0).getString(1),
+                Long.toString((long) first.<Double>getAs("prediction").doubleValue()),
+                "without names, the numbers");
+    }
+
+    @DataProvider
+    public Object[][] bad() {
+        UnaryOperator<ParallelClassifier> asItIs = each -> each;
+        return new Object[][] {
+            {"no column 'feature'", column(each -> each.setFeaturesCol("feature")), numbers("0")},
+            {"no column 'label'", asItIs, rows},
+            {
+                "column 'label' is of type string",
+                asItIs,
+                rows.withColumn("label", functions.col("direction"))
+            },
+            {"The DataFrame is empty", asItIs, numbers("0").limit(0)},
+            {
+                "Row \\d+ of partition \\d has the label 42.0, which is no class: there are 40,"
+                        + " from 0 to 39 .*: \\[\\[.*42.*\\]",
+                column(each -> each.setNumClasses(40)),
+                numbers("if(number = 42, 42, 1)")
+            },
+            {"has the label 0.5, which is no class", asItIs, numbers("0.5")},
+            {"has the label -1.0, which is no class", asItIs, numbers("-1")},
+            {"has no label", asItIs, numbers("if(number = 7, null, 1)")},
+            {
+                "Row \\d+ of partition \\d is bad: feature 1 is NaN: .*",
+                asItIs,
+                rows.selectExpr(
+                        "array(1.0f, if(number = 5, float('NaN'), 2f)) as features",
+                        "number as label")
+            },
+            {
+                "has 1 features, those before it 2|has 2 features, those before it 1",
+                asItIs,
+                rows.selectExpr(
+                        "if(number = 5, array(1f), array(1f, 2f)) as features", "number as label")
+            },
+            {
+                "The batch of 15 rows is not shared out to 2 ranks alike: .* such as 14",
+                column(each -> each.setBatchSize(15)),
+                numbers("0")
+            },
+            {
+                "2 names of classes and 4 classes",
+                column(each -> each.setClassNames("a", "b").setNumClasses(4)),
+                numbers("number % 4")
+            },
+            {"'rms' is none of", column(each -> each.setOptimizer("rms")), numbers("0")},
+            {
+                "body no.such.Body cannot be made",
+                column(each -> each.setBody("no.such.Body")),
+                numbers("0")
+            },
+            {
+                "2 ranks, 1 in each task, need 2 tasks that run at the same time, and there are 1"
+                        + " slots",
+                column(each -> each.setRanksPerTask(1)),
+                numbers("0")
+            },
+        };
+    }
+
+    private static UnaryOperator<ParallelClassifier> column(
+            UnaryOperator<ParallelClassifier> settings) {
+        return settings;
+    }
+
+    private Dataset<Row> numbers(String label) {
+        return rows.selectExpr("features", label + " as label", "number");
+    }
+
+    @Test(dataProvider = "bad", timeOut = 60_000)
+    public void badInputIsRefusedAtTheDriver(
+            String message, UnaryOperator<ParallelClassifier> settings, Dataset<Row> data) {
+        RuntimeException e =
+                Assert.expectThrows(
+                        RuntimeException.class, () -> settings.apply(classifier()).fit(data));
+        Assert.assertTrue(
+                e instanceof IllegalArgumentException || e instanceof IllegalStateException,
+                e.toString());
+        Assert.assertTrue(e.getMessage().matches("(?s).*(" + message + ").*"), e.getMessage());
+    }
+
+    /** Last, since the session keeps what is set. */
+    @Test(priority = 1, timeOut = 60_000)
+    public void tooLittleNativeMemoryIsToldBeforeTheTraining() throws IOException {
+        spark.stop();
+        spark =
+                TestCluster.start(
+                        "local[1]", new SparkConf().set("spark.executor.memoryOverhead", "384m"));
+        Dataset<Row> few =
+                spark.createDataFrame(
+                        List.of(RowFactory.create(Vectors.dense(new double[64]), 0)),
+                        new StructType()
+                                .add("features", new VectorUDT())
+                                .add("label", DataTypes.IntegerType));
+        RuntimeException e =
+                Assert.expectThrows(
+                        RuntimeException.class,
+                        () ->
+                                new ParallelClassifier()
+                                        .setRanks(2)
+                                        .setNumClasses(2_000_000)
+                                        .fit(few));
+        Assert.assertTrue(
+                e.getMessage()
+                        .matches(
+                                "(?s)ranks 0-1 \\(task 0 of 1, executor driver on .*The executor"
+                                        + " has 384 MiB of native memory"
+                                        + " \\(spark.executor.memoryOverhead\\), .* need \\d+ MiB:"
+                                        + " set spark.executor.memoryOverhead to \\d+m.*"),
+                e.getMessage());
+    }
+}

@@ -1,0 +1,2 @@
+/** Tests of the classifier of Spark ML. */
+package io.djltp.spark.ml;

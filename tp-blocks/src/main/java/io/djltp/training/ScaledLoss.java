@@ -1,0 +1,60 @@
+package io.djltp.training;
+
+import ai.djl.nn.Block;
+
+import io.djltp.nn.ClassificationHead;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.RowParallelLinear;
+import io.djltp.optimizer.OptimizerSettings;
+import io.djltp.torch.Precision;
+
+/**
+ * Whether a training has the scaled loss that layers in float16 need: their gradients are lost
+ * below 6e-8. The loss is multiplied where it is differentiated, {@code
+ * collector.backward(loss.mul(scale))}, and the optimizer divides what comes of it, {@code
+ * setRescaleGrad(1 / scale)}, which is how the trainer knows. (Micikevicius et al., 2018, <a
+ * href="https://arxiv.org/abs/1710.03740">arXiv:1710.03740</a>, section 3.2.)
+ */
+final class ScaledLoss {
+
+    private ScaledLoss() {}
+
+    /** Refuses layers in float16 whose loss is not scaled. */
+    static void check(Block block, OptimizerSettings optimizer) {
+        if (optimizer.getRescale() == 1) {
+            checkLayers("", block);
+        }
+    }
+
+    private static void checkLayers(String path, Block block) {
+        if (precisionOf(block) == Precision.FLOAT16) {
+            throw new IllegalArgumentException(
+                    "The layer "
+                            + (path.isEmpty() ? block.getClass().getSimpleName() : path)
+                            + " computes in float16, in which gradients below 6e-8 are zero, and"
+                            + " the optimizer has rescaleGrad 1, which is for a loss that is not"
+                            + " scaled. Scale it by, say, 65536: collector.backward("
+                            + "loss.mul(65536)), and build the optimizer with"
+                            + " setRescaleGrad(1f / 65536); or use optPrecision("
+                            + "Precision.BFLOAT16), which has the range of float32");
+        }
+        block.getChildren()
+                .forEach(
+                        child ->
+                                checkLayers(
+                                        path.isEmpty()
+                                                ? child.getKey()
+                                                : path + "." + child.getKey(),
+                                        child.getValue()));
+    }
+
+    private static Precision precisionOf(Block block) {
+        if (block instanceof ColumnParallelLinear layer) {
+            return layer.getPrecision();
+        }
+        if (block instanceof RowParallelLinear layer) {
+            return layer.getPrecision();
+        }
+        return block instanceof ClassificationHead head ? head.getPrecision() : Precision.FLOAT32;
+    }
+}

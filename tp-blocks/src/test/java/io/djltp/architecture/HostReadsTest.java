@@ -1,0 +1,73 @@
+package io.djltp.architecture;
+
+import static com.tngtech.archunit.base.DescribedPredicate.describe;
+import static com.tngtech.archunit.lang.syntax.ArchRuleDefinition.noClasses;
+
+import ai.djl.ndarray.NDArray;
+
+import com.tngtech.archunit.core.domain.JavaClasses;
+import com.tngtech.archunit.core.domain.JavaMethodCall;
+import com.tngtech.archunit.core.importer.ClassFileImporter;
+import com.tngtech.archunit.core.importer.ImportOption;
+
+import io.djltp.torch.HostReads;
+
+import org.bytedeco.pytorch.Tensor;
+import org.testng.annotations.Test;
+
+import java.util.regex.Pattern;
+
+/**
+ * Nothing that runs in a training step reads a number from its device but by {@link HostReads},
+ * which counts: {@code HostWaitTest} then says how many a step has.
+ */
+public class HostReadsTest {
+
+    private static final Pattern READS =
+            Pattern.compile(
+                    "item(_\\w+)?|to(Array|Float\\w*|Double\\w*|Long\\w*|Int\\w*|Byte\\w*|Bool\\w*"
+                            + "|Uint8\\w*)|get(Float|Double|Long|Int|Byte|Boolean|Uint8)");
+
+    /** What is in these is read before a training, after it, or between its steps. */
+    private static final String[] BETWEEN_STEPS = {
+        "io.djltp.checkpoint..",
+        "io.djltp.exchange..",
+        "io.djltp.plan..",
+        "io.djltp.report..",
+        "io.djltp.search..",
+        "io.djltp.zoo..",
+    };
+
+    /** So is what these read; of ids a table reads one number if they are wrong. */
+    private static final Pattern CLASSES =
+            Pattern.compile(
+                    "HostReads|Checksum" // that of a drift check
+                            + "|TopClasses|VocabParallelAccuracy|VocabParallelTopK" // evaluation
+                            + "|FusedHeadState|ParallelDropout|RandomDraws|RandomState" // state
+                            + "|ShardedArray|RemoteShards" // the way back into the model
+                            + "|TableShard");
+
+    @Test
+    public void stepsReadInOnePlace() {
+        JavaClasses library =
+                new ClassFileImporter()
+                        .withImportOption(new ImportOption.DoNotIncludeTests())
+                        .importPackages("io.djltp");
+        noClasses()
+                .that()
+                .resideOutsideOfPackages(BETWEEN_STEPS)
+                .and(
+                        describe(
+                                "may run in a step",
+                                each -> !CLASSES.matcher(each.getSimpleName()).matches()))
+                .should()
+                .callMethodWhere(describe("reads from a device", HostReadsTest::reads))
+                .check(library);
+    }
+
+    private static boolean reads(JavaMethodCall call) {
+        return (call.getTargetOwner().isAssignableTo(NDArray.class)
+                        || call.getTargetOwner().isAssignableTo(Tensor.class))
+                && READS.matcher(call.getName()).matches();
+    }
+}

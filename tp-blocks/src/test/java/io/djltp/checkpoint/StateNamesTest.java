@@ -1,0 +1,79 @@
+package io.djltp.checkpoint;
+
+import ai.djl.Device;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.AbstractBlock;
+import ai.djl.nn.Parameter;
+import ai.djl.training.ParameterStore;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.util.PairList;
+
+import io.djltp.layout.ParallelMode;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.annotations.Test;
+
+import java.util.List;
+
+/** A parameter may be called as an array of the optimizer is. */
+public class StateNamesTest {
+
+    private static final TrainerKind KIND = new TrainerKind(ParallelMode.DATA, 2);
+
+    private static final StoppedRun.Task TASK =
+            new StoppedRun.Task(
+                    Affine::new,
+                    Loss::l2Loss,
+                    () -> Optimizer.adam().build(),
+                    (manager, step) -> TrainingRun.random(manager, step, 6, 5),
+                    (manager, step) -> TrainingRun.random(manager, 50 + step, 6, 5));
+
+    /** y = x w + w/mean: Adam keeps a mean of w, too. */
+    private static final class Affine extends AbstractBlock {
+
+        private final Parameter factor = parameter("w");
+        private final Parameter offset = parameter("w/mean");
+
+        private Parameter parameter(String name) {
+            return addParameter(
+                    Parameter.builder().setName(name).setType(Parameter.Type.WEIGHT).build());
+        }
+
+        @Override
+        protected void prepare(Shape[] inputs) {
+            factor.setShape(new Shape(1, inputs[0].get(1)));
+            offset.setShape(new Shape(1, inputs[0].get(1)));
+        }
+
+        @Override
+        protected NDList forwardInternal(
+                ParameterStore store,
+                NDList inputs,
+                boolean training,
+                PairList<String, Object> options) {
+            Device device = inputs.head().getDevice();
+            return new NDList(
+                    inputs.head()
+                            .mul(store.getValue(factor, device, training))
+                            .add(store.getValue(offset, device, training)));
+        }
+
+        @Override
+        public Shape[] getOutputShapes(Shape[] inputs) {
+            return inputs;
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void aParameterCalledAsAStateIsSavedAndResumed() {
+        StoppedRun whole = StoppedRun.whole(KIND, TASK, 4);
+        StoppedRun.inFolder(
+                root -> {
+                    StoppedRun.saved(KIND, TASK, List.of(2), root);
+                    StoppedRun.resumed(KIND, TASK, 2, 4, root).assertEndOf(whole, "w/mean");
+                });
+    }
+}

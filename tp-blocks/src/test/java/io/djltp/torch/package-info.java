@@ -1,0 +1,2 @@
+/** What tests need of the precisions of libtorch. */
+package io.djltp.torch;

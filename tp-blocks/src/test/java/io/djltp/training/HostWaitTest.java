@@ -1,0 +1,152 @@
+package io.djltp.training;
+
+import ai.djl.Device;
+import ai.djl.Model;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Activation;
+import ai.djl.nn.Block;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.GradientCollector;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+
+import io.djltp.launch.Backend;
+import io.djltp.layout.ParallelMode;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.nn.ClassificationHead;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.RowParallelLinear;
+import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.NcclDoubleListener;
+import io.djltp.torch.HostReads;
+
+import org.testng.Assert;
+import org.testng.SkipException;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+/**
+ * Which waits of the host for its device a training step has, on the double of CUDA and NCCL: the
+ * ranks are on the CPU and take the path of GPUs. Calls of CUDA that wait are counted by the
+ * double, and reads of numbers by the library, which on a GPU are such calls of libtorch.
+ */
+public class HostWaitTest {
+
+    private static final int RANKS = 2;
+    private static final int FIRST = 5; // drift checks, which read, are due at 1, 2, 4 and 8
+    private static final int STEPS = 3;
+
+    /** Takes the path of GPUs. */
+    @BeforeClass
+    public void setUp() {
+        if (!"nccl".equals(System.getProperty("io.djltp.backend"))) {
+            throw new SkipException("This test runs with the double of NCCL");
+        }
+        NcclDoubleListener.load();
+        NcclDoubleListener.call("computeInStreams", boolean.class, true);
+    }
+
+    /** Lets the tests that follow take the path of the CPU. */
+    @AfterClass
+    public void tearDown() {
+        NcclDoubleListener.call("computeInStreams", boolean.class, false);
+    }
+
+    /** Returns networks, and how many numbers each of the ranks reads in a step. */
+    @DataProvider
+    public static Object[][] networks() {
+        return new Object[][] {
+            {"MLP, DJL's loss", mlp(true), Loss.softmaxCrossEntropyLoss(), 0},
+            // labels; the largest logit, whether it is minus infinity; what is above the loss
+            {"MLP, cut loss", mlp(false), new VocabParallelCrossEntropyLoss(), 3},
+            // labels; features, sums and logits finite; sums usable, four numbers; above the loss
+            {"fused head", head(), new VocabParallelCrossEntropyLoss(), 9},
+        };
+    }
+
+    @Test(dataProvider = "networks", timeOut = 60_000)
+    public void theHostDoesNotWaitForOperations(String name, Block network, Loss loss, int reads)
+            throws Exception {
+        DefaultTrainingConfig config =
+                new DefaultTrainingConfig(loss)
+                        .optDevices(new Device[] {Device.cpu()})
+                        .optOptimizer(
+                                Optimizer.adam()
+                                        .optLearningRateTracker(Tracker.fixed(0.01f))
+                                        .build());
+        ParallelConfig ranks =
+                ParallelConfig.builder()
+                        .setMode(ParallelMode.TENSOR)
+                        .setRanks(RANKS)
+                        .optBackend(Backend.NCCL)
+                        .build();
+        try (Model model = Model.newInstance("waits")) {
+            model.setBlock(network);
+            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks);
+                    NDManager manager = trainer.getManager().newSubManager()) {
+                NDArray data = manager.randomUniform(-1, 1, new Shape(8, 12));
+                NDArray labels = manager.arange(8f).toType(DataType.INT64, false);
+                trainer.initialize(data.getShape());
+                float first = step(trainer, data, labels, 1);
+                for (int i = 2; i < FIRST; i++) {
+                    step(trainer, data, labels, i);
+                }
+                long waits = (long) NcclDoubleListener.call("hostWaits");
+                long ofStreams = (long) NcclDoubleListener.call("streamWaits");
+                long read = HostReads.getCount();
+                float last = 0;
+                for (int i = 0; i < STEPS; i++) {
+                    last = step(trainer, data, labels, FIRST + i);
+                }
+                Assert.assertEquals((long) NcclDoubleListener.call("hostWaits") - waits, 0, name);
+                Assert.assertEquals(
+                        HostReads.getCount() - read, (long) reads * RANKS * STEPS, name);
+                Assert.assertTrue((long) NcclDoubleListener.call("streamWaits") > ofStreams, name);
+                Assert.assertTrue(last < first, first + " " + last); // what was computed is right
+            }
+        }
+    }
+
+    private static float step(ParallelTrainer trainer, NDArray data, NDArray labels, int number) {
+        try (NDManager scope = trainer.getManager().newSubManager()) {
+            NDArray x = data.duplicate();
+            x.attach(scope);
+            NDArray y = labels.duplicate();
+            y.attach(scope);
+            NDArray loss;
+            try (GradientCollector collector = trainer.newGradientCollector()) {
+                NDList predictions = trainer.forward(new NDList(x), new NDList(y));
+                loss = trainer.getLoss().evaluate(new NDList(y), predictions);
+                collector.backward(loss);
+            }
+            trainer.step();
+            return loss.getFloat(); // the user's own wait
+        }
+    }
+
+    private static Block mlp(boolean whole) {
+        SequentialBlock block = new SequentialBlock();
+        block.add(ColumnParallelLinear.builder().setUnits(16).optGatherOutput(false).build());
+        block.add(Activation::relu);
+        block.add(RowParallelLinear.builder().setUnits(12).optInputIsParallel(true).build());
+        return whole
+                ? block.add(Linear.builder().setUnits(8).build())
+                : block.add(
+                        ColumnParallelLinear.builder().setUnits(8).optGatherOutput(false).build());
+    }
+
+    private static Block head() {
+        return new SequentialBlock()
+                .add(Linear.builder().setUnits(6).build())
+                .add(ClassificationHead.builder().setUnits(8).build());
+    }
+}

@@ -1,0 +1,123 @@
+package io.djltp.collective;
+
+import org.testng.IExecutionListener;
+
+import java.io.File;
+import java.io.IOException;
+import java.nio.channels.FileChannel;
+import java.nio.channels.FileLock;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.nio.file.StandardOpenOption;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Predicate;
+import java.util.stream.Collectors;
+
+/**
+ * An archive of the classes of the jars, already parsed and verified, for the JVMs that tests
+ * start: reading 2,000 classes of DJL and of the preset takes a third of the time until the first
+ * operation.
+ *
+ * <p>A listener of the whole run of tests: the first JVM of a module makes the archive, where the
+ * build names a file in {@value #FILE} and in {@value #MAIN} a program that loads what most tests
+ * load. What the started JVMs are to be given is then in {@value #OPTION}. A JVM that the archive
+ * does not fit, because its class path is another, reads its classes as ever and says nothing.
+ */
+public final class SharedClasses implements IExecutionListener {
+
+    private static final String FILE = "djltp.test.archive";
+    private static final String MAIN = "djltp.test.archive.main";
+    private static final String OPTION = "djltp.test.archive.option";
+    private static final String CLASS_PATH = "java.class.path";
+
+    @Override
+    public void onExecutionStart() {
+        String file = System.getProperty(FILE);
+        // surefire may execute each class for itself
+        if (file == null || System.getProperty(OPTION) != null) {
+            return;
+        }
+        // an archive holds for class paths that begin as its own does; it takes no folders
+        System.setProperty(
+                CLASS_PATH, jars() + File.pathSeparator + entries(entry -> !isJar(entry)));
+        Path archive = Path.of(file);
+        System.setProperty(OPTION, "-XX:SharedArchiveFile=" + archive);
+        try (FileChannel lock =
+                        FileChannel.open(
+                                Path.of(file + ".lock"),
+                                StandardOpenOption.CREATE,
+                                StandardOpenOption.WRITE);
+                FileLock held = lock.lock()) {
+            if (held.isValid() && !isMade(archive)) {
+                make(archive);
+            }
+        } catch (IOException e) {
+            System.setProperty(OPTION, "-Xshare:auto");
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    /** An archive of another class path would stay unused. */
+    private static boolean isMade(Path archive) throws IOException {
+        Path path = pathOf(archive);
+        return Files.exists(archive) && Files.exists(path) && Files.readString(path).equals(jars());
+    }
+
+    private static Path pathOf(Path archive) {
+        return Path.of(archive + ".path");
+    }
+
+    private static void make(Path archive) throws IOException, InterruptedException {
+        Path list = Path.of(archive + ".classes");
+        List<String> load = new ArrayList<>(List.of("-XX:DumpLoadedClassList=" + list));
+        load.addAll(List.of("-Dai.djl.offline=true", "-cp", System.getProperty(CLASS_PATH)));
+        load.addAll(List.of(System.getProperty(MAIN).split(" ")));
+        java(load);
+        Path made = Path.of(archive + ".made");
+        java(
+                List.of(
+                        "-Xshare:dump",
+                        "-XX:SharedClassListFile=" + list,
+                        "-XX:SharedArchiveFile=" + made,
+                        "-cp",
+                        jars()));
+        Files.move(made, archive, StandardCopyOption.ATOMIC_MOVE);
+        Files.writeString(pathOf(archive), jars());
+    }
+
+    private static void java(List<String> arguments) throws IOException, InterruptedException {
+        List<String> command = new ArrayList<>();
+        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+        command.addAll(List.of("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
+        command.addAll(arguments);
+        Process process =
+                new ProcessBuilder(command)
+                        .redirectErrorStream(true)
+                        .redirectOutput(ProcessBuilder.Redirect.DISCARD)
+                        .start();
+        try {
+            process.waitFor(1, TimeUnit.MINUTES);
+        } finally {
+            process.destroyForcibly();
+        }
+    }
+
+    private static String jars() {
+        return entries(SharedClasses::isJar);
+    }
+
+    private static boolean isJar(String entry) {
+        return entry.endsWith(".jar");
+    }
+
+    private static String entries(Predicate<String> chosen) {
+        return Arrays.stream(System.getProperty(CLASS_PATH).split(File.pathSeparator))
+                .filter(chosen)
+                .collect(Collectors.joining(File.pathSeparator));
+    }
+}
