@@ -90,7 +90,10 @@ final class RankConnections {
             }
             context.channel().config().setAutoRead(false);
             context.writeAndFlush(Unpooled.wrappedBuffer(open.answer(pair)))
-                    .addListener(sent -> door.giveAway(context.channel(), taken -> arrive(open, pair, taken)));
+                    .addListener(
+                            sent ->
+                                    door.giveAway(
+                                            context.channel(), taken -> arrive(open, pair, taken)));
         }
 
         private void arrive(RankTokens open, RankTokens.Pair pair, SocketChannel channel) {

@@ -1,5 +1,8 @@
 package io.djltp.job;
 
+import org.testng.Assert;
+import org.testng.annotations.Test;
+
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
@@ -13,8 +16,6 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.Callable;
-import org.testng.Assert;
-import org.testng.annotations.Test;
 
 /** What a job says is not to be read on the wire. */
 public class WireTest {
