@@ -79,13 +79,14 @@ public final class DriftCheck {
     }
 
     /**
-     * Compares what other processes have told. If they have drifted apart, the job ends.
+     * Compares what other processes have told. If they have drifted apart, the job ends. One
+     * process may call it alone, so that it says nothing of {@link #isDue}, by which all of them
+     * know whether they are to compare.
      *
      * @param step the number of steps done, for the error
      * @param all the checksums of all ranks
      */
     public void check(long step, long... all) {
-        checked = step;
         List<ReplicatedPart> replicated = replicated();
         ranks.run(
                 context -> {

@@ -1,5 +1,6 @@
 package io.djltp.examples.lemma;
 
+import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
@@ -130,15 +131,20 @@ public final class LemmaDataset implements ResumableDataset {
     private Batch batch(NDManager parent, Words words, long progress) {
         int size = words.labels.length;
         NDManager manager = parent.newSubManager();
+        NDArray rows = manager.create(words.rows, new Shape(size, nGrams.limit()));
+        NDArray labels = manager.create(words.labels);
+        NDList data = new NDList(rows);
+        Batchifier stack = Batchifier.STACK;
+        long all = (long) passes * batchesPerPass();
         return new Batch(
                 manager,
-                new NDList(manager.create(words.rows, new Shape(size, nGrams.limit()))),
-                new NDList(manager.create(words.labels)),
+                data,
+                new NDList(labels),
                 size,
-                Batchifier.STACK,
-                Batchifier.STACK,
+                stack,
+                stack,
                 progress,
-                (long) passes * batchesPerPass(),
+                all,
                 words.indices);
     }
 
