@@ -68,8 +68,9 @@ record LossOfPass(NDList labels, NDArray leaf, List<Part> parts, Map<Parameter, 
     private NDArray factor(Part part, NDManager scope) {
         try (NDArray above = Autograd.gradient(leaf);
                 Autograd.GradMode mode = Autograd.gradMode(false)) {
-            NDArray exact = Autograd.detach(above, scope).toType(DataType.FLOAT64, true);
-            NDArray factor = exact.muli(part.share()).toType(part.loss().getDataType(), false);
+            NDArray exact = Autograd.detach(above, scope).toType(DataType.FLOAT64, false);
+            // not in place: all ranks read the one gradient
+            NDArray factor = exact.mul(part.share()).toType(part.loss().getDataType(), false);
             NDArray own = factor.toDevice(part.loss().getDevice(), false);
             own.attach(scope);
             return own;

@@ -253,12 +253,30 @@ public class LayerPrecisionTest {
 
     @Test
     public void aPrecisionThatLayersDoNotHaveIsRefusedWhereItIsChosen() {
-        for (Precision precision : List.of(Precision.FLOAT16, Precision.TF32)) {
+        IllegalArgumentException error =
+                Assert.expectThrows(
+                        IllegalArgumentException.class,
+                        () -> ColumnParallelLinear.builder().optPrecision(Precision.TF32));
+        Assert.assertTrue(error.getMessage().contains("" + Precision.TF32), error.getMessage());
+    }
+
+    /** A processor does not have it, which is known when the first array comes. */
+    @Test(timeOut = 60_000)
+    public void float16IsRefusedOnAProcessor() {
+        Block block =
+                ColumnParallelLinear.builder().setUnits(4).optPrecision(Precision.FLOAT16).build();
+        try (ai.djl.ndarray.NDManager manager = ai.djl.ndarray.NDManager.newBaseManager()) {
+            block.initialize(manager, ai.djl.ndarray.types.DataType.FLOAT32, new Shape(2, 3));
+            NDList x = new NDList(manager.ones(new Shape(2, 3)));
             IllegalArgumentException error =
                     Assert.expectThrows(
                             IllegalArgumentException.class,
-                            () -> ColumnParallelLinear.builder().optPrecision(precision));
-            Assert.assertTrue(error.getMessage().contains("" + precision), error.getMessage());
+                            () ->
+                                    block.forward(
+                                            new ai.djl.training.ParameterStore(manager, false),
+                                            x,
+                                            false));
+            Assert.assertTrue(error.getMessage().contains("float16"), error.getMessage());
         }
     }
 

@@ -21,7 +21,7 @@ final class MemberControl implements Control, Link.Events {
     private volatile Welcome welcome;
     private volatile boolean masterGone;
     private volatile JobFailedException reported;
-    private Link link;
+    private volatile Link link; // to the master, once it was found
     private Heartbeats heartbeats;
     private long sent;
 
@@ -55,6 +55,9 @@ final class MemberControl implements Control, Link.Events {
                         link.channel().eventLoop(), () -> List.of(link), status::get, this::silent);
         heartbeats.start(options.getHeartbeatTimeout());
         link.send(new Message(Message.Type.HELLO, own));
+        if (!link.channel().isActive()) {
+            ended(link, null); // before it was known which link it is
+        }
         // the master's own time-out comes first, and its error says more
         Duration timeout = options.getTimeout();
         long deadline = System.nanoTime() + timeout.toNanos() + MARGIN_NANOS;
@@ -113,9 +116,12 @@ final class MemberControl implements Control, Link.Events {
         link.close(System.nanoTime() + Registration.END_NANOS);
     }
 
-    /** {@inheritDoc} */
+    /** {@inheritDoc} Of links that did not lead to the master, nothing is heard. */
     @Override
     public void received(Link from, Message message) throws IOException {
+        if (from != link) {
+            throw new IOException("a message before the hello");
+        }
         switch (message.type()) {
             case WELCOME:
                 welcome = message.content(Welcome.class);
@@ -144,7 +150,7 @@ final class MemberControl implements Control, Link.Events {
     /** {@inheritDoc} */
     @Override
     public void ended(Link from, String error) {
-        if (!masterGone) {
+        if (from == link && !masterGone) {
             lost(error == null ? " ended without a word" : " sent what it must not: " + error);
         }
     }

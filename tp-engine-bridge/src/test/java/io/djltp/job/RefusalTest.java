@@ -348,6 +348,8 @@ public class RefusalTest {
                         "2",
                         "SLURM_JOB_ID",
                         "7",
+                        "SLURM_STEP_ID",
+                        "0",
                         "SLURM_STEP_NUM_NODES",
                         "2",
                         "SLURM_STEP_NODELIST",

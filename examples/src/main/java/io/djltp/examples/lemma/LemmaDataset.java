@@ -12,9 +12,7 @@ import ai.djl.util.Progress;
 import io.djltp.checkpoint.ResumableDataset;
 import io.djltp.zoo.lemma.CharNGrams;
 
-import java.util.ArrayList;
 import java.util.Iterator;
-import java.util.List;
 import java.util.NoSuchElementException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorService;
@@ -108,31 +106,31 @@ public final class LemmaDataset implements ResumableDataset {
         // all is in memory already
     }
 
-    private Words words(Permutation order, int number) {
+    private BatchWords words(Permutation order, int number) {
         int from = number * batchSize;
         int size = training == null ? Math.min(batchSize, split.size() - from) : batchSize;
-        Words words = new Words(size, nGrams.limit());
+        BatchWords words = BatchWords.of(size, nGrams.limit());
         for (int i = 0; i < size; i++) {
             if (training == null) {
                 int item = from + i;
-                words.indices.add(item);
-                nGrams.fill(split.form(item), words.rows, i * nGrams.limit());
-                words.labels[i] = split.goldClasses(item)[0];
+                words.indices().add(item);
+                nGrams.fill(split.form(item), words.rows(), i * nGrams.limit());
+                words.labels()[i] = split.goldClasses(item)[0];
             } else {
                 int pair = training[order.get(from + i)];
-                words.indices.add(pair);
-                nGrams.fill(split.corpus().form(pair), words.rows, i * nGrams.limit());
-                words.labels[i] = split.corpus().classOf(pair);
+                words.indices().add(pair);
+                nGrams.fill(split.corpus().form(pair), words.rows(), i * nGrams.limit());
+                words.labels()[i] = split.corpus().classOf(pair);
             }
         }
         return words;
     }
 
-    private Batch batch(NDManager parent, Words words, long progress) {
-        int size = words.labels.length;
+    private Batch batch(NDManager parent, BatchWords words, long progress) {
+        int size = words.labels().length;
         NDManager manager = parent.newSubManager();
-        NDArray rows = manager.create(words.rows, new Shape(size, nGrams.limit()));
-        NDArray labels = manager.create(words.labels);
+        NDArray rows = manager.create(words.rows(), new Shape(size, nGrams.limit()));
+        NDArray labels = manager.create(words.labels());
         NDList data = new NDList(rows);
         Batchifier stack = Batchifier.STACK;
         long all = (long) passes * batchesPerPass();
@@ -145,15 +143,7 @@ public final class LemmaDataset implements ResumableDataset {
                 stack,
                 progress,
                 all,
-                words.indices);
-    }
-
-    /** What a batch is made of: the rows of all words, one after another, and the classes. */
-    private record Words(int[] rows, long[] labels, List<Integer> indices) {
-
-        Words(int size, int limit) {
-            this(new int[size * limit], new long[size], new ArrayList<>(size));
-        }
+                words.indices());
     }
 
     /**
@@ -166,7 +156,8 @@ public final class LemmaDataset implements ResumableDataset {
         private long done;
         private int orderPass = -1;
         private Permutation order;
-        private CompletableFuture<Words> ahead; // the words of the next batch, once one was taken
+        private CompletableFuture<BatchWords>
+                ahead; // the words of the next batch, once one was taken
         private boolean stopped;
 
         Batches(NDManager manager, int firstPass, long done) {
@@ -186,7 +177,7 @@ public final class LemmaDataset implements ResumableDataset {
             if (stopped || !hasMore()) {
                 throw new NoSuchElementException();
             }
-            Words words = ahead == null ? words(order(), number()) : ahead.join();
+            BatchWords words = ahead == null ? words(order(), number()) : ahead.join();
             long progress = done++;
             if (hasMore()) {
                 Permutation next = order();
