@@ -60,6 +60,7 @@ public class OnnxShapesTest {
             declared[0] = input.dimension() == 1 ? declared[0] : -1;
             OnnxExport.builder()
                     .setInput("x", type, new Shape(declared))
+                    .optOverwrite(true)
                     .build()
                     .write(model, file);
             NDArray x =
