@@ -33,7 +33,7 @@ public interface TrainingParams extends PredictionParams {
                 this,
                 "numClasses",
                 "the number of classes: 0 for one more than the largest label that there is, or as"
-                    + " many as the label column has names");
+                        + " many as the label column has names");
     }
 
     /**
@@ -47,7 +47,7 @@ public interface TrainingParams extends PredictionParams {
                 this,
                 "classNames",
                 "the names of the classes: in their order. Without them those that a StringIndexer"
-                    + " has left with the label column, or the numbers");
+                        + " has left with the label column, or the numbers");
     }
 
     /**
@@ -129,7 +129,7 @@ public interface TrainingParams extends PredictionParams {
                 this,
                 "seed",
                 "the seed: of the first weights, of the order of rows and of the classes that are"
-                    + " drawn");
+                        + " drawn");
     }
 
     /**
@@ -217,7 +217,7 @@ public interface TrainingParams extends PredictionParams {
                 this,
                 "headSigma",
                 "the standard deviation of the first weights of the head: 0 for the default of"
-                    + " DJL");
+                        + " DJL");
     }
 
     /**
@@ -231,7 +231,7 @@ public interface TrainingParams extends PredictionParams {
                 this,
                 "headMargin",
                 "the margin of the head: scale, m1, m2 and m3 as io.djltp.head.Margin has them, or"
-                    + " nothing");
+                        + " nothing");
     }
 
     /** Sets the defaults of all parameters. */
