@@ -26,6 +26,7 @@ import org.testng.Assert;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
 import java.util.function.Function;
@@ -101,12 +102,28 @@ record PlanCase(
 
     /** Asserts that it is trained as by DJL's trainer without the plan. */
     void assertTrainedAsByDjl() {
-        PlanTraining plain =
-                PlanTraining.of(TrainerKind.PLAIN, make(false), batches, config(false));
+        PlanTraining plain = trainedByDjl();
         for (TrainerKind kind : kinds) {
             PlanTraining.of(kind, make(true), batches, config(true))
                     .assertSame(name + " on " + kind, plain, tolerance);
         }
+    }
+
+    /**
+     * Trains as DJL does, until two trainings have the same losses to the last bit: of 400 of the
+     * BERT network by DJL's own trainer alone, one had others by 2e-3, on a busy machine.
+     */
+    private PlanTraining trainedByDjl() {
+        PlanTraining before = null;
+        for (int i = 0; i < 5; i++) {
+            PlanTraining plain =
+                    PlanTraining.of(TrainerKind.PLAIN, make(false), batches, config(false));
+            if (before != null && Arrays.equals(before.losses(), plain.losses())) {
+                return plain;
+            }
+            before = plain;
+        }
+        throw new AssertionError(name + ": DJL's own trainer never has the same losses twice");
     }
 
     /** Values before the plan, a file after a step, and the way back. */
