@@ -16,7 +16,6 @@ import io.djltp.layout.Region.Features;
 import io.djltp.layout.Region.Rows;
 
 import java.util.ArrayList;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
@@ -52,7 +51,7 @@ final class GradientSums {
      *     sum the squares
      */
     void forecast(boolean ofRows) {
-        summed.forEach(this::forecastReplicas);
+        forecastReplicas();
         List<BucketPlan.Gradient> gradients = summed.stream().map(this::gradient).toList();
         for (List<Integer> bucket : BucketPlan.fill(gradients, BucketPlan.BYTES)) {
             List<String> names = bucket.stream().map(i -> summed.get(i).name()).toList();
@@ -96,22 +95,34 @@ final class GradientSums {
         }
     }
 
-    /** What several ranks of the tensor-parallel group have of a parameter that is cut. */
-    private void forecastReplicas(ParameterCost parameter) {
-        if (!parameter.isCut() || parameter.cut().isPartition()) {
-            return;
+    /** What several ranks of the tensor-parallel group have of parameters that are cut. */
+    private void forecastReplicas() {
+        List<ParameterCost> parameters = new ArrayList<>();
+        List<BucketPlan.Gradient> parts = new ArrayList<>();
+        for (ParameterCost parameter : summed) {
+            for (Segment segment : shared(parameter)) {
+                parameters.add(parameter);
+                long whole = parameter.shape().get(parameter.getAxis());
+                long bytes = pass.bytes(parameter.shape()) / whole * segment.range().length();
+                parts.add(new BucketPlan.Gradient(segment.ranks(), dataType, device, bytes));
+            }
         }
-        Map<List<Integer>, Long> lengths = new LinkedHashMap<>();
-        List<Segment> segments = new ArrayList<>(parameter.cut().getSegments());
-        segments.removeIf(
-                each -> !each.isReplicated() || !each.ranks().contains(pass.getTensorRank()));
-        segments.forEach(each -> lengths.merge(each.ranks(), each.range().length(), Long::sum));
-        long whole = parameter.shape().get(parameter.getAxis());
-        lengths.forEach(
-                (ranks, length) ->
-                        add(
-                                "the gradient of " + parameter.name(),
-                                ranks.size(),
-                                pass.bytes(parameter.shape()) / whole * length));
+        for (List<Integer> bucket : BucketPlan.fill(parts, BucketPlan.BYTES)) {
+            List<String> names =
+                    bucket.stream().map(i -> parameters.get(i).name()).distinct().toList();
+            long bytes = bucket.stream().mapToLong(i -> parts.get(i).bytes()).sum();
+            List<?> ranks = (List<?>) parts.get(bucket.get(0)).group();
+            add(BucketPlan.describe(names), ranks.size(), bytes);
+        }
+    }
+
+    /** Returns what of a parameter the rank has in common with others. */
+    private List<Segment> shared(ParameterCost parameter) {
+        return parameter.isCut()
+                ? parameter.cut().getSegments().stream()
+                        .filter(Segment::isReplicated)
+                        .filter(each -> each.ranks().contains(pass.getTensorRank()))
+                        .toList()
+                : List.of();
     }
 }

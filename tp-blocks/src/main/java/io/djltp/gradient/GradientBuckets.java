@@ -73,7 +73,7 @@ final class GradientBuckets implements AutoCloseable {
                     parameters.getStore(context).getValue(parameter, context.getDevice(), true);
             now.add(new Member(parameter, value, groups.of(context, parameter)));
         }
-        if (!isPlanned(now)) {
+        if (!BucketPlan.isFor(members, now, Member::isSame)) {
             close();
             plan(now);
         }
@@ -134,18 +134,6 @@ final class GradientBuckets implements AutoCloseable {
         consumer.accept(member.parameter(), member.value(), place.bucket.get(place.number));
         Autograd.dropGradient(member.value());
         place.bucket.releaseAlone(); // its memory is free for what comes next
-    }
-
-    private boolean isPlanned(List<Member> now) {
-        if (now.size() != members.size()) {
-            return false;
-        }
-        for (int i = 0; i < now.size(); i++) {
-            if (!now.get(i).isSame(members.get(i))) {
-                return false;
-            }
-        }
-        return true;
     }
 
     private void plan(List<Member> all) {

@@ -26,6 +26,7 @@ public final class RankUpdate implements AutoCloseable {
     private final ParallelParameters parameters;
     private final GradientGroups groups;
     private final List<OptimizerState> states = new ArrayList<>(); // of the ranks of this process
+    private final List<ReplicaSums> replicas = new ArrayList<>(); // of these ranks
     private final List<GradientBuckets> buckets = new ArrayList<>(); // of these ranks
     private WeightReader reader; // or null
     private final GlobalNorm norm; // or null: gradients are not limited by it
@@ -51,6 +52,7 @@ public final class RankUpdate implements AutoCloseable {
         for (int i = 0; i < ranks.size(); i++) {
             RankWeights weights = new RankWeights(parameters, ranks.getContext(i));
             states.add(new OptimizerState(optimizer, weights));
+            replicas.add(new ReplicaSums(parameters));
             buckets.add(new GradientBuckets(parameters, groups, BucketPlan.BYTES));
         }
     }
@@ -84,7 +86,7 @@ public final class RankUpdate implements AutoCloseable {
     public void run(ParallelContext context, Map<Parameter, LearningRates.Update> updates) {
         Set<Parameter> summed = new LinkedHashSet<>(updates.keySet());
         summed.removeAll(context.getParticipants().getParameters());
-        parameters.getReplicas().sum(context, parameters, summed);
+        replicas.get(context.getLocalIndex()).run(context, summed);
         GradientBuckets sums = buckets.get(context.getLocalIndex());
         sums.start(context, summed);
         float factor = norm == null ? 1 : norm.factor(context, sums);
@@ -195,6 +197,7 @@ public final class RankUpdate implements AutoCloseable {
     @Override
     public void close() {
         states.forEach(OptimizerState::close);
+        replicas.forEach(ReplicaSums::close);
         buckets.forEach(GradientBuckets::close);
     }
 }

@@ -12,7 +12,6 @@ import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
 
 import java.util.ArrayList;
-import java.util.Collection;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
@@ -21,7 +20,7 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * Which ranks hold the same part of a parameter that is cut, and the sum of its gradient over them.
+ * Which ranks hold the same part of a parameter that is cut: its gradient is summed over them.
  *
  * <p>Where an output feature is on several ranks, such as a key head that query heads of several
  * ranks share, each rank has the gradient of the uses that it computes, and the gradient of the
@@ -117,42 +116,29 @@ public final class ReplicaGroups {
             Cut cut, int rank, int axis, Map<List<Integer>, Communicator> communicators) {
         List<SharedPart> parts = new ArrayList<>();
         communicators.forEach(
-                (group, communicator) -> {
-                    List<ShardRange> places =
-                            cut.getSegments().stream()
-                                    .filter(segment -> segment.ranks().equals(group))
-                                    .map(
-                                            segment ->
-                                                    new ShardRange(
-                                                            segment.getPlace(rank),
-                                                            segment.range().length()))
-                                    .toList();
-                    if (!places.isEmpty()) {
-                        parts.add(new SharedPart(communicator, axis, places));
-                    }
-                });
+                (group, communicator) ->
+                        cut.getSegments().stream()
+                                .filter(segment -> segment.ranks().equals(group))
+                                .map(
+                                        segment ->
+                                                new ShardRange(
+                                                        segment.getPlace(rank),
+                                                        segment.range().length()))
+                                .map(place -> new SharedPart(communicator, axis, place))
+                                .forEach(parts::add));
         return parts;
     }
 
     /**
-     * Makes gradients of what several ranks hold whole: each is summed over these ranks.
+     * Returns what of a parameter a rank has in common with others, whose gradient is to be summed.
      *
      * @param context the rank
-     * @param parameters what the ranks hold
-     * @param trained the parameters that a step is about to update, in the order of the block tree
+     * @param parameter the parameter
+     * @return the parts, group by group, and all ranks in one order of the groups
      */
-    public void sum(
-            ParallelContext context, ParallelParameters parameters, Collection<Parameter> trained) {
-        if (shared.isEmpty()) {
-            return;
-        }
-        Map<Parameter, List<SharedPart>> parts = shared.get(context.getLocalIndex());
-        for (Parameter parameter : trained) {
-            for (SharedPart part : parts.getOrDefault(parameter, List.of())) {
-                part.sum(
-                        parameters.getStore(context).getValue(parameter, null, true),
-                        "the gradient of " + parameters.nameOf(parameter));
-            }
-        }
+    public List<SharedPart> getParts(ParallelContext context, Parameter parameter) {
+        return shared.isEmpty()
+                ? List.of()
+                : shared.get(context.getLocalIndex()).getOrDefault(parameter, List.of());
     }
 }

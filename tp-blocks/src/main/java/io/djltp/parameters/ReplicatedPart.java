@@ -1,11 +1,11 @@
 package io.djltp.parameters;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
 import io.djltp.cut.Segment;
+import io.djltp.cut.ShardRange;
 import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.torch.Autograd;
@@ -49,13 +49,9 @@ record ReplicatedPart(Parameter parameter, int axis, Segment segment) {
             if (place < 0) {
                 return NOT_HELD;
             }
-            NDIndex index = new NDIndex();
-            for (int i = 0; i < axis; i++) {
-                index = index.addAllDim();
-            }
-            index = index.addSliceDim(place, place + segment.range().length());
+            ShardRange range = new ShardRange(place, segment.range().length());
             try (Autograd.GradMode mode = Autograd.gradMode(false);
-                    NDArray part = value.get(index)) {
+                    NDArray part = SharedPart.range(value, axis, range)) {
                 sum = Checksum.of(part);
             }
         }

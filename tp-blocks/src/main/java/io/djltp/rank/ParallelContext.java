@@ -256,7 +256,11 @@ public final class ParallelContext implements AutoCloseable {
      * @return a snapshot of the counts
      */
     public CollectiveCounts getCounts() {
-        return groups.getCounts();
+        CollectiveCounts counts = groups.getCounts();
+        for (Communicator part : tensorParts) {
+            counts = counts.plus(part.getCounts());
+        }
+        return counts;
     }
 
     /**

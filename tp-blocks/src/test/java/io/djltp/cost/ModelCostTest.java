@@ -113,7 +113,14 @@ public class ModelCostTest {
                 () ->
                         new SequentialBlock()
                                 .add(Linear.builder().setUnits(6).build())
-                                .add(sharedRanges())
+                                .add(sharedRanges(2))
+                                .add(Linear.builder().setUnits(5).build())),
+        RANGES_OF_NEIGHBOURS(
+                () ->
+                        new SequentialBlock()
+                                .add(Linear.builder().setUnits(6).build())
+                                .add(sharedRanges(3))
+                                .add(sharedRanges(3))
                                 .add(Linear.builder().setUnits(5).build())),
         HEAD(() -> body().add(head().optFusedLoss(false).build())),
         FUSED_HEAD(() -> body().add(head().build())),
@@ -167,10 +174,10 @@ public class ModelCostTest {
         return ColumnParallelLinear.builder().setUnits(units).optBatchShardedInput(true);
     }
 
-    /** Three features, of which the first is on all ranks. */
-    private static Block sharedRanges() {
-        Cut cut = Cut.of(3, 2, rank -> List.of(new ShardRange(0, 1), new ShardRange(1 + rank, 1)));
-        return column(3)
+    /** Features of which each rank has two in common with its neighbours. */
+    private static Block sharedRanges(int ranks) {
+        Cut cut = Cut.of(2 + 2L * ranks, ranks, rank -> List.of(new ShardRange(2L * rank, 4)));
+        return column(cut.getLength())
                 .optShardingStrategy(ShardingStrategy.rowwise(cut))
                 .optGatherOutput(true)
                 .build();
@@ -210,7 +217,9 @@ public class ModelCostTest {
         meshes.add(DeviceMesh.of(ParallelMode.MIXED, 3));
         for (Case each : Case.values()) {
             for (DeviceMesh mesh : meshes) {
-                if (each == Case.SHARED_RANGES && mesh.getSize(DeviceMesh.TENSOR) > 2) {
+                int tensor = mesh.getSize(DeviceMesh.TENSOR);
+                if (each == Case.SHARED_RANGES && tensor > 2
+                        || each == Case.RANGES_OF_NEIGHBOURS && tensor != 3) {
                     continue;
                 }
                 String optimizer = optimizers.get(cases.size() % optimizers.size());

@@ -2,7 +2,6 @@ package io.djltp.cut;
 
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Collections;
 import java.util.List;
 import java.util.function.IntFunction;
 import java.util.stream.Collectors;
@@ -56,10 +55,7 @@ public final class Cut {
      * @return the cut
      */
     public static Cut replicated(long length, int ranks) {
-        List<ShardRange> whole = List.of(new ShardRange(0, length));
-        return ranks < 1
-                ? of(length, ranks, rank -> whole) // refuses it
-                : new Cut(length, Collections.nCopies(ranks, whole));
+        return of(length, ranks, rank -> List.of(new ShardRange(0, length)));
     }
 
     /**

@@ -60,6 +60,18 @@ public final class FlatGradients implements AutoCloseable {
     }
 
     /**
+     * Copies what is in a weight's place into its gradient.
+     *
+     * @param place the number of the weight
+     * @param gradient the gradient, of the weight's shape
+     */
+    public void copyTo(int place, NDArray gradient) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            TensorView.of(gradient).tensor().copy_(TensorView.of(views.get(place)).tensor());
+        }
+    }
+
+    /**
      * Returns the gradient of a weight.
      *
      * @param place the number of the weight

@@ -1,0 +1,142 @@
+package io.djltp.gradient;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.nn.Parameter;
+
+import io.djltp.collective.Communicator;
+import io.djltp.collective.ReduceOp;
+import io.djltp.collective.Work;
+import io.djltp.parameters.SharedPart;
+import io.djltp.torch.Autograd;
+import io.djltp.torch.TensorView;
+import io.djltp.update.FlatGradients;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * Parts of gradients that a rank has in common with some others, which are summed over these by one
+ * all-reduce, and put back where they were. A part that is alone and has no gaps in memory is
+ * summed where it is.
+ */
+@SuppressWarnings("try") // a scope is used by being open
+final class ReplicaBucket implements AutoCloseable {
+
+    private final List<Member> members;
+    private final String issuer;
+    private final FlatGradients flat; // or null: one part that is summed where it is
+    private NDArray alone; // while it travels
+    private Work sum = Work.DONE;
+
+    /**
+     * Creates a bucket.
+     *
+     * @param members the parts, of one type, on one device and of one group
+     * @param issuer what errors call the gradients
+     */
+    ReplicaBucket(List<Member> members, String issuer) {
+        this.members = members;
+        this.issuer = issuer;
+        flat = members.size() == 1 && members.get(0).isContiguous() ? null : flat(members);
+    }
+
+    private static FlatGradients flat(List<Member> members) {
+        List<NDArray> parts = new ArrayList<>();
+        try (Autograd.GradMode mode = Autograd.gradMode(false)) {
+            members.forEach(member -> parts.add(member.part.of(member.value)));
+            return new FlatGradients(parts);
+        } finally {
+            parts.forEach(NDArray::close);
+        }
+    }
+
+    /**
+     * A part of a parameter.
+     *
+     * @param parameter the parameter
+     * @param value the rank's shard
+     * @param part what of it other ranks have too
+     */
+    record Member(Parameter parameter, NDArray value, SharedPart part) {
+
+        /** Returns whether nothing has changed. (Arrays are equal if their elements are.) */
+        boolean isSame(Member other) {
+            return parameter == other.parameter && value == other.value && part.equals(other.part);
+        }
+
+        BucketPlan.Gradient gradient() {
+            long length = value.getShape().get(part.axis());
+            long elements = value.size() / length * part.place().length();
+            return new BucketPlan.Gradient(
+                    part.group(),
+                    value.getDataType(),
+                    value.getDevice(),
+                    elements * value.getDataType().getNumOfBytes());
+        }
+
+        private boolean isContiguous() {
+            return part.axis() == 0 || part.place().length() == value.getShape().get(part.axis());
+        }
+
+        /** Returns the part of the gradient, of zeros where the rank has not used it. */
+        private NDArray ofGradient() {
+            try (NDArray gradient = Autograd.gradientOrZeros(value)) {
+                return part.of(gradient);
+            }
+        }
+    }
+
+    /** Begins to sum. */
+    void start() {
+        releaseAlone(); // of a step that has failed
+        TensorView summed;
+        try (Autograd.GradMode mode = Autograd.gradMode(false)) {
+            if (flat == null) {
+                alone = members.get(0).ofGradient();
+                summed = TensorView.of(alone);
+            } else {
+                for (int i = 0; i < members.size(); i++) {
+                    try (NDArray part = members.get(i).ofGradient()) {
+                        flat.set(i, part);
+                    }
+                }
+                summed = flat.getAll();
+            }
+        }
+        Communicator group = members.get(0).part.group();
+        group.setIssuer(issuer);
+        sum = group.allReduce(summed, ReduceOp.SUM);
+    }
+
+    /** Waits for the sums, and puts them into the gradients. */
+    void finish() {
+        sum.await();
+        sum = Work.DONE;
+        releaseAlone();
+        if (flat != null) {
+            try (Autograd.GradMode mode = Autograd.gradMode(false)) {
+                for (int i = 0; i < members.size(); i++) {
+                    try (NDArray part = members.get(i).ofGradient()) {
+                        flat.copyTo(i, part);
+                    }
+                }
+            }
+        }
+    }
+
+    private void releaseAlone() {
+        if (alone != null) {
+            alone.close();
+            alone = null;
+        }
+    }
+
+    /** Frees the memory that is kept. */
+    @Override
+    public void close() {
+        releaseAlone();
+        if (flat != null) {
+            flat.close();
+        }
+    }
+}
