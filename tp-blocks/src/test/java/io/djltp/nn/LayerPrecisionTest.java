@@ -8,9 +8,12 @@ import static io.djltp.testing.Blocks.sum;
 import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.norm.LayerNorm;
+import ai.djl.training.ParameterStore;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.layout.ParallelMode;
@@ -263,42 +266,27 @@ public class LayerPrecisionTest {
     /** A processor does not have it, which is known when the first array comes. */
     @Test(timeOut = 60_000)
     public void float16IsRefusedOnAProcessor() {
-        Block block =
-                ColumnParallelLinear.builder().setUnits(4).optPrecision(Precision.FLOAT16).build();
-        try (ai.djl.ndarray.NDManager manager = ai.djl.ndarray.NDManager.newBaseManager()) {
-            block.initialize(manager, ai.djl.ndarray.types.DataType.FLOAT32, new Shape(2, 3));
-            NDList x = new NDList(manager.ones(new Shape(2, 3)));
-            IllegalArgumentException error =
-                    Assert.expectThrows(
-                            IllegalArgumentException.class,
-                            () ->
-                                    block.forward(
-                                            new ai.djl.training.ParameterStore(manager, false),
-                                            x,
-                                            false));
-            Assert.assertTrue(error.getMessage().contains("float16"), error.getMessage());
-        }
+        assertForwardRefused(Precision.FLOAT16, DataType.FLOAT32, "float16");
     }
 
     /** One error, before the first step, that says what to do. */
     @Test(timeOut = 60_000)
     public void weightsOf16BitsAreRefused() {
-        Block block =
-                ColumnParallelLinear.builder().setUnits(4).optPrecision(Precision.BFLOAT16).build();
-        try (ai.djl.ndarray.NDManager manager = ai.djl.ndarray.NDManager.newBaseManager()) {
-            block.initialize(manager, ai.djl.ndarray.types.DataType.FLOAT16, new Shape(2, 3));
+        assertForwardRefused(
+                Precision.BFLOAT16, DataType.FLOAT16, "Initialize the network in float32");
+    }
+
+    private static void assertForwardRefused(
+            Precision precision, DataType weights, String message) {
+        Block block = ColumnParallelLinear.builder().setUnits(4).optPrecision(precision).build();
+        try (NDManager manager = NDManager.newBaseManager()) {
+            block.initialize(manager, weights, new Shape(2, 3));
             NDList x = new NDList(manager.ones(new Shape(2, 3)));
+            ParameterStore store = new ParameterStore(manager, false);
             IllegalArgumentException error =
                     Assert.expectThrows(
-                            IllegalArgumentException.class,
-                            () ->
-                                    block.forward(
-                                            new ai.djl.training.ParameterStore(manager, false),
-                                            x,
-                                            false));
-            Assert.assertTrue(
-                    error.getMessage().contains("Initialize the network in float32"),
-                    error.getMessage());
+                            IllegalArgumentException.class, () -> block.forward(store, x, false));
+            Assert.assertTrue(error.getMessage().contains(message), error.getMessage());
         }
     }
 }
