@@ -15,7 +15,9 @@ import io.djltp.rank.RankPool;
 import io.djltp.testing.Ranks;
 
 import org.testng.Assert;
+import org.testng.ITestResult;
 import org.testng.annotations.AfterClass;
+import org.testng.annotations.AfterMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -31,6 +33,14 @@ public class VocabParallelAccuracyTest {
 
     /** By their number: to let ranks join takes longer than most of what is computed here. */
     private final Map<Integer, RankPool> pools = new HashMap<>();
+
+    /** After a failure the next test has ranks of its own. */
+    @AfterMethod(alwaysRun = true)
+    public void closeFailedRanks(ITestResult result) {
+        if (!result.isSuccess()) {
+            closeRanks();
+        }
+    }
 
     @AfterClass(alwaysRun = true)
     public void closeRanks() {
