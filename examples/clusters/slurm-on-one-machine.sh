@@ -4,6 +4,7 @@
 #   examples/clusters/slurm-on-one-machine.sh start DIR [NODES [CPUS]]    prints: export SLURM_CONF=DIR/slurm.conf
 #   examples/clusters/slurm-on-one-machine.sh stop DIR
 # PORT: that of the controller (16817); the nodes n1, n2, ... have the ports after it.
+# MinJobAge: with less than 6 sbatch -W asks every 2 seconds whether the job has ended; else after 2, 8, 32, ...
 set -euo pipefail
 command=${1:?start or stop}
 mkdir -p "${2:?a folder}"
@@ -53,6 +54,7 @@ SelectTypeParameters=CR_Core
 SchedulerParameters=requeue_delay=5
 ReturnToService=2
 KillWait=5
+MinJobAge=5
 InactiveLimit=0
 SlurmdTimeout=30
 MpiDefault=none

@@ -133,6 +133,12 @@ public class PackagesTest {
                 .check(classes);
     }
 
+    /** No rule about packages; but to read all classes takes seconds. */
+    @Test
+    public void stepsReadInOnePlace() {
+        HostReadsRule.check(classes);
+    }
+
     @Test
     public void theLibraryDoesNotPrint() {
         GeneralCodingRules.NO_CLASSES_SHOULD_ACCESS_STANDARD_STREAMS.check(classes);

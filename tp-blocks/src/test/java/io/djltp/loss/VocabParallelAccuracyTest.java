@@ -11,12 +11,18 @@ import ai.djl.training.evaluator.TopKAccuracy;
 import io.djltp.cut.Cut;
 import io.djltp.layout.ParallelMode;
 import io.djltp.layout.ShardedLayout;
+import io.djltp.rank.RankPool;
 import io.djltp.testing.Ranks;
 
 import org.testng.Assert;
+import org.testng.ITestResult;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.AfterMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.util.HashMap;
+import java.util.Map;
 import java.util.SplittableRandom;
 
 /** The accuracy of logits that are cut by class is DJL's accuracy of the whole logits. */
@@ -24,6 +30,23 @@ public class VocabParallelAccuracyTest {
 
     private static final int ROWS = 200;
     private static final int CLASSES = 10;
+
+    /** By their number: to let ranks join takes longer than most of what is computed here. */
+    private final Map<Integer, RankPool> pools = new HashMap<>();
+
+    /** After a failure the next test has ranks of its own. */
+    @AfterMethod(alwaysRun = true)
+    public void closeFailedRanks(ITestResult result) {
+        if (!result.isSuccess()) {
+            closeRanks();
+        }
+    }
+
+    @AfterClass(alwaysRun = true)
+    public void closeRanks() {
+        pools.values().forEach(RankPool::close);
+        pools.clear();
+    }
 
     @DataProvider
     public Object[][] sizes() {
@@ -149,7 +172,7 @@ public class VocabParallelAccuracyTest {
         }
     }
 
-    private static void assertSame(
+    private void assertSame(
             int ranks, float[] logits, long[] labels, Evaluator evaluator, Evaluator djl) {
         try (NDManager manager = NDManager.newBaseManager()) {
             Assert.assertEquals(
@@ -169,12 +192,13 @@ public class VocabParallelAccuracyTest {
     }
 
     /** Returns the share of rows that all ranks find right. */
-    private static float accuracy(int ranks, float[] logits, long[] labels, Evaluator evaluator) {
+    private float accuracy(int ranks, float[] logits, long[] labels, Evaluator evaluator) {
         Shape shape = new Shape(labels.length, logits.length / labels.length);
+        RankPool pool =
+                pools.computeIfAbsent(
+                        ranks, number -> new RankPool(Ranks.config(ParallelMode.TENSOR, number)));
         var results =
-                Ranks.run(
-                        ParallelMode.TENSOR,
-                        ranks,
+                pool.run(
                         context -> {
                             try (NDManager manager = NDManager.newBaseManager()) {
                                 NDArray slice =

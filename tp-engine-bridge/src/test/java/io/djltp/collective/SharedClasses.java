@@ -14,6 +14,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Predicate;
 import java.util.stream.Collectors;
 
@@ -22,10 +23,11 @@ import java.util.stream.Collectors;
  * start: reading 2,000 classes of DJL and of the preset takes a third of the time until the first
  * operation.
  *
- * <p>A listener of the whole run of tests: the first JVM of a module makes the archive, where the
- * build names a file in {@value #FILE} and in {@value #MAIN} a program that loads what most tests
- * load. What the started JVMs are to be given is then in {@value #OPTION}. A JVM that the archive
- * does not fit, because its class path is another, reads its classes as ever and says nothing.
+ * <p>A listener of the whole run of tests: the first JVM of a module makes the archive beside its
+ * tests, where the build names a file in {@value #FILE} and in {@value #MAIN} a program that loads
+ * what most tests load. What the started JVMs are to be given is in {@value #OPTION} as soon as the
+ * archive is there. A JVM that the archive does not fit, because its class path is another, reads
+ * its classes as ever and says nothing.
  */
 public final class SharedClasses implements IExecutionListener {
 
@@ -33,39 +35,61 @@ public final class SharedClasses implements IExecutionListener {
     private static final String MAIN = "djltp.test.archive.main";
     private static final String OPTION = "djltp.test.archive.option";
     private static final String CLASS_PATH = "java.class.path";
+    private static final AtomicBoolean BEGUN = new AtomicBoolean();
 
     @Override
     public void onExecutionStart() {
         String file = System.getProperty(FILE);
         // surefire may execute each class for itself
-        if (file == null || System.getProperty(OPTION) != null) {
+        if (file == null || !BEGUN.compareAndSet(false, true)) {
             return;
         }
         // an archive holds for class paths that begin as its own does; it takes no folders
         System.setProperty(
                 CLASS_PATH, jars() + File.pathSeparator + entries(entry -> !isJar(entry)));
         Path archive = Path.of(file);
-        System.setProperty(OPTION, "-XX:SharedArchiveFile=" + archive);
+        if (isMade(archive)) {
+            offer(archive);
+            return;
+        }
+        // tests do not wait for it: the JVMs that they start before it is there read all themselves
+        Thread maker = new Thread(() -> makeOnce(archive), "shared-classes");
+        maker.setDaemon(true);
+        maker.start();
+    }
+
+    private static void makeOnce(Path archive) {
         try (FileChannel lock =
                         FileChannel.open(
-                                Path.of(file + ".lock"),
+                                Path.of(archive + ".lock"),
                                 StandardOpenOption.CREATE,
                                 StandardOpenOption.WRITE);
                 FileLock held = lock.lock()) {
             if (held.isValid() && !isMade(archive)) {
                 make(archive);
             }
+            offer(archive);
         } catch (IOException e) {
-            System.setProperty(OPTION, "-Xshare:auto");
+            // then there is none
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         }
     }
 
+    private static void offer(Path archive) {
+        System.setProperty(OPTION, "-XX:SharedArchiveFile=" + archive);
+    }
+
     /** An archive of another class path would stay unused. */
-    private static boolean isMade(Path archive) throws IOException {
+    private static boolean isMade(Path archive) {
         Path path = pathOf(archive);
-        return Files.exists(archive) && Files.exists(path) && Files.readString(path).equals(jars());
+        try {
+            return Files.exists(archive)
+                    && Files.exists(path)
+                    && Files.readString(path).equals(jars());
+        } catch (IOException e) {
+            return false; // it is being written
+        }
     }
 
     private static Path pathOf(Path archive) {
@@ -73,12 +97,14 @@ public final class SharedClasses implements IExecutionListener {
     }
 
     private static void make(Path archive) throws IOException, InterruptedException {
-        Path list = Path.of(archive + ".classes");
+        // of names of their own: what a JVM that ends leaves behind may still write to others
+        Path folder = archive.toAbsolutePath().getParent();
+        Path list = Files.createTempFile(folder, "jars", ".classes");
         List<String> load = new ArrayList<>(List.of("-XX:DumpLoadedClassList=" + list));
         load.addAll(List.of("-Dai.djl.offline=true", "-cp", System.getProperty(CLASS_PATH)));
         load.addAll(List.of(System.getProperty(MAIN).split(" ")));
         java(load);
-        Path made = Path.of(archive + ".made");
+        Path made = folder.resolve(list.getFileName() + ".jsa");
         java(
                 List.of(
                         "-Xshare:dump",
@@ -86,6 +112,7 @@ public final class SharedClasses implements IExecutionListener {
                         "-XX:SharedArchiveFile=" + made,
                         "-cp",
                         jars()));
+        Files.delete(list);
         Files.move(made, archive, StandardCopyOption.ATOMIC_MOVE);
         Files.writeString(pathOf(archive), jars());
     }

@@ -91,7 +91,7 @@ public final class BenchWorker {
         }
         switch (task.side()) {
             case FLOOR:
-                return new FloorProbe();
+                return new FloorProbe(task.sizes().get(0));
             case COLLECTIVE:
                 return new CollectiveProbe(task);
             default:

@@ -15,18 +15,21 @@ import java.util.Map;
 /** What the machine can do with all its cores: the rates that the floor is made of. */
 final class FloorProbe implements Measured {
 
-    private static final int SQUARE = 2048;
     private static final int PRODUCTS = 4; // of which the fastest counts
-    private static final long COPIED = 128L << 20; // floats: more than caches hold
+    private static final int COPIED = 32; // times their elements: more than caches hold
 
     private final NDManager manager = NDManager.newBaseManager(Device.cpu());
     private final Map<Precision, NDArray[]> factors = new EnumMap<>(Precision.class);
-    private final NDArray from = manager.ones(new Shape(COPIED));
-    private final NDArray to = manager.zeros(new Shape(COPIED));
+    private final long side;
+    private final NDArray from;
+    private final NDArray to;
 
-    FloorProbe() {
-        NDArray left = manager.randomNormal(new Shape(SQUARE, SQUARE));
-        NDArray right = manager.randomNormal(new Shape(SQUARE, SQUARE));
+    FloorProbe(long side) {
+        this.side = side;
+        from = manager.ones(new Shape(COPIED * side * side));
+        to = manager.zeros(from.getShape());
+        NDArray left = manager.randomNormal(new Shape(side, side));
+        NDArray right = manager.randomNormal(new Shape(side, side));
         for (Precision precision : Precision.available(Device.cpu())) {
             boolean wide = precision == Precision.FLOAT32;
             factors.put(
@@ -61,11 +64,11 @@ final class FloorProbe implements Measured {
         factors.forEach((precision, each) -> rates[rateOf(precision)] = rate(precision, each));
         long begin = System.nanoTime();
         to.set(new NDIndex(":"), from); // copyTo() goes through Java memory
-        rates[0] = 2 * Float.BYTES * COPIED / ((System.nanoTime() - begin) / 1e9);
+        rates[0] = 2.0 * Float.BYTES * from.size() / ((System.nanoTime() - begin) / 1e9);
         return rates;
     }
 
-    private static double rate(Precision precision, NDArray[] factors) {
+    private double rate(Precision precision, NDArray[] factors) {
         double product = Double.MAX_VALUE;
         for (int i = 0; i < PRODUCTS; i++) {
             long begin = System.nanoTime();
@@ -76,7 +79,7 @@ final class FloorProbe implements Measured {
             product = Math.min(product, (System.nanoTime() - begin) / 1e9);
             result.close();
         }
-        return 2.0 * SQUARE * SQUARE * SQUARE / product;
+        return 2.0 * side * side * side / product;
     }
 
     /** {@inheritDoc} */

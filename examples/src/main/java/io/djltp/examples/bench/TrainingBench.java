@@ -113,7 +113,7 @@ final class TrainingBench {
             }
         }
         int ours = tasks.size();
-        tasks.add(WorkerTask.floor());
+        tasks.add(WorkerTask.floor(options.floorSide));
         if (options.hasStock()) {
             tasks.add(WorkerTask.stock(workload, optimizer));
         }

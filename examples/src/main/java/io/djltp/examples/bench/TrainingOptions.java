@@ -56,6 +56,15 @@ final class TrainingOptions {
                             + " the last (${DEFAULT-VALUE}).")
     int longRun;
 
+    @Option(
+            names = "--floor-side",
+            defaultValue = "2048",
+            description =
+                    "Side of the square matrices whose product says what the processor can do"
+                            + " (${DEFAULT-VALUE}); the array that says what the memory can do has"
+                            + " 32 times their elements.")
+    int floorSide;
+
     /** Returns whether stock DJL takes turns. */
     boolean hasStock() {
         return !withoutStock && peers.hasDjl();
@@ -64,6 +73,7 @@ final class TrainingOptions {
     /** Checks everything that can be checked before anything is measured. */
     void check(PrintStream out) {
         common.check(ranks, out);
+        BenchOptions.positive("--floor-side", floorSide);
         for (Precision precision : precisions) {
             try {
                 precision.check(Device.cpu());

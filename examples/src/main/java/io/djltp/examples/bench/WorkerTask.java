@@ -15,7 +15,8 @@ import java.util.List;
  * @param head how the head is computed, or {@code null}
  * @param ranks the number of ranks
  * @param threads the threads of a rank
- * @param sizes the sizes of messages in bytes, or {@code null}
+ * @param sizes the sizes of messages in bytes, of the floor the side of its matrices, or {@code
+ *     null}
  * @param precision that of this library's products
  */
 record WorkerTask(
@@ -76,8 +77,8 @@ record WorkerTask(
         return new WorkerTask(Side.PYTORCH, null, null, null, ranks, threads, sizes);
     }
 
-    static WorkerTask floor() {
-        return new WorkerTask(Side.FLOOR, null, null, null, 1, 1, null);
+    static WorkerTask floor(int side) {
+        return new WorkerTask(Side.FLOOR, null, null, null, 1, 1, List.of((long) side));
     }
 
     static WorkerTask collective(int ranks, int threads, List<Long> sizes) {

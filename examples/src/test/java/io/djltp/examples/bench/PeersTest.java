@@ -28,6 +28,9 @@ public class PeersTest {
         List<String> args = new ArrayList<>(List.of("bench"));
         args.addAll(List.of(options));
         args.addAll(ONCE);
+        if (!options[0].equals("collective")) {
+            args.addAll(List.of("--floor-side", "64"));
+        }
         return TpRun.of(args.toArray(new String[0]));
     }
 

@@ -42,7 +42,7 @@ public class TrainEqualsPlainDjlTest {
     private static final int STEPS = 30;
     private static final int SEED = 7;
     private static final int DIM = 16;
-    private static final int BATCH = 64;
+    private static final int BATCH = 32;
 
     private LemmaCorpus corpus;
 

@@ -7,13 +7,10 @@ import ai.djl.ndarray.NDArray;
 
 import com.tngtech.archunit.core.domain.JavaClasses;
 import com.tngtech.archunit.core.domain.JavaMethodCall;
-import com.tngtech.archunit.core.importer.ClassFileImporter;
-import com.tngtech.archunit.core.importer.ImportOption;
 
 import io.djltp.torch.HostReads;
 
 import org.bytedeco.pytorch.Tensor;
-import org.testng.annotations.Test;
 
 import java.util.regex.Pattern;
 
@@ -21,7 +18,7 @@ import java.util.regex.Pattern;
  * Nothing that runs in a training step reads a number from its device but by {@link HostReads},
  * which counts: {@code HostWaitTest} then says how many a step has.
  */
-public class HostReadsTest {
+final class HostReadsRule {
 
     private static final Pattern READS =
             Pattern.compile(
@@ -47,12 +44,10 @@ public class HostReadsTest {
                             + "|ShardedArray|RemoteShards" // the way back into the model
                             + "|TableShard");
 
-    @Test
-    public void stepsReadInOnePlace() {
-        JavaClasses library =
-                new ClassFileImporter()
-                        .withImportOption(new ImportOption.DoNotIncludeTests())
-                        .importPackages("io.djltp");
+    private HostReadsRule() {}
+
+    /** Checks the classes of the library. */
+    static void check(JavaClasses library) {
         noClasses()
                 .that()
                 .resideOutsideOfPackages(BETWEEN_STEPS)
@@ -61,7 +56,7 @@ public class HostReadsTest {
                                 "may run in a step",
                                 each -> !CLASSES.matcher(each.getSimpleName()).matches()))
                 .should()
-                .callMethodWhere(describe("reads from a device", HostReadsTest::reads))
+                .callMethodWhere(describe("reads from a device", HostReadsRule::reads))
                 .check(library);
     }
 
