@@ -1,5 +1,6 @@
 package io.djltp.head;
 
+import io.djltp.torch.ShortSumProduct;
 import io.djltp.update.RowReader;
 import io.djltp.update.UnitRows;
 
@@ -156,7 +157,7 @@ final class ChunkedLinear {
      * @param rowsOfWeight the rows of the weight that belong to the chunk
      */
     void classMajor(int index, Tensor place, Tensor features, long rows, Tensor rowsOfWeight) {
-        torch.mm_out(place, rowsOfWeight, features);
+        ShortSumProduct.multiply(rowsOfWeight, features, place);
         if (bias != null) {
             place.narrow(1, 0, rows).add_(part(bias, index).unsqueeze(1));
         }

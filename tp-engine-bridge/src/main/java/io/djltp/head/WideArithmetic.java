@@ -1,6 +1,7 @@
 package io.djltp.head;
 
-import org.bytedeco.pytorch.Scalar;
+import io.djltp.torch.ShortSumProduct;
+
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 
@@ -71,7 +72,6 @@ final class WideArithmetic extends ChunkArithmetic {
 
     @Override
     WeightProduct product(int index, Tensor left, Tensor x) {
-        return (target, keep, factor) ->
-                target.addmm_(left, x, new Scalar(keep), new Scalar(factor));
+        return (target, keep, factor) -> ShortSumProduct.add(left, x, target, keep, factor);
     }
 }

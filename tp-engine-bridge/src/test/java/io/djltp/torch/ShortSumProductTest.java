@@ -1,0 +1,76 @@
+package io.djltp.torch;
+
+import org.bytedeco.pytorch.Scalar;
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorOptions;
+import org.bytedeco.pytorch.global.torch;
+import org.bytedeco.pytorch.global.torch.ScalarType;
+import org.testng.Assert;
+import org.testng.SkipException;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+/** The bits are those of libtorch's products in one thread, whoever computes them. */
+@SuppressWarnings("try") // a scope is used by being open
+public class ShortSumProductTest {
+
+    @DataProvider
+    public Object[][] shapes() {
+        return new Object[][] {
+            {1, 64, 64}, // m, k, n
+            {2, 64, 64},
+            {64, 64, 1},
+            {40, 3, 20},
+            {16, 8, 16},
+            {17, 9, 23},
+            {904, 128, 64},
+            {1024, 64, 128},
+            {1500, 65, 65},
+            {2049, 192, 33},
+            {64, 193, 64},
+            {300, 512, 40}
+        };
+    }
+
+    @Test(dataProvider = "shapes", timeOut = 60_000)
+    public void bitsAreThoseOfLibtorch(long m, long k, long n) {
+        if (!ShortSumProduct.isFaster()) {
+            throw new SkipException("Here they are libtorch's own");
+        }
+        int threads = torch.get_num_threads();
+        Autograd.setThreads(1); // as in the threads of a pass
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            torch.manual_seed(m + k + n);
+            Tensor left = random(m, k);
+            Tensor right = random(k, n);
+            Tensor target = random(m, n + 3).narrow(1, 0, n); // rows further apart
+            Tensor expected = random(m, n + 3).narrow(1, 0, n).copy_(target);
+            ShortSumProduct.multiply(left, right, target);
+            torch.mm_out(expected, left, right);
+            Assert.assertTrue(torch.equal(target, expected));
+            for (float factor : new float[] {-1e-5f, -0.3f, 1.7f}) {
+                for (float keep : new float[] {1, 0, 0.99f}) {
+                    ShortSumProduct.add(left, right, target, keep, factor);
+                    expected.addmm_(left, right, new Scalar(keep), new Scalar(factor));
+                    Assert.assertTrue(torch.equal(target, expected), keep + " " + factor);
+                }
+            }
+        } finally {
+            Autograd.setThreads(threads);
+        }
+    }
+
+    /** What is not a number before does not count with a factor of 0. */
+    @Test(timeOut = 60_000)
+    public void whatIsNotKeptDoesNotCount() {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            Tensor target = random(32, 32).fill_(new Scalar(Float.NaN));
+            ShortSumProduct.add(random(32, 16), random(16, 32), target, 0, 1);
+            Assert.assertTrue(Float.isFinite(target.sum().item_float()));
+        }
+    }
+
+    private static Tensor random(long rows, long columns) {
+        return torch.randn(new long[] {rows, columns}, new TensorOptions(ScalarType.Float));
+    }
+}
