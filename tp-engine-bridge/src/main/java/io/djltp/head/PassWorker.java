@@ -32,6 +32,8 @@ final class PassWorker {
     private LabelPlaces inLogits; // of logits, [classes, rows]
     private LabelPlaces inClasses; // of the classes of a chunk
     private AddedGradient.Chunks added;
+    private Tensor sameFactor; // that of all chunks, or null if each has its own
+    private Tensor sameFeatures; // times the factor
 
     PassWorker(FusedPass pass, ChunkBuffers buffers, ChunkedLinear linear) {
         this.pass = pass;
@@ -163,6 +165,10 @@ final class PassWorker {
                 NoGradGuard guard = new NoGradGuard();
                 FlushDenormals zeros = new FlushDenormals()) {
             arithmetic.begin();
+            if (!pass.isGuarded()) {
+                sameFactor = pass.softmaxFactor();
+                sameFeatures = pass.scaledFeatures(buffers, sameFactor);
+            }
             inClasses = new LabelPlaces(pass.labels, buffers, 1, 0);
             boolean allKept = buffers.plan().kept() == buffers.plan().count();
             inLogits = allKept ? null : placesInLogits();
@@ -201,7 +207,8 @@ final class PassWorker {
             addBiasGradient(biasGradient, index, exponentials, factor, labels, scale);
         }
         if (update != null) {
-            Tensor scaled = pass.scaledFeatures(buffers, factor);
+            Tensor scaled =
+                    sameFactor == null ? pass.scaledFeatures(buffers, factor) : sameFeatures;
             apply(update, index, weight, exponentials, scaled, labels, scale);
         }
     }
@@ -255,8 +262,8 @@ final class PassWorker {
 
     /** Returns the factor of the softmax for the exponentials of a chunk, [rows of the batch]. */
     private Tensor factor(int index) {
-        if (!pass.isGuarded()) {
-            return pass.softmaxFactor();
+        if (sameFactor != null) {
+            return sameFactor;
         }
         Tensor ofChunk = buffers.isKept(index) ? buffers.offset(index) : offset();
         Tensor factor = pass.batch(buffers.column(Column.FACTOR));

@@ -35,8 +35,10 @@ final class RoundedArithmetic extends ChunkArithmetic {
     private final RoundedBuffers rounded;
     private final long rows; // even, as columns
     private final long columns; // those of the features, even
+    private RoundedViews views;
     private Tensor features; // packed
-    private Float packedFactor; // of the scaled features that are packed, or null
+    private Tensor packed; // scaled features
+    private float packedFactor; // theirs
 
     RoundedArithmetic(FusedPass pass, ChunkBuffers buffers, ChunkedLinear linear) {
         super(pass, buffers, linear);
@@ -65,34 +67,27 @@ final class RoundedArithmetic extends ChunkArithmetic {
 
     @Override
     void begin() {
+        views = rounded.views(buffers, pass.isSmooth());
         features = packedFeatures(pass.buffers);
     }
 
     @Override
     void end() {
         BFloat16Product.release();
+        free();
     }
 
     @Override
     Tensor logits(int index, Tensor weight) {
-        Tensor logits = pass.isSmooth() ? buffers.logits(index) : buffers.spareLogits(index);
-        Tensor factor = weight(index);
-        (columns == buffers.features() ? factor : factor.narrow(1, 0, buffers.features()))
-                .copy_(weight);
-        BFloat16Product.multiply(factor, features, logits, false);
+        Tensor logits = pass.isSmooth() ? buffers.logits(index) : views.logits(index);
+        views.ofFeatures(index).copy_(weight);
+        BFloat16Product.multiply(views.weight(index), features, logits, false);
         if (linear.bias() != null) {
             ChunkPlan plan = buffers.plan();
             Tensor bias = linear.bias().narrow(0, plan.start(index), plan.length(index));
             logits.narrow(1, 0, pass.rows).add_(bias.unsqueeze(1), new Scalar((float) LOG2_E));
         }
         return logits;
-    }
-
-    private Tensor weight(int index) {
-        long length = buffers.plan().length(index);
-        return rounded.get(Piece.WEIGHT, buffers.plan().chunk() * columns, buffers.options())
-                .narrow(0, 0, length * columns)
-                .view(length, columns);
     }
 
     /** With label smoothing they are in the sums: as exact as where they are by themselves. */
@@ -126,62 +121,43 @@ final class RoundedArithmetic extends ChunkArithmetic {
 
     @Override
     Tensor sum(int index, Tensor exponentials) {
-        Tensor sum = buffers.chunkSums().select(0, index);
+        Tensor sum = views.sum(index);
         return torch.sum_out(sum, exponentials, new long[] {0}, false, floats());
     }
 
     @Override
     void keep(int index, Tensor exponentials) {
         if (!pass.isSmooth()) {
-            kept(index).copy_(exponentials);
+            views.kept(index).copy_(exponentials);
         }
     }
 
     /** With label smoothing float32: what is subtracted from them is nearly as large. */
     @Override
     Tensor kept(int index) {
-        if (pass.isSmooth()) {
-            return buffers.logits(index);
-        }
-        if (!buffers.isKept(index)) {
-            return scratch(index);
-        }
-        long size = buffers.plan().rows() * buffers.plan().chunk();
-        return place(Piece.KEPT, index, buffers.keptPlaces() * size, index * size);
-    }
-
-    private Tensor scratch(int index) {
-        long size = buffers.plan().rows() * buffers.plan().chunk();
-        return place(Piece.SCRATCH, index, size, 0);
-    }
-
-    private Tensor place(Piece piece, int index, long size, long start) {
-        long length = buffers.plan().length(index);
-        return rounded.get(piece, size, buffers.options())
-                .narrow(0, start, length * rows)
-                .view(length, rows);
+        return pass.isSmooth() ? buffers.logits(index) : views.kept(index);
     }
 
     @Override
     void addProducts(int index, Tensor weight, Tensor products) {
-        add(kept(index), weight(index), products);
+        add(views.transposed(index), index, products);
     }
 
     @Override
     void addProducts(int index, Tensor factors, Tensor weight, Tensor products) {
-        add(scratch(index).copy_(factors), weight(index), products);
+        add(views.scratch(index).copy_(factors).t(), index, products);
     }
 
     /** The sum over the chunk is rounded to bfloat16 once, those over chunks are float32. */
-    private void add(Tensor factors, Tensor weight, Tensor products) {
-        Tensor product = factors.t().mm(weight);
+    private void add(Tensor factors, int index, Tensor products) {
+        Tensor product = torch.mm_out(views.product(), factors, views.weight(index));
         products.add_(
                 columns == buffers.features() ? product : product.narrow(1, 0, buffers.features()));
     }
 
     @Override
     void addUp(Tensor target, int index, Tensor exponentials, Tensor factor) {
-        Tensor wide = buffers.spareLogits(index).copy_(exponentials);
+        Tensor wide = views.logits(index).copy_(exponentials);
         torch.mv_out(target, wide.narrow(1, 0, pass.rows), factor);
     }
 
@@ -189,7 +165,7 @@ final class RoundedArithmetic extends ChunkArithmetic {
     WeightProduct product(int index, Tensor left, Tensor x) {
         Tensor factors = left;
         if (pass.isSmooth()) {
-            factors = scratch(index);
+            factors = views.scratch(index);
             factors.narrow(1, 0, pass.rows).copy_(left);
             factors.narrow(1, pass.rows, rows - pass.rows).zero_();
         }
@@ -204,17 +180,29 @@ final class RoundedArithmetic extends ChunkArithmetic {
 
     /** Returns features times a factor as the right factor, the same for all chunks of a pass. */
     private Tensor packed(Tensor x, float factor) {
+        if (packed != null && packedFactor == factor && !pass.isGuarded()) {
+            return packed;
+        }
         long length = buffers.features();
-        Tensor packed =
+        Tensor place =
                 rounded.get(Piece.PACKED_SCALED, buffers.plan().rows() * length, buffers.options())
                         .narrow(0, 0, rows * length)
                         .view(rows / 2, length, 2);
-        if (pass.isGuarded() || packedFactor == null || packedFactor != factor) {
-            Tensor scaled = torch.zeros(new long[] {rows, length}, buffers.options());
-            torch.mul_out(scaled.narrow(0, 0, x.size(0)), x, new Scalar(factor));
-            packed.copy_(BFloat16Product.pack(scaled));
+        Tensor scaled = torch.zeros(new long[] {rows, length}, buffers.options());
+        torch.mul_out(scaled.narrow(0, 0, x.size(0)), x, new Scalar(factor));
+        place.copy_(BFloat16Product.pack(scaled));
+        if (!pass.isGuarded()) {
+            free();
+            packed = place.retainReference();
             packedFactor = factor;
         }
-        return packed;
+        return place;
+    }
+
+    private void free() {
+        if (packed != null) {
+            packed.close();
+            packed = null;
+        }
     }
 }

@@ -27,10 +27,13 @@ final class RoundedBuffers implements AutoCloseable {
         /** The exponentials of chunks that are kept. */
         KEPT,
         /** Those of a chunk that is not. */
-        SCRATCH
+        SCRATCH,
+        /** A chunk's product with the weights. */
+        PRODUCT
     }
 
     private final Map<Piece, Tensor> tensors = new ConcurrentHashMap<>();
+    private RoundedViews views;
 
     /** Returns the next even number: of rows or features that products are computed with. */
     static long even(long length) {
@@ -54,6 +57,27 @@ final class RoundedBuffers implements AutoCloseable {
                 });
     }
 
+    /**
+     * Returns the places of the chunks for the present batch.
+     *
+     * @param buffers the memory beside this one, of the same thread
+     * @param smooth whether labels are smoothed
+     */
+    RoundedViews views(ChunkBuffers buffers, boolean smooth) {
+        if (views == null || !views.fits(buffers, smooth)) {
+            freeViews();
+            views = new RoundedViews(buffers, smooth);
+        }
+        return views;
+    }
+
+    private void freeViews() {
+        if (views != null) {
+            views.close();
+            views = null;
+        }
+    }
+
     int count() {
         return tensors.size();
     }
@@ -61,6 +85,7 @@ final class RoundedBuffers implements AutoCloseable {
     /** Frees the memory. */
     @Override
     public void close() {
+        freeViews();
         tensors.values().forEach(Tensor::close);
         tensors.clear();
     }
