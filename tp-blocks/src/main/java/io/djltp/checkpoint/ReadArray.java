@@ -30,10 +30,6 @@ final class ReadArray {
         read = soFar;
     }
 
-    long read() {
-        return read;
-    }
-
     /** Returns whether all rows before a row were read. */
     boolean isReadUntil(long end) {
         return read >= (end >= rows ? bytes : end * (bytes / rows));

@@ -3,7 +3,6 @@ package io.djltp.checkpoint;
 import ai.djl.nn.Parameter;
 
 import com.google.gson.JsonArray;
-import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 
 import io.djltp.checkpoint.store.Checkpoint;
@@ -50,6 +49,13 @@ final class StateComparison {
         values.addProperty(OPTIMIZER, optimizer());
     }
 
+    /** Returns the names of the parameters that were noted. */
+    static List<String> weights(JsonObject values) {
+        List<String> names = new ArrayList<>();
+        values.getAsJsonArray(PARAMETERS).forEach(name -> names.add(name.getAsString()));
+        return names;
+    }
+
     /** Momentum or none: that too is another optimizer. */
     private String optimizer() {
         List<String> names = kinds.stream().map(StateKind::name).toList();
@@ -66,9 +72,8 @@ final class StateComparison {
      */
     void check(Checkpoint checkpoint, JsonObject values) {
         Map<String, CutTensor> stored = new LinkedHashMap<>();
-        for (JsonElement name : values.getAsJsonArray(PARAMETERS)) {
-            CutTensor tensor = checkpoint.getTensors().get(name.getAsString());
-            stored.put(name.getAsString(), tensor);
+        for (String name : weights(values)) {
+            stored.put(name, checkpoint.getTensors().get(name));
         }
         List<String> differences = new ArrayList<>();
         for (Parameter parameter : state.getParameters().getAll()) {

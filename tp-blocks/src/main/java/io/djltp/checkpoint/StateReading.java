@@ -20,9 +20,6 @@ import java.util.function.BooleanSupplier;
  */
 final class StateReading {
 
-    /** Bytes in a second, below which the page cache takes what is waited for. */
-    private static final double SLOW = 500e6;
-
     /** Who needs the memory: the writing thread, until it has read all, or training by force. */
     private enum Stage {
         READING,
@@ -35,10 +32,9 @@ final class StateReading {
     private final AtomicReference<Stage> stage = new AtomicReference<>(Stage.READING);
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition progress = lock.newCondition();
-    private final AtomicLong bytes = new AtomicLong(); // read so far
     private final AtomicLong end = new AtomicLong(); // of all waiting, or 0 before the first
-    private volatile long begin = System.nanoTime();
     private volatile boolean awaited;
+    private volatile boolean hurried;
 
     /** Adds an array, before the reading begins. */
     void add(int rank, ReadArray array) {
@@ -52,14 +48,8 @@ final class StateReading {
         }
     }
 
-    /** Begins to read. */
-    void begin() {
-        begin = System.nanoTime();
-    }
-
     /** Notes how many bytes of an array were read so far. */
     void setRead(ReadArray array, long soFar) {
-        bytes.addAndGet(soFar - array.read());
         array.setRead(soFar);
         wake();
     }
@@ -76,11 +66,12 @@ final class StateReading {
     }
 
     /**
-     * Returns whether somebody waits, or has waited, and the disk is so slow that he had better
-     * wait for the page cache, which costs more of the processor.
+     * Returns whether an update waits, or has waited: it is about to need the rest as fast as it
+     * changes rows. The page cache takes that faster than the disk; it costs more of the processor,
+     * which has nothing to do while the update waits.
      */
     boolean isHurried() {
-        return awaited && bytes.get() < SLOW * (System.nanoTime() - begin) / 1e9;
+        return hurried;
     }
 
     /** Returns who reads a parameter, or null if nobody does any more. */
@@ -88,7 +79,14 @@ final class StateReading {
         List<ReadArray> arrays = ofParameters.getOrDefault(rank, Map.of()).get(name);
         return arrays == null || !isReading() || isRead(arrays, RowReader.ALL)
                 ? null
-                : row -> await(() -> isRead(arrays, row), limit, abandoned);
+                : row -> awaitRows(() -> isRead(arrays, row), limit, abandoned);
+    }
+
+    private void awaitRows(BooleanSupplier free, Duration limit, Runnable abandoned) {
+        if (!free.getAsBoolean()) {
+            hurried = true;
+            await(free, limit, abandoned);
+        }
     }
 
     /** Waits until what is of no parameter was read. */

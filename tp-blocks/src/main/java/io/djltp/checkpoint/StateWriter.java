@@ -74,7 +74,6 @@ final class StateWriter implements WeightReader, AutoCloseable {
             PendingSave save, TakenState state, CheckpointFolder folder, JsonObject values) {
         try (TakenState taken = state;
                 CheckpointWriter writer = taken.begin(folder)) {
-            save.reading().begin();
             writer.stream(save.reading()::isHurried);
             if (!save.reading().end()) {
                 throw new CheckpointException(

@@ -91,6 +91,23 @@ public final class TrainingState implements AutoCloseable {
         return writer.write(taken, folder, all);
     }
 
+    /**
+     * Returns the names of the weights in a checkpoint: its tensors but what optimizers and blocks
+     * keep.
+     *
+     * @param checkpoint the checkpoint
+     * @return the names of parameters; of a checkpoint that is not of a trainer those without a
+     *     slash, since what is kept of a parameter is called {@code parameter/array}
+     */
+    public static List<String> getWeights(Checkpoint checkpoint) {
+        JsonObject values = checkpoint.getValues().getAsJsonObject(VALUES);
+        return values != null
+                ? StateComparison.weights(values)
+                : checkpoint.getTensors().keySet().stream()
+                        .filter(name -> !name.contains("/") && !name.isEmpty())
+                        .toList();
+    }
+
     private void take(TakenState taken, JsonObject values) {
         JsonObject ofParticipants = new JsonObject();
         taken.add(participants.tensors(taken.getManager(), ofParticipants));

@@ -5,6 +5,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.checkpoint.TrainingState;
 import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.cut.ShardRange;
@@ -24,10 +25,7 @@ record CheckpointRows(Checkpoint checkpoint, CutTensor tensor) implements RowSou
 
     /** Returns the weights of a checkpoint, without what optimizers keep, by path. */
     static Map<String, RowSource> of(Checkpoint checkpoint) {
-        List<String> names =
-                checkpoint.getTensors().keySet().stream()
-                        .filter(name -> !name.contains("/") && !name.isEmpty())
-                        .toList();
+        List<String> names = TrainingState.getWeights(checkpoint);
         Map<String, RowSource> paths = new LinkedHashMap<>();
         ParameterPaths.ofNames(names)
                 .forEach(

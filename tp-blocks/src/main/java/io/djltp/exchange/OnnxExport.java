@@ -10,9 +10,9 @@ import io.djltp.files.SideFolder;
 
 import java.io.IOException;
 import java.nio.file.FileAlreadyExistsException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 
@@ -71,8 +71,8 @@ public final class OnnxExport {
         Block block = model.getBlock();
         checkInput(block);
         if (!overwrite) {
-            checkNone(path);
-            checkNone(path.resolveSibling(path.getFileName() + OnnxWeightData.SUFFIX));
+            Path weights = path.resolveSibling(path.getFileName() + OnnxWeightData.SUFFIX);
+            OutputFiles.checkNone(List.of(path, weights));
         }
         String name = path.getFileName().toString();
         try (SideFolder side = SideFolder.in(path.toAbsolutePath().getParent());
@@ -82,16 +82,6 @@ public final class OnnxExport {
                             .add(block, "", input);
             graph.write(model.getName(), input, inputType, inputShape, last, output);
             side.replace(name); // after the weights
-        }
-    }
-
-    private static void checkNone(Path path) throws IOException {
-        if (Files.exists(path)) {
-            throw new FileAlreadyExistsException(
-                    path.toString(),
-                    null,
-                    "the file is there already, and nothing is written. Choose another name, or let"
-                            + " it be replaced (optOverwrite(true), --overwrite)");
         }
     }
 

@@ -35,7 +35,7 @@ record OutputFiles(Path folder, String name, long most, boolean overwrite) {
     Path write(List<OutputTensor> tensors) throws IOException {
         Files.createDirectories(folder);
         if (!overwrite) {
-            checkNone();
+            checkNone(older());
         }
         try (SideFolder side = SideFolder.in(folder)) {
             List<List<OutputTensor>> files = shareOut(tensors);
@@ -102,14 +102,16 @@ record OutputFiles(Path folder, String name, long most, boolean overwrite) {
         Files.writeString(file, text + "\n");
     }
 
-    private void checkNone() throws IOException {
-        List<Path> there = older();
-        if (!there.isEmpty()) {
-            throw new FileAlreadyExistsException(
-                    there.get(0).toString(),
-                    null,
-                    "there are weights already, and nothing is written. Choose another folder or"
-                            + " name, or let them be replaced (optOverwrite(true), --overwrite)");
+    /** Refuses to write where there is a file. */
+    static void checkNone(List<Path> files) throws FileAlreadyExistsException {
+        for (Path file : files) {
+            if (Files.exists(file)) {
+                throw new FileAlreadyExistsException(
+                        file.toString(),
+                        null,
+                        "there are weights already, and nothing is written. Choose another folder"
+                                + " or name, or let them be replaced (optOverwrite(true), --overwrite)");
+            }
         }
     }
 

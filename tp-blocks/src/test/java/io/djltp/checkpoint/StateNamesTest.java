@@ -2,6 +2,7 @@ package io.djltp.checkpoint;
 
 import ai.djl.Device;
 import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Parameter;
@@ -10,13 +11,22 @@ import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.util.PairList;
 
+import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.checkpoint.store.CheckpointFolder;
+import io.djltp.exchange.NameMapping;
+import io.djltp.exchange.WeightExport;
 import io.djltp.layout.ParallelMode;
+import io.djltp.safetensors.SafetensorsFile;
+import io.djltp.safetensors.SliceReader;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
+import org.testng.Assert;
 import org.testng.annotations.Test;
 
+import java.nio.file.Path;
 import java.util.List;
+import java.util.Set;
 
 /** A parameter may be called as an array of the optimizer is. */
 public class StateNamesTest {
@@ -74,6 +84,31 @@ public class StateNamesTest {
                 root -> {
                     StoppedRun.saved(KIND, TASK, List.of(2), root);
                     StoppedRun.resumed(KIND, TASK, 2, 4, root).assertEndOf(whole, "w/mean");
+                });
+    }
+
+    /** A slash does not make it something that the optimizer keeps. */
+    @Test(timeOut = 60_000)
+    public void aParameterCalledAsAStateIsExported() {
+        StoppedRun.inFolder(
+                root -> {
+                    StoppedRun.saved(KIND, TASK, List.of(2), root.resolve("run"));
+                    try (CheckpointFolder folder = CheckpointFolder.open(root.resolve("run"));
+                            Checkpoint checkpoint = folder.openNewest().orElseThrow();
+                            NDManager manager = NDManager.newBaseManager()) {
+                        Path file =
+                                WeightExport.builder()
+                                        .setMapping(NameMapping.own())
+                                        .build()
+                                        .write(checkpoint, root.resolve("out"));
+                        try (SafetensorsFile weights = SafetensorsFile.open(file)) {
+                            Assert.assertEquals(
+                                    weights.getTensors().keySet(), Set.of("w", "w/mean"));
+                            Assert.assertEquals(
+                                    new SliceReader(weights).read("w/mean", manager),
+                                    checkpoint.read("w/mean", manager));
+                        }
+                    }
                 });
     }
 }

@@ -51,6 +51,26 @@ public class StateReadingTest {
         end.get();
     }
 
+    /** The page cache takes the rest once an update waits, and not what all steps wait for. */
+    @Test(timeOut = 20_000)
+    public void anUpdateThatWaitsHurriesTheRest() throws Exception {
+        reading.add(0, weight);
+        reading.add(0, other);
+        RowReader reader = reading.ofParameter(0, "w", LIMIT, Assert::fail);
+        CompletableFuture<Void> others = waiting(() -> reading.awaitOthers(LIMIT, Assert::fail));
+        assertWaits(others);
+        reading.setRead(other, 8);
+        others.get();
+        reading.setRead(weight, 40);
+        reader.await(1); // was read
+        Assert.assertFalse(reading.isHurried());
+        CompletableFuture<Void> two = waiting(() -> reader.await(2));
+        assertWaits(two);
+        Assert.assertTrue(reading.isHurried());
+        reading.setRead(weight, 400);
+        two.get();
+    }
+
     /** Two ranks wait, one of them gives the reading up, once. */
     @Test(timeOut = 20_000)
     public void theLimitIsOfAllWaitingTogether() throws Exception {

@@ -14,9 +14,12 @@ import io.djltp.testing.ArrayAssert;
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
+import java.io.PrintStream;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
@@ -45,6 +48,31 @@ public class BadWeightsTest {
             writer.finish();
         }
         return path;
+    }
+
+    /** A padded table may be shorter than the parameter: it is said which rows are 0. */
+    @Test
+    public void aShortPaddedTableIsAWarning() throws Exception {
+        Path path = file(Map.of("table", new Shape(3, 3)), DataType.FLOAT32);
+        PrintStream standard = System.err;
+        ByteArrayOutputStream said = new ByteArrayOutputStream();
+        try (Model model = Model.newInstance("m");
+                PretrainedWeights weights =
+                        PretrainedWeights.builder()
+                                .setPath(path)
+                                .setMapping(NameMapping.parse("weight = table : padded"))
+                                .build()) {
+            model.setBlock(Linear.builder().setUnits(5).optBias(false).build());
+            System.setErr(new PrintStream(said, true, StandardCharsets.UTF_8));
+            weights.load(model, INPUT);
+        } finally {
+            System.setErr(standard);
+        }
+        String warning = said.toString(StandardCharsets.UTF_8);
+        Assert.assertTrue(warning.contains("Tensor table of"), warning);
+        Assert.assertTrue(
+                warning.contains("has 3 rows, and parameter weight (5, 3): the last 2 are 0"),
+                warning);
     }
 
     @Test

@@ -14,6 +14,7 @@ import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
+import ai.djl.util.Utils;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
@@ -29,6 +30,10 @@ import io.djltp.rank.RankFailedException;
 import io.djltp.testing.TrainingRun;
 import io.djltp.torch.TensorView;
 
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Collections;
 import java.util.HashMap;
@@ -70,6 +75,8 @@ public final class FaultyProcess {
         OTHER_BATCH,
         /** Its process makes one step less. */
         STOP_EARLY,
+        /** Its process alone saves the model at the end, and changes one of its replicas then. */
+        SAVE_ALONE,
         /** Does not come. */
         SLEEP
     }
@@ -123,7 +130,7 @@ public final class FaultyProcess {
                         .optJob(job)
                         .optDevices(Collections.nCopies(job.getLocalRanks(), Device.cpu()))
                         .optTimeout(TIMEOUT)
-                        .optDriftCheck(1)
+                        .optDriftCheck(fault == Fault.SAVE_ALONE ? 100 : 1)
                         .build();
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss());
@@ -139,6 +146,20 @@ public final class FaultyProcess {
                 boolean other = fault == Fault.OTHER_BATCH && here && step == STEP;
                 step(trainer, other ? 100 : step);
             }
+            if (fault == Fault.SAVE_ALONE && here) {
+                save(trainer);
+                drift(trainer, victim - job.getFirstRank(), body);
+            }
+        }
+    }
+
+    private static void save(ParallelTrainer trainer) {
+        try {
+            Path folder = Files.createTempDirectory("alone");
+            trainer.save(folder, "net");
+            Utils.deleteQuietly(folder);
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
         }
     }
 

@@ -97,6 +97,16 @@ public class ProcessFailureTest {
         }
     }
 
+    /** The process that has compared the replicas before its save compares them at the end, too. */
+    @Test(dataProvider = "modes", timeOut = 90_000)
+    public void aReplicaDriftsAfterOneProcessHasSaved(ParallelMode mode) throws Exception {
+        for (String report : run(mode, Fault.SAVE_ALONE, 3)) {
+            assertMatches(
+                    report,
+                    "after step 6 rank 3 has other values of .*weight \\(6, 5\\) than rank 0");
+        }
+    }
+
     @Test(dataProvider = "modes", timeOut = 90_000)
     public void aProcessIteratesAnotherBatch(ParallelMode mode) throws Exception {
         for (String report : run(mode, Fault.OTHER_BATCH, 2)) {
@@ -135,7 +145,7 @@ public class ProcessFailureTest {
 
     private int victim(ParallelMode mode, Fault fault) {
         return switch (fault) {
-            case DRIFT -> 3;
+            case DRIFT, SAVE_ALONE -> 3;
             case OTHER_BATCH, STOP_EARLY -> 2;
             default -> {
                 for (Object[] victim : victims()) {

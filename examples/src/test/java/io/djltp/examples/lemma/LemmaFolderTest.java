@@ -111,6 +111,29 @@ public class LemmaFolderTest {
         return manager.create(rows, new Shape(words.length, nGrams.limit()));
     }
 
+    /** Files of another model that are there stay, unless they are to be replaced. */
+    @Test(timeOut = 60_000)
+    public void whatIsThereIsReplacedByRequest() throws IOException {
+        String saved = folder.resolve("true").toString();
+        Path out = Files.createDirectory(folder.resolve("there"));
+        Path weights = Files.writeString(out.resolve("lemma.safetensors"), "another");
+        Path onnx = Files.writeString(out.resolve("lemma.onnx"), "another");
+        String[][] options = {{"--safetensors", out.toString()}, {"--onnx", onnx.toString()}};
+        for (String[] each : options) {
+            TpRun run = TpRun.of("export", "--model", saved, each[0], each[1]);
+            Assert.assertEquals(run.status(), 2, run.output());
+            Assert.assertTrue(run.output().contains("--overwrite"), run.output());
+        }
+        Assert.assertEquals(Files.readString(weights), "another");
+        Assert.assertEquals(Files.readString(onnx), "another");
+        for (String[] each : options) {
+            TpRun run = TpRun.of("export", "--model", saved, each[0], each[1], "--overwrite");
+            Assert.assertEquals(run.status(), 0, run.output());
+        }
+        Assert.assertTrue(Files.size(weights) > 100);
+        Assert.assertTrue(Files.size(onnx) > 100);
+    }
+
     @DataProvider
     public Object[][] files() {
         return new Object[][] {{false, 1}, {true, 1}, {true, 2}, {true, 3}};

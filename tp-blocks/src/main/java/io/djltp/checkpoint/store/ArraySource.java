@@ -15,4 +15,13 @@ interface ArraySource {
      * @throws IOException if they cannot be read or written
      */
     void stream(SafetensorsWriter out) throws IOException;
+
+    /**
+     * Returns the same bytes in memory, to be read once instead of {@link #stream}.
+     *
+     * @return the memory, or {@code null} if they do not lie there one after another
+     */
+    default ArrayMemory memory() {
+        return null;
+    }
 }

@@ -6,38 +6,49 @@ import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.safetensors.SafetensorsWriter;
-import io.djltp.torch.TensorBuffers;
 import io.djltp.torch.TensorView;
 
 import java.io.IOException;
-import java.nio.ByteBuffer;
 import java.util.function.LongConsumer;
 
 /**
  * Writes an array straight from its memory. One whose elements do not lie one after another in host
  * memory goes through a copy of as many rows as a chunk has place for.
  */
-final class ArrayStream {
+final class ArrayStream implements ArraySource {
 
     /** The bytes of rows that are copied at a time, by each of two threads. */
     static final long CHUNK = 2 << 20;
 
-    private static final int PIECE = 1 << 20; // after which it is told
-
-    private ArrayStream() {}
+    private final NDArray array;
+    private final LongConsumer read;
 
     /**
-     * Writes an array.
+     * Creates a stream.
      *
      * @param array the array
-     * @param out where it goes
      * @param read told how many of its bytes were read
      */
-    static void write(NDArray array, SafetensorsWriter out, LongConsumer read) throws IOException {
-        Counted counted = new Counted(out, read);
+    ArrayStream(NDArray array, LongConsumer read) {
+        this.array = array;
+        this.read = read;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public ArrayMemory memory() {
         TensorView view = TensorView.of(array);
-        if (view.isContiguous() && !view.getDevice().isGpu()) {
-            counted.writeMemory(array);
+        return view.isContiguous() && !view.getDevice().isGpu()
+                ? new ArrayMemory(array, read)
+                : null;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void stream(SafetensorsWriter out) throws IOException {
+        ArrayMemory memory = memory();
+        if (memory != null) {
+            memory.write(memory.bytes(), out);
             return;
         }
         long bytes = array.size() * array.getDataType().getNumOfBytes();
@@ -48,7 +59,7 @@ final class ArrayStream {
                     array.getShape().dimension() == 0
                             ? new NDIndex("...")
                             : new NDIndex("{}:{}", row, Math.min(rows, row + step));
-            counted.writeCopy(array.get(index));
+            writeCopy(array.get(index), row * (bytes / rows), out);
         }
     }
 
@@ -57,36 +68,13 @@ final class ArrayStream {
         return rows == 0 || bytes == 0 ? 1 : Math.max(1, CHUNK / Math.max(1, bytes / rows));
     }
 
-    /** Counts what was read. */
-    private static final class Counted {
-
-        private final SafetensorsWriter out;
-        private final LongConsumer read;
-        private long soFar;
-
-        Counted(SafetensorsWriter out, LongConsumer read) {
-            this.out = out;
-            this.read = read;
-        }
-
-        void writeCopy(NDArray chunk) throws IOException {
-            boolean gpu = chunk.getDevice().isGpu();
-            // on its own device, toDevice would return an alias
-            try (NDArray host = gpu ? chunk.toDevice(Device.cpu(), true) : chunk;
-                    NDArray rows = host.reshape(new Shape(host.size()))) { // copies what is strided
-                writeMemory(rows);
-            }
-        }
-
-        void writeMemory(NDArray array) throws IOException {
-            for (ByteBuffer memory : TensorBuffers.of(array)) {
-                for (int begin = 0; begin < memory.capacity(); begin += PIECE) {
-                    int length = Math.min(PIECE, memory.capacity() - begin);
-                    out.write(memory.slice(begin, length));
-                    soFar += length;
-                    read.accept(soFar);
-                }
-            }
+    private void writeCopy(NDArray chunk, long begin, SafetensorsWriter out) throws IOException {
+        boolean gpu = chunk.getDevice().isGpu();
+        // on its own device, toDevice would return an alias
+        try (NDArray host = gpu ? chunk.toDevice(Device.cpu(), true) : chunk;
+                NDArray rows = host.reshape(new Shape(host.size()))) { // copies what is strided
+            ArrayMemory memory = new ArrayMemory(rows, soFar -> read.accept(begin + soFar));
+            memory.write(memory.bytes(), out);
         }
     }
 }

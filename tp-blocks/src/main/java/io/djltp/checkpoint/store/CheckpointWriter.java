@@ -145,7 +145,7 @@ public final class CheckpointWriter implements Closeable {
                                 array.getShape()));
             }
         }
-        put(name, part, out -> ArrayStream.write(array, out, read));
+        put(name, part, new ArrayStream(array, read));
     }
 
     /** Says where the bytes of a part of this process come from. */
@@ -164,7 +164,9 @@ public final class CheckpointWriter implements Closeable {
 
     /**
      * Writes the parts of this process, two at a time and a chunk at a time from the memory of the
-     * arrays. When it returns, the arrays may change; the files are not synced yet.
+     * arrays. A tensor and those right after it whose names begin with its name and a slash are
+     * read in turns, so that about the same share of the rows of each has been read at any time.
+     * When it returns, the arrays may change; the files are not synced yet.
      *
      * @throws IOException if they cannot be written; what was written is removed
      * @throws IllegalStateException if an array is missing

@@ -11,10 +11,35 @@ import java.nio.channels.WritableByteChannel;
 final class ChecksummedChannel implements WritableByteChannel {
 
     private final WritableByteChannel out;
+    private final PartFile file;
     private final BlockChecksums.Builder sums = new BlockChecksums.Builder();
 
-    ChecksummedChannel(WritableByteChannel out) {
+    /**
+     * Creates a channel.
+     *
+     * @param out what the bytes go through on their way
+     * @param file where they go
+     */
+    ChecksummedChannel(WritableByteChannel out, PartFile file) {
         this.out = out;
+        this.file = file;
+    }
+
+    /** Returns the place in the file of what is written next. */
+    long position() {
+        return sums.place();
+    }
+
+    /**
+     * Goes on with another block.
+     *
+     * @param block the place of its first byte; the block that was begun has all its bytes
+     */
+    void moveTo(long block) throws IOException {
+        if (block != position()) {
+            sums.moveTo(block);
+            file.moveTo(block);
+        }
     }
 
     /** {@inheritDoc} */

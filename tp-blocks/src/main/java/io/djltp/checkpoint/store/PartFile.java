@@ -12,11 +12,12 @@ import java.nio.file.StandardOpenOption;
 import java.util.function.BooleanSupplier;
 
 /**
- * The file of a part while it is written, from its beginning to its end. Its bytes go to the disk
- * past the page cache (O_DIRECT), through half a chunk of memory: that takes a third of the
- * processor time, which training has instead, and leaves in memory what the kernel had there. It
- * takes as long as the disk takes, though. When training waits too long for the arrays, and where
- * the file system wants no direct writes, the rest goes through the page cache.
+ * The file of a part while it is written, from its beginning to its end, or some blocks of it in
+ * another order. Its bytes go to the disk past the page cache (O_DIRECT), through half a chunk of
+ * memory: that takes a third of the processor time, which training has instead, and leaves in
+ * memory what the kernel had there. It takes as long as the disk takes, though. When training waits
+ * too long for the arrays, and where the file system wants no direct writes, the rest goes through
+ * the page cache.
  */
 final class PartFile implements WritableByteChannel {
 
@@ -68,6 +69,19 @@ final class PartFile implements WritableByteChannel {
         }
         writeThroughCache(bytes);
         return count;
+    }
+
+    /**
+     * Goes on elsewhere.
+     *
+     * @param position the first byte of a {@linkplain BlockChecksums#BLOCK block}; what was written
+     *     so far has whole blocks
+     */
+    void moveTo(long position) throws IOException {
+        if (direct != null && chunk.position() > 0) {
+            writeChunk();
+        }
+        place = position;
     }
 
     private void writeChunk() throws IOException {

@@ -9,8 +9,10 @@ import java.io.IOException;
 import java.nio.channels.WritableByteChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Collection;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.function.BooleanSupplier;
 import java.util.function.UnaryOperator;
@@ -71,18 +73,53 @@ final class PartWriter implements Closeable {
             }
         }
         file = new PartFile(path(), bytes, chunk, hurry);
-        ChecksummedChannel out = new ChecksummedChannel(output.apply(file));
+        ChecksummedChannel out = new ChecksummedChannel(output.apply(file), file);
         SafetensorsWriter writer = builder.build(out);
-        for (CutTensor tensor : tensors) {
-            if (tensor.isIn(part)) {
-                sources.get(tensor.name()).stream(writer);
-            }
+        for (List<ArraySource> group : groups(tensors)) {
+            stream(group, writer, out);
         }
         writer.finish();
         file.finish();
         sources.clear(); // the arrays are the trainer's again
         checksums = out.checksums();
         return checksums.size();
+    }
+
+    /** Returns weights, each with what is kept of it, if that follows: {@code name/array}. */
+    private List<List<ArraySource>> groups(Collection<CutTensor> tensors) {
+        List<List<ArraySource>> groups = new ArrayList<>();
+        String kept = null;
+        for (CutTensor tensor : tensors) {
+            if (!tensor.isIn(part)) {
+                continue;
+            }
+            if (kept == null || !tensor.name().startsWith(kept)) {
+                groups.add(new ArrayList<>());
+                kept = tensor.name() + "/";
+            }
+            groups.get(groups.size() - 1).add(sources.get(tensor.name()));
+        }
+        return groups;
+    }
+
+    /** Writes what changes together in turns where it can, and else one after the other. */
+    private static void stream(
+            List<ArraySource> group, SafetensorsWriter writer, ChecksummedChannel out)
+            throws IOException {
+        List<ArrayMemory> arrays = new ArrayList<>();
+        for (ArraySource each : group) {
+            ArrayMemory memory = group.size() < 2 ? null : each.memory();
+            if (memory != null && memory.bytes() >= BlockChecksums.BLOCK) {
+                arrays.add(memory);
+            }
+        }
+        if (arrays.size() == group.size()) {
+            ArrayTurns.write(arrays, writer, out);
+            return;
+        }
+        for (ArraySource each : group) {
+            each.stream(writer);
+        }
     }
 
     /** Brings the file to the disk and closes it. */

@@ -14,8 +14,11 @@ import java.util.concurrent.ConcurrentLinkedQueue;
  */
 final class WriteChunk {
 
-    /** The bytes of a half: so many that the disk has enough to do at a time. */
-    static final int SIZE = 2 << 20;
+    /**
+     * The bytes of a half: so many that the disk has enough to do at a time, and so few that they
+     * are copied within the processor's cache, together with the block whose checksum was added up.
+     */
+    static final int SIZE = 512 << 10;
 
     private final Queue<ByteBuffer> spare = new ConcurrentLinkedQueue<>();
 
@@ -31,7 +34,7 @@ final class WriteChunk {
             return chunk;
         }
         long block = block(file);
-        if (block < 1 || SIZE % block != 0) {
+        if (block < 1 || BlockChecksums.BLOCK % block != 0) {
             return null;
         }
         return ByteBuffer.allocateDirect(SIZE + (int) block)
