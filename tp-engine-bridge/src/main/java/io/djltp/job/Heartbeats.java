@@ -3,7 +3,7 @@ package io.djltp.job;
 import io.netty.channel.EventLoop;
 
 import java.time.Duration;
-import java.util.List;
+import java.util.Collection;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
@@ -16,8 +16,8 @@ final class Heartbeats implements Runnable {
 
     private static final long MAX_TICK_MILLIS = 500;
 
-    private final Supplier<List<Link>> links;
-    private final Supplier<String> status;
+    private final Supplier<Collection<Link>> links;
+    private final Status status;
     private final Consumer<Link> silent;
     private final EventLoop loop;
     private long timeoutNanos;
@@ -30,13 +30,13 @@ final class Heartbeats implements Runnable {
      *
      * @param loop where the connections are
      * @param links the connections to the peers, at each time
-     * @param status returns what is told with each heartbeat
+     * @param status what is told with each heartbeat
      * @param silent what to do with a peer that has not been heard for the time-out
      */
     Heartbeats(
             EventLoop loop,
-            Supplier<List<Link>> links,
-            Supplier<String> status,
+            Supplier<Collection<Link>> links,
+            Status status,
             Consumer<Link> silent) {
         this.loop = loop;
         this.links = links;
@@ -60,28 +60,20 @@ final class Heartbeats implements Runnable {
     @Override
     public void run() {
         long now = System.nanoTime();
+        Collection<Link> all = links.get();
         if (now - last > timeoutNanos / 2) {
             // this process itself stood still: what the peers said meanwhile is yet to be read, and
             // one that was given up finds that there
-            links.get().forEach(Link::touch);
+            all.forEach(Link::touch);
         } else {
             odd = !odd;
-            look(now, odd);
+            if (odd) {
+                byte[] heartbeat = new Message(Message.Type.HEARTBEAT, status.get()).encode();
+                all.forEach(link -> link.sendHeartbeat(heartbeat));
+            }
+            all.stream().filter(link -> link.isSilent(timeoutNanos)).forEach(silent);
         }
         last = now;
         loop.schedule(this, tickMillis, TimeUnit.MILLISECONDS);
-    }
-
-    private void look(long now, boolean speak) {
-        byte[] heartbeat =
-                speak ? new Message(Message.Type.HEARTBEAT, status.get()).encode() : null;
-        for (Link link : links.get()) {
-            if (speak) {
-                link.sendHeartbeat(heartbeat);
-            }
-            if (link.channel().isActive() && now - link.heard() > timeoutNanos) {
-                silent.accept(link);
-            }
-        }
     }
 }

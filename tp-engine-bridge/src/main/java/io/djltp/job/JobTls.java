@@ -45,19 +45,15 @@ final class JobTls {
      * Creates the TLS of a run of a job.
      *
      * @param secret the secret of the job
-     * @param run what tells the run from others, see {@link LaunchEnvironment}
+     * @param run what tells the run from others, see {@link io.djltp.environment.LaunchEnvironment}
      */
     JobTls(byte[] secret, String run) {
-        key = hmac("HmacSHA256", secret, ("control" + run).getBytes(StandardCharsets.UTF_8));
-    }
-
-    static byte[] hmac(String algorithm, byte[] key, byte[] text) {
         try {
-            Mac mac = Mac.getInstance(algorithm);
-            mac.init(new SecretKeySpec(key, algorithm));
-            return mac.doFinal(text);
+            Mac mac = Mac.getInstance("HmacSHA256");
+            mac.init(new SecretKeySpec(secret, mac.getAlgorithm()));
+            key = mac.doFinal(("control" + run).getBytes(StandardCharsets.UTF_8));
         } catch (GeneralSecurityException e) {
-            throw new IllegalStateException("Java without " + algorithm, e);
+            throw new IllegalStateException("Java without HMAC of SHA-256", e);
         }
     }
 

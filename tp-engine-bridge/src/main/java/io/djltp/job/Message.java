@@ -51,6 +51,15 @@ record Message(Type type, Object content, byte[]... parts) {
     /** Which exchange a part is for: how many there were before it, and its name. */
     record Turn(long round, String what) {}
 
+    /**
+     * What the master says when all have come.
+     *
+     * @param timeoutMillis how long all wait for each other
+     * @param heartbeatMillis after how long a silent process counts as dead
+     * @param members all processes, in their order
+     */
+    record Welcome(long timeoutMillis, long heartbeatMillis, List<JobMember> members) {}
+
     /** Who failed, and how. */
     record Failure(int process, int rank, String text) {}
 
