@@ -17,6 +17,8 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
+import javax.net.ssl.SSLHandshakeException;
+
 /** Connects a member to process 0, again and again until it is there. */
 final class Dialer {
 
@@ -34,54 +36,38 @@ final class Dialer {
             "see whether process 0 was started there, and MASTER_ADDR and MASTER_PORT are the same"
                     + " on all processes";
 
+    private final Local local;
     private final LaunchEnvironment environment;
     private final Rendezvous rendezvous;
-    private final JobLoop loop;
     private final JobTls tls;
     private final long limit;
     private final Link.Events events;
 
-    /** The other side does not know what this one knows. */
-    private static final class RefusedException extends IOException {
-
-        private static final long serialVersionUID = 1L;
-
-        RefusedException() {
-            super("it does not know the secret");
-        }
-    }
-
     /**
      * Creates a dialer.
      *
-     * @param environment what the launcher said
+     * @param local this process
      * @param rendezvous where process 0 is
-     * @param loop where the connection is to live
      * @param limit the most bytes of a message that comes
      * @param events what to do with what happens on the connection
      */
-    Dialer(
-            LaunchEnvironment environment,
-            Rendezvous rendezvous,
-            JobLoop loop,
-            long limit,
-            Link.Events events) {
-        this.environment = environment;
+    Dialer(Local local, Rendezvous rendezvous, long limit, Link.Events events) {
+        this.local = local;
         this.rendezvous = rendezvous;
-        this.loop = loop;
         this.limit = limit;
         this.events = events;
+        environment = local.environment();
         tls = rendezvous.tls();
     }
 
     /**
      * Connects.
      *
-     * @param timeout how long to try
      * @return the connection, on which both sides have proven that they know the secret
      * @throws JobFailedException with why the attempt that came closest failed
      */
-    Link dial(Duration timeout) throws InterruptedException {
+    Link dial() throws InterruptedException {
+        Duration timeout = local.options().getTimeout();
         long start = System.nanoTime();
         IOException reason = null;
         for (long pause = MIN_PAUSE_MILLIS; ; pause = Math.min(MAX_PAUSE_MILLIS, 2 * pause)) {
@@ -117,12 +103,12 @@ final class Dialer {
 
     /** That the time was over says less than what an attempt before it found. */
     private static int weight(IOException e) {
-        int known = e instanceof RefusedException ? 2 : 1;
+        int known = e instanceof SSLHandshakeException ? 2 : 1;
         return e instanceof SocketTimeoutException ? 0 : known;
     }
 
     private JobFailedException failure(IOException e, Duration time) {
-        boolean refused = e instanceof RefusedException;
+        boolean refused = e instanceof SSLHandshakeException;
         String remedy = e instanceof UnknownHostException ? rendezvous.unresolved() : UNREACHABLE;
         String text =
                 "Process %d %s process 0 at %s %s %s (%s): %s"
@@ -173,8 +159,7 @@ final class Dialer {
         channel.config().setAllocator(UnpooledByteBufAllocator.DEFAULT);
         Link link = new Link(channel, limit, events);
         channel.pipeline().addLast(JobLoop.handlers(handler, link));
-        loop.thread().register(channel);
-        loop.keep(channel);
+        local.loop().serve(channel);
         try {
             handler.complete().get(millis, TimeUnit.MILLISECONDS);
             return link;
@@ -182,7 +167,7 @@ final class Dialer {
             throw new SocketTimeoutException("no answer in time");
         } catch (ExecutionException e) {
             if (handler.hasOtherKey()) {
-                throw new RefusedException();
+                throw new SSLHandshakeException("it does not know the secret");
             }
             if (e.getCause() instanceof EOFException end) {
                 throw end;

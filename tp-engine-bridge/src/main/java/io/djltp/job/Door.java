@@ -46,19 +46,18 @@ final class Door {
     private volatile long wrongKeys;
     private long lastReport = System.nanoTime() - REPORT_NANOS;
 
+    Door(JobLoop loop) {
+        this.loop = loop;
+    }
+
     /**
-     * Opens a door.
+     * Opens the door.
      *
-     * @param loop where its connections live
      * @param bound the bound channel, which is closed with the loop
      * @param handlers what a connection is put through; the last of them calls {@link #letIn}
      */
-    Door(
-            JobLoop loop,
-            ServerSocketChannel bound,
-            Function<SocketChannel, ChannelHandler[]> handlers)
+    void open(ServerSocketChannel bound, Function<SocketChannel, ChannelHandler[]> handlers)
             throws IOException {
-        this.loop = loop;
         bound.configureBlocking(false);
         ServerBootstrap bootstrap =
                 new ServerBootstrap()

@@ -1,7 +1,5 @@
 package io.djltp.job;
 
-import io.netty.channel.EventLoop;
-
 import java.time.Duration;
 import java.util.Collection;
 import java.util.concurrent.TimeUnit;
@@ -14,46 +12,39 @@ import java.util.function.Supplier;
  */
 final class Heartbeats implements Runnable {
 
-    private static final long MAX_TICK_MILLIS = 500;
+    private static final long MAX_TICK_NANOS = 500_000_000;
 
+    private final Local local;
     private final Supplier<Collection<Link>> links;
-    private final Status status;
     private final Consumer<Link> silent;
-    private final EventLoop loop;
-    private long timeoutNanos;
-    private long tickMillis;
+    private volatile long timeoutNanos;
     private long last = System.nanoTime();
     private boolean odd;
 
     /**
      * Creates the heartbeats of a process.
      *
-     * @param loop where the connections are
+     * @param local the process
      * @param links the connections to the peers, at each time
-     * @param status what is told with each heartbeat
      * @param silent what to do with a peer that has not been heard for the time-out
      */
-    Heartbeats(
-            EventLoop loop,
-            Supplier<Collection<Link>> links,
-            Status status,
-            Consumer<Link> silent) {
-        this.loop = loop;
+    Heartbeats(Local local, Supplier<Collection<Link>> links, Consumer<Link> silent) {
+        this.local = local;
         this.links = links;
-        this.status = status;
         this.silent = silent;
-    }
-
-    /** Starts. */
-    void start(Duration timeout) {
-        setTimeout(timeout);
-        loop.schedule(this, tickMillis, TimeUnit.MILLISECONDS);
+        setTimeout(local.options().getHeartbeatTimeout());
     }
 
     /** Sets after how long a silent peer counts as dead. */
     void setTimeout(Duration timeout) {
         timeoutNanos = timeout.toNanos();
-        tickMillis = Math.max(1, Math.min(MAX_TICK_MILLIS, timeout.toMillis() / 8));
+        local.status().setHeartbeatTimeout(timeout);
+    }
+
+    /** Looks and speaks the next time. */
+    void start() {
+        long tick = Math.max(1_000_000, Math.min(MAX_TICK_NANOS, timeoutNanos / 8));
+        local.loop().thread().schedule(this, tick, TimeUnit.NANOSECONDS);
     }
 
     /** {@inheritDoc} */
@@ -68,12 +59,13 @@ final class Heartbeats implements Runnable {
         } else {
             odd = !odd;
             if (odd) {
-                byte[] heartbeat = new Message(Message.Type.HEARTBEAT, status.get()).encode();
+                byte[] heartbeat =
+                        new Message(Message.Type.HEARTBEAT, local.status().get()).encode();
                 all.forEach(link -> link.sendHeartbeat(heartbeat));
             }
             all.stream().filter(link -> link.isSilent(timeoutNanos)).forEach(silent);
         }
         last = now;
-        loop.schedule(this, tickMillis, TimeUnit.MILLISECONDS);
+        start();
     }
 }

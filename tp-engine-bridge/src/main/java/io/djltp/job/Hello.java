@@ -29,7 +29,7 @@ record Hello(
     private static final String OTHER_JOB = ", or another MASTER_PORT if they are of two jobs";
 
     /** Returns what this process says. */
-    static Hello own(int process, int processes, JobOptions options, InetAddress address) {
+    static Hello own(Local local, InetAddress address) {
         String host;
         try {
             host = InetAddress.getLocalHost().getHostName();
@@ -38,19 +38,25 @@ record Hello(
         }
         return new Hello(
                 ThreadLocalRandom.current().nextLong(),
-                options.getVersion(),
-                process,
-                processes,
-                options.getRanks(),
+                local.options().getVersion(),
+                local.environment().process(),
+                local.environment().processes(),
+                local.options().getRanks(),
                 host,
                 ProcessHandle.current().pid(),
                 address.getHostAddress());
     }
 
     /** Returns the process as a member of a job that it fits. */
-    JobMember member(String reachedAt) {
-        int local = ranks / processes;
-        return new JobMember(process, host, pid, process * local, local, reachedAt);
+    JobMember member() {
+        int count = ranks / processes;
+        return new JobMember(process, host, pid, process * count, count, address);
+    }
+
+    /** Returns the same, reached at another address. */
+    JobMember member(InetAddress at) {
+        int count = ranks / processes;
+        return new JobMember(process, host, pid, process * count, count, at.getHostAddress());
     }
 
     /** Says who it is before it is known to fit. */
@@ -58,8 +64,13 @@ record Hello(
         return "process %d (pid %d on %s)".formatted(process, pid, host);
     }
 
-    /** Says why another process makes no job with this one, or returns {@code null} if it does. */
-    String mismatch(Hello other) {
+    /**
+     * Says why another process makes no job with this one, or returns {@code null} if it does.
+     *
+     * @param other who comes
+     * @param known this process, or the one that has come with the number of the other
+     */
+    String mismatch(Hello other, Hello known) {
         if (!version.equals(other.version)) {
             return differ(other, "version " + version, "version " + other.version)
                     + ": start the same version of the library in all processes";
@@ -74,15 +85,14 @@ record Hello(
                     + ": give the same number of ranks to all processes"
                     + OTHER_JOB;
         }
-        return other.process >= 0 && other.process < processes
-                ? null
-                : other.who() + " does not exist in a job of " + processes + " processes";
-    }
-
-    /** Says that another process has the same number as this one. */
-    String describeDouble(Hello other) {
-        return "%s and %s have the same number: give every process a RANK of its own%s"
-                .formatted(who(), other.who(), OTHER_JOB);
+        if (other.process < 0 || other.process >= processes) {
+            return other.who() + " does not exist in a job of " + processes + " processes";
+        }
+        boolean twice = known.process == other.process && known.instance != other.instance;
+        return twice
+                ? "%s and %s have the same number: give every process a RANK of its own%s"
+                        .formatted(known.who(), other.who(), OTHER_JOB)
+                : null;
     }
 
     private String differ(Hello other, String mine, String its) {

@@ -37,28 +37,19 @@ public final class Job implements AutoCloseable {
     private final int process;
     private final List<JobMember> members;
     private final Duration timeout;
+    private final Local local;
     private final JobState state;
-    private final Status status;
     private final Control control;
-    private final JobLoop loop;
     private final ReentrantLock turn = new ReentrantLock();
     private final AtomicBoolean closed = new AtomicBoolean();
 
-    Job(
-            int process,
-            List<JobMember> members,
-            Duration timeout,
-            JobState state,
-            Status status,
-            Control control,
-            JobLoop loop) {
+    Job(int process, List<JobMember> members, Duration timeout, Local local, Control control) {
         this.process = process;
         this.members = List.copyOf(members);
         this.timeout = timeout;
-        this.state = state;
-        this.status = status;
+        this.local = local;
         this.control = control;
-        this.loop = loop;
+        state = local.state();
     }
 
     /**
@@ -244,7 +235,7 @@ public final class Job implements AutoCloseable {
      *     once a second on a thread of the job's
      */
     public void setStatus(Supplier<String> text) {
-        status.set(text);
+        local.status().set(text);
     }
 
     /**
@@ -293,7 +284,7 @@ public final class Job implements AutoCloseable {
         if (closed.compareAndSet(false, true)) {
             state.close();
             control.close();
-            loop.close();
+            local.loop().close();
         }
     }
 }

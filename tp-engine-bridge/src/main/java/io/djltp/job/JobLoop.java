@@ -29,6 +29,12 @@ final class JobLoop {
         return thread;
     }
 
+    /** Serves a connection. */
+    void serve(Channel channel) {
+        thread.register(channel);
+        keep(channel);
+    }
+
     /** Notes what is closed in the end. */
     void keep(Channel channel) {
         channels.add(channel);

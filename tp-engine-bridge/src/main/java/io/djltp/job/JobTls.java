@@ -11,7 +11,6 @@ import org.bouncycastle.tls.ProtocolVersion;
 import org.bouncycastle.tls.PskIdentity;
 import org.bouncycastle.tls.PskKeyExchangeMode;
 import org.bouncycastle.tls.TlsAuthentication;
-import org.bouncycastle.tls.TlsCredentials;
 import org.bouncycastle.tls.TlsFatalAlert;
 import org.bouncycastle.tls.TlsPSKExternal;
 import org.bouncycastle.tls.crypto.TlsCrypto;
@@ -161,27 +160,9 @@ final class JobTls {
 
         /** {@inheritDoc} */
         @Override
-        protected int[] getSupportedCipherSuites() {
-            return new int[] {CipherSuite.TLS_AES_128_GCM_SHA256};
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public int[] getSupportedGroups() {
-            return new int[] {NamedGroup.x25519};
-        }
-
-        /** {@inheritDoc} */
-        @Override
         @SuppressWarnings("rawtypes")
         public TlsPSKExternal getExternalPSK(Vector identities) {
             return identities.contains(new PskIdentity(IDENTITY, 0)) ? preShared() : null;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public TlsCredentials getCredentials() throws IOException {
-            throw new TlsFatalAlert(AlertDescription.handshake_failure);
         }
 
         /** {@inheritDoc} */

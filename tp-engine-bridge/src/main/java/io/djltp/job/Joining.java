@@ -10,8 +10,6 @@ import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.nio.channels.ServerSocketChannel;
 import java.time.Duration;
-import java.util.ArrayList;
-import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 
@@ -20,19 +18,16 @@ final class Joining {
 
     private static final Logger logger = LoggerFactory.getLogger(Joining.class);
 
-    private static final int MAX_MEMBER = 8192;
-    private static final long MAX_MESSAGE = Job.MAX_EXCHANGE + 64 * 1024;
-
     private final LaunchEnvironment environment;
     private final JobOptions options;
-    private final JobState state = new JobState();
-    private final JobLoop loop = new JobLoop();
-    private final Status status = new Status(state::isOver);
+    private final Local local;
     private ServerSocketChannel server;
 
     Joining(LaunchEnvironment environment, JobOptions options, ServerSocketChannel bound) {
         this.environment = environment;
         this.options = options;
+        JobState state = new JobState();
+        local = new Local(environment, options, state, new Status(state::isOver), new JobLoop());
         server = bound;
     }
 
@@ -45,15 +40,13 @@ final class Joining {
             return job;
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
-            String text = "Process %d was interrupted while it joined the job";
-            throw failure(text.formatted(environment.process()), e);
+            throw failure("Process %d was interrupted while it joined the job", e);
         } catch (IOException e) {
-            String text = "Process %d cannot join the job: %s";
-            throw failure(text.formatted(environment.process(), Texts.reason(e)), e);
+            throw failure("Process %d cannot join the job: " + Texts.reason(e), e);
         } finally {
             if (!joined) {
-                state.close();
-                loop.close();
+                local.state().close();
+                local.loop().close();
                 closeServer();
             }
         }
@@ -81,118 +74,32 @@ final class Joining {
     private Job joinAsMaster() throws IOException, InterruptedException {
         if (environment.processes() == 1) {
             closeServer();
-            InetAddress here = InetAddress.getLoopbackAddress();
-            List<JobMember> alone = List.of(own(here).member(here.getHostAddress()));
-            return job(alone, options.getTimeout(), control(alone, Map.of()));
+            List<JobMember> alone =
+                    List.of(Hello.own(local, InetAddress.getLoopbackAddress()).member());
+            return job(alone, options.getTimeout(), new MasterControl(alone, Map.of(), local));
         }
         Rendezvous rendezvous = new Rendezvous(environment, options.getSecret(), server);
         server = rendezvous.listen();
-        Master master = new Master(own(server.socket().getInetAddress()), rendezvous.tls());
         logger.info(
                 "Waiting for {} processes at {}",
                 environment.processes() - 1,
                 Texts.address((InetSocketAddress) server.getLocalAddress()));
-        String refusal = master.registration.await();
-        if (refusal != null) {
-            Link.finish(master.registration.links());
-            long strangers = master.door.wrongKeys();
-            String note = " (%d attempts had another secret)".formatted(strangers);
-            throw failure(refusal + (strangers == 0 ? "" : note), null);
-        }
-        return job(master.members, options.getTimeout(), master.control);
-    }
-
-    /** The master, from the first that comes until all have come. */
-    private final class Master {
-
-        private final Registration registration;
-        private final Hello own;
-        private final Door door;
-        private List<JobMember> members;
-        private MasterControl control;
-
-        Master(Hello own, JobTls tls) throws IOException {
-            this.own = own;
-            registration = new Registration(own, options, loop.thread(), this::letIn, this::start);
-            status.setHeartbeatTimeout(options.getHeartbeatTimeout());
-            Heartbeats heartbeats =
-                    new Heartbeats(loop.thread(), registration::links, status, this::silent);
-            loop.thread().execute(() -> heartbeats.start(options.getHeartbeatTimeout()));
-            door =
-                    new Door(
-                            loop,
-                            server,
-                            channel ->
-                                    JobLoop.handlers(
-                                            TlsHandler.ofServer(tls),
-                                            new Link(channel, MAX_MESSAGE, registration)));
-        }
-
-        private void letIn(Link link) {
-            door.letIn(link.channel());
-        }
-
-        private void silent(Link link) {
-            if (control != null) {
-                control.silent(link);
-            }
-        }
-
-        /** Starts the job, as soon as the last has come. */
-        private void start() {
-            Collection<Link> links = registration.byNumber().values();
-            members = members(own.address());
-            control = control(members, registration.byNumber());
-            for (Link link : links) {
-                // it reaches the master's ranks where it reached the master
-                String here = link.channel().localAddress().getAddress().getHostAddress();
-                long timeout = options.getTimeout().toMillis();
-                long heartbeat = options.getHeartbeatTimeout().toMillis();
-                link.touch();
-                link.send(
-                        Message.Type.WELCOME,
-                        new Message.Welcome(timeout, heartbeat, members(here)));
-            }
-        }
-
-        private List<JobMember> members(String ownAddress) {
-            List<JobMember> all = new ArrayList<>(List.of(own.member(ownAddress)));
-            for (Link link : registration.byNumber().values()) {
-                all.add(link.hello().member(link.hello().address()));
-            }
-            return all;
-        }
-    }
-
-    private MasterControl control(List<JobMember> members, Map<Integer, Link> links) {
-        return new MasterControl(members, links, loop.thread(), options, state, status);
+        Registration registration = new Registration(local, server, rendezvous.tls());
+        MasterControl control = registration.await();
+        return job(registration.members(), options.getTimeout(), control);
     }
 
     private Job joinMaster() throws InterruptedException {
-        Rendezvous rendezvous = new Rendezvous(environment, options.getSecret(), null);
-        MemberControl control = new MemberControl(options, state, status);
-        long limit = (long) environment.processes() * (Job.MAX_EXCHANGE + MAX_MEMBER);
-        Link link =
-                new Dialer(environment, rendezvous, loop, limit, control)
-                        .dial(options.getTimeout());
-        String place =
-                Texts.address(
-                        environment.masterAddress(), link.channel().remoteAddress().getPort());
-        Message.Welcome said =
-                control.join(link, place, own(link.channel().localAddress().getAddress()));
-        status.setHeartbeatTimeout(Duration.ofMillis(said.heartbeatMillis()));
+        MemberControl control = new MemberControl(local);
+        Message.Welcome said = control.join(new Rendezvous(environment, options.getSecret(), null));
         return job(said.members(), Duration.ofMillis(said.timeoutMillis()), control);
     }
 
     private Job job(List<JobMember> members, Duration timeout, Control control) {
-        return new Job(environment.process(), members, timeout, state, status, control, loop);
+        return new Job(environment.process(), members, timeout, local, control);
     }
 
-    private Hello own(InetAddress address) {
-        return Hello.own(environment.process(), environment.processes(), options, address);
-    }
-
-    private static JobFailedException failure(String text, Exception cause) {
-        return new JobFailedException(text, -1, -1, cause);
+    private JobFailedException failure(String text, Exception cause) {
+        return new JobFailedException(text.formatted(environment.process()), -1, -1, cause);
     }
 }

@@ -23,10 +23,8 @@ final class MasterControl implements Control, Link.Events {
 
     private final List<JobMember> members;
     private final Map<Integer, Link> others;
+    private final Local local;
     private final EventLoop loop;
-    private final JobOptions options;
-    private final JobState state;
-    private final Status status;
     private final ExchangeRound round;
     private final Set<Integer> gone = new TreeSet<>();
     private CompletableFuture<byte[][]> result;
@@ -38,24 +36,13 @@ final class MasterControl implements Control, Link.Events {
      *
      * @param members all processes
      * @param others the links to all but this one, by their numbers
-     * @param loop the thread of the connections
-     * @param options what the processes agree on
-     * @param state the state of the job
-     * @param status what this process is doing
+     * @param local this process
      */
-    MasterControl(
-            List<JobMember> members,
-            Map<Integer, Link> others,
-            EventLoop loop,
-            JobOptions options,
-            JobState state,
-            Status status) {
+    MasterControl(List<JobMember> members, Map<Integer, Link> others, Local local) {
         this.members = members;
         this.others = others;
-        this.loop = loop;
-        this.options = options;
-        this.state = state;
-        this.status = status;
+        this.local = local;
+        loop = local.loop().thread();
         round = new ExchangeRound(members);
         others.values().forEach(link -> link.setEvents(this));
     }
@@ -79,7 +66,7 @@ final class MasterControl implements Control, Link.Events {
 
     private void arrive(int process, Message part) throws IOException {
         if (round.arrive(process, part)) {
-            long millis = options.getTimeout().toMillis();
+            long millis = local.options().getTimeout().toMillis();
             alarm = loop.schedule(this::tooLate, millis, TimeUnit.MILLISECONDS);
         }
         advance();
@@ -90,7 +77,7 @@ final class MasterControl implements Control, Link.Events {
     public void fail(JobFailedException failure) {
         JobFailedException told = withWhereabouts(failure);
         byte[] message = Message.fail(told).encode();
-        state.fail(told, () -> others.values().forEach(link -> link.send(message)));
+        local.state().fail(told, () -> others.values().forEach(link -> link.send(message)));
     }
 
     /** Of a rank that waited in vain, the error says where the others are: only process 0 knows. */
@@ -146,7 +133,9 @@ final class MasterControl implements Control, Link.Events {
 
     /** Notes that a process has not been heard for too long. */
     void silent(Link link) {
-        declare(link.hello().process(), link.describeSilence(options.getHeartbeatTimeout()));
+        declare(
+                link.hello().process(),
+                link.describeSilence(local.options().getHeartbeatTimeout()));
     }
 
     private void declare(int process, String what) {
@@ -179,7 +168,7 @@ final class MasterControl implements Control, Link.Events {
         String who = missing.stream().map(this::describeLast).collect(Collectors.joining(", "));
         String text =
                 "%s did not come to the exchange '%s' within %s"
-                        .formatted(who, round.name(), Texts.time(options.getTimeout()));
+                        .formatted(who, round.name(), Texts.time(local.options().getTimeout()));
         int one = missing.size() == 1 ? missing.get(0) : -1;
         fail(new JobFailedException(text, one, -1, null));
     }
@@ -190,6 +179,6 @@ final class MasterControl implements Control, Link.Events {
     }
 
     private String lastStatus(int process) {
-        return process == 0 ? status.get() : others.get(process).lastStatus();
+        return process == 0 ? local.status().get() : others.get(process).lastStatus();
     }
 }

@@ -11,9 +11,10 @@ final class MemberControl implements Control, Link.Events {
     private static final Duration VERDICT = Duration.ofSeconds(2);
     private static final Duration MARGIN = Duration.ofSeconds(5);
 
-    private final JobOptions options;
+    private static final int MAX_MEMBER = 8192;
+
+    private final Local local;
     private final JobState state;
-    private final Status status;
     private final CompletableFuture<Message.Welcome> welcome = new CompletableFuture<>();
     private volatile Link link; // to the master, once it was found
     private volatile String master = "process 0";
@@ -26,50 +27,41 @@ final class MemberControl implements Control, Link.Events {
     private String exchange;
     private long sent;
 
-    /**
-     * Creates a control.
-     *
-     * @param options what the processes agree on
-     * @param state the state of the job
-     * @param status what this process tells with its heartbeats
-     */
-    MemberControl(JobOptions options, JobState state, Status status) {
-        this.options = options;
-        this.state = state;
-        this.status = status;
-        heartbeatTimeout = options.getHeartbeatTimeout();
+    MemberControl(Local local) {
+        this.local = local;
+        state = local.state();
+        heartbeatTimeout = local.options().getHeartbeatTimeout();
     }
 
     /**
-     * Waits until the master says that all have come.
+     * Finds the master, and waits until it says that all have come.
      *
-     * @param connection the link to the master
-     * @param place where the master listens, in words
-     * @param own what this process says of itself
+     * @param rendezvous where it is
      * @return what the master said
      * @throws JobFailedException if the job does not come together
      */
-    Message.Welcome join(Link connection, String place, Hello own) throws InterruptedException {
-        link = connection;
-        master += " at " + place;
-        heartbeats =
-                new Heartbeats(
-                        link.channel().eventLoop(), () -> List.of(link), status, this::silent);
-        heartbeats.start(heartbeatTimeout);
-        link.send(Message.Type.HELLO, own);
+    Message.Welcome join(Rendezvous rendezvous) throws InterruptedException {
+        long limit = (long) local.environment().processes() * (Job.MAX_EXCHANGE + MAX_MEMBER);
+        link = new Dialer(local, rendezvous, limit, this).dial();
+        int port = link.channel().remoteAddress().getPort();
+        String place = " at " + Texts.address(local.environment().masterAddress(), port);
+        master += place;
+        heartbeats = new Heartbeats(local, () -> List.of(link), this::silent);
+        heartbeats.start();
+        link.send(Message.Type.HELLO, Hello.own(local, link.channel().localAddress().getAddress()));
         if (!link.channel().isActive()) {
             ended(link); // before it was known which link it is
         }
         // the master's own time-out comes first, and its error says more
-        Message.Welcome said = state.await(welcome, options.getTimeout().plus(MARGIN));
+        Message.Welcome said = state.await(welcome, local.options().getTimeout().plus(MARGIN));
         if (said == null) {
             String text =
                     ("%s did not say within %s that all processes have come: see whether all were"
                                     + " started, or give a longer time-out")
-                            .formatted(master, Texts.time(options.getTimeout()));
+                            .formatted(master, Texts.time(local.options().getTimeout()));
             throw new JobFailedException(text, -1, -1, null);
         }
-        master = said.members().get(0) + " at " + place;
+        master = said.members().get(0) + place;
         return said;
     }
 

@@ -63,8 +63,9 @@ record Message(Type type, Object content, byte[]... parts) {
     /** Who failed, and how. */
     record Failure(int process, int rank, String text) {}
 
-    static Message goodbye() {
-        return new Message(Type.GOODBYE, "");
+    static Welcome welcome(JobOptions options, List<JobMember> members) {
+        return new Welcome(
+                options.getTimeout().toMillis(), options.getHeartbeatTimeout().toMillis(), members);
     }
 
     static Message fail(JobFailedException e) {

@@ -1,8 +1,7 @@
 package io.djltp.job;
 
-import io.netty.channel.EventLoop;
-
 import java.io.IOException;
+import java.nio.channels.ServerSocketChannel;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
@@ -13,7 +12,6 @@ import java.util.TreeSet;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
-import java.util.function.Consumer;
 import java.util.stream.IntStream;
 
 /**
@@ -24,66 +22,85 @@ import java.util.stream.IntStream;
  */
 final class Registration implements Link.Events {
 
+    private static final long MAX_MESSAGE = Job.MAX_EXCHANGE + 64 * 1024;
+
+    private final Local local;
     private final Hello own;
-    private final JobOptions options;
-    private final EventLoop loop;
-    private final Consumer<Link> letIn;
-    private final Runnable start;
+    private final Door door;
     private final SortedMap<Integer, Link> come = new TreeMap<>();
     private final SortedSet<Integer> lost = new TreeSet<>();
-    private Link misfit;
+    private final List<Link> misfits = new ArrayList<>();
     // why they do not make a job, or null if they do
     private final CompletableFuture<String> outcome = new CompletableFuture<>();
+    private MasterControl control;
 
     /**
-     * Creates a registration.
+     * Lets the processes come.
      *
-     * @param own what process 0 says of itself
-     * @param options what the processes agree on
-     * @param loop the thread of the connections
-     * @param letIn what to do with the connection of a process that has come
-     * @param start what to do when all have come
+     * @param local what this process is
+     * @param server the port at which they come
+     * @param tls the encryption of their connections
      */
-    Registration(
-            Hello own, JobOptions options, EventLoop loop, Consumer<Link> letIn, Runnable start) {
-        this.own = own;
-        this.options = options;
-        this.loop = loop;
-        this.letIn = letIn;
-        this.start = start;
+    Registration(Local local, ServerSocketChannel server, JobTls tls) throws IOException {
+        this.local = local;
+        own = Hello.own(local, server.socket().getInetAddress());
+        door = new Door(local.loop());
+        door.open(
+                server,
+                channel ->
+                        JobLoop.handlers(
+                                TlsHandler.ofServer(tls), new Link(channel, MAX_MESSAGE, this)));
+        new Heartbeats(local, this::links, this::silent).start();
     }
 
     /**
      * Waits until all have come.
      *
-     * @return why they do not make a job, which those that have come were told; or {@code null}
+     * @return the control of the job
+     * @throws JobFailedException if they do not make a job, which those that have come are told
      */
-    String await() throws InterruptedException {
-        long millis = options.getTimeout().toMillis();
-        loop.schedule(() -> refuse(describeMissing()), millis, TimeUnit.MILLISECONDS);
+    MasterControl await() throws InterruptedException {
+        long millis = local.options().getTimeout().toMillis();
+        local.loop()
+                .thread()
+                .schedule(() -> refuse(describeMissing()), millis, TimeUnit.MILLISECONDS);
         try {
-            return outcome.get();
+            String refusal = outcome.get();
+            if (refusal == null) {
+                return control;
+            }
+            Link.finish(links());
+            String note = " (%d attempts had another secret)".formatted(door.wrongKeys());
+            throw new JobFailedException(
+                    refusal + (door.wrongKeys() == 0 ? "" : note), -1, -1, null);
         } catch (InterruptedException e) {
-            loop.execute(() -> refuse("process 0 was interrupted while it waited for the others"));
+            String text = "process 0 was interrupted while it waited for the others";
+            local.loop().thread().execute(() -> refuse(text));
             outcome.join();
+            Link.finish(links());
             throw e;
         } catch (ExecutionException e) {
             throw new IllegalStateException(e);
         }
     }
 
-    /** Returns the links to those that have come, by their numbers. */
-    SortedMap<Integer, Link> byNumber() {
-        return come;
+    /** Returns all processes, in their order, when all have come. */
+    List<JobMember> members() {
+        List<JobMember> all = new ArrayList<>(List.of(own.member()));
+        come.values().forEach(link -> all.add(link.hello().member()));
+        return all;
     }
 
-    /** Returns the links to those that have come, and to one that does not fit. */
-    Collection<Link> links() {
+    private Collection<Link> links() {
         List<Link> links = new ArrayList<>(come.values());
-        if (misfit != null) {
-            links.add(misfit);
-        }
+        links.addAll(misfits);
         return links;
+    }
+
+    private void silent(Link link) {
+        if (control != null) {
+            control.silent(link);
+        }
     }
 
     /** Tells all that have come why there is no job. */
@@ -104,36 +121,46 @@ final class Registration implements Link.Events {
     public void received(Link link, Message message) throws IOException {
         if (message.type() == Message.Type.HELLO && link.hello() == null) {
             link.setHello(message.content(Hello.class));
-            arrive(link);
+            arrive(link, link.hello());
         } else if (message.type() != Message.Type.GOODBYE) {
             throw new IOException("a message before all had come: " + message.type());
         }
     }
 
-    private void arrive(Link link) {
-        Hello hello = link.hello();
+    private void arrive(Link link, Hello hello) {
         if (outcome.isDone()) {
             // it alone, without harm to the job that runs
             String reason = outcome.join();
             turnAway(link, reason == null ? describeComplete(hello) : reason);
             return;
         }
-        letIn.accept(link);
-        String mismatch = own.mismatch(hello);
-        mismatch = mismatch == null ? describeDouble(hello) : mismatch;
+        door.letIn(link.channel());
+        Link old = come.get(hello.process());
+        String mismatch = own.mismatch(hello, old == null ? own : old.hello());
         if (mismatch != null) {
-            misfit = link;
+            misfits.add(link);
             refuse(mismatch);
             return;
         }
-        Link old = come.put(hello.process(), link);
+        come.put(hello.process(), link);
         if (old != null) {
             old.channel().close();
         }
         if (missing().isEmpty()) {
-            start.run();
-            outcome.complete(null);
+            start();
         }
+    }
+
+    private void start() {
+        control = new MasterControl(members(), come, local);
+        for (Link link : come.values()) {
+            // it reaches the master's ranks where it reached the master
+            List<JobMember> members = members();
+            members.set(0, own.member(link.channel().localAddress().getAddress()));
+            link.touch();
+            link.send(Message.Type.WELCOME, Message.welcome(local.options(), members));
+        }
+        outcome.complete(null);
     }
 
     /** {@inheritDoc} */
@@ -153,14 +180,6 @@ final class Registration implements Link.Events {
         return missing;
     }
 
-    private String describeDouble(Hello hello) {
-        Link other = come.get(hello.process());
-        Hello there = other == null ? own : other.hello();
-        return there.process() != hello.process() || there.instance() == hello.instance()
-                ? null
-                : there.describeDouble(hello);
-    }
-
     private String describeMissing() {
         SortedSet<Integer> again = missing();
         again.retainAll(lost);
@@ -172,7 +191,7 @@ final class Registration implements Link.Events {
                         Texts.processes(missing()),
                         own.processes(),
                         own.who(),
-                        Texts.time(options.getTimeout()),
+                        Texts.time(local.options().getTimeout()),
                         again.isEmpty() ? "" : ended);
     }
 
