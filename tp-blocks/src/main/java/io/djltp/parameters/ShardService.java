@@ -1,6 +1,7 @@
 package io.djltp.parameters;
 
 import io.djltp.job.Job;
+import io.djltp.sockets.RankSockets;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -78,7 +79,10 @@ public final class ShardService implements AutoCloseable {
         this.timeout = timeout;
         this.answers = answers;
         // two processes may ask each other at the same time: a connection for each direction
-        meshes = new SocketChannel[][][] {job.connectMesh("weights"), job.connectMesh("weights")};
+        meshes =
+                new SocketChannel[][][] {
+                    RankSockets.connect(job, "weights"), RankSockets.connect(job, "weights")
+                };
         asked = new SocketChannel[job.getProcesses()];
         for (int process = 0; process < asked.length; process++) {
             if (process != job.getProcess()) {

@@ -37,7 +37,9 @@ public class PackagesTest {
                     "region",
                     "update",
                     "head",
+                    "environment",
                     "job",
+                    "sockets",
                     "launch");
 
     private static final List<String> BLOCKS =

@@ -2,9 +2,9 @@ package io.djltp.rank;
 
 import ai.djl.Device;
 
+import io.djltp.environment.LaunchEnvironment;
 import io.djltp.job.Job;
 import io.djltp.job.JobOptions;
-import io.djltp.job.LaunchEnvironment;
 import io.djltp.launch.Launcher;
 import io.djltp.layout.ParallelMode;
 

@@ -14,12 +14,13 @@ public abstract class AbstractCommunicator implements Communicator {
     private final int size;
     private final int worldRank;
     private final int worldSize;
-    private String name;
+    private final String name;
     private final ArgumentChecks checks;
     private final FlightRecorder recorder;
     private final GroupFailure failure;
     private String issuer;
     private long sequence;
+    private String splitGroups = ""; // what the groups of the last split are
     private CollectiveCounts counts = new CollectiveCounts();
 
     /**
@@ -59,7 +60,7 @@ public abstract class AbstractCommunicator implements Communicator {
         issuer = parent.issuer;
         checks = new ArgumentChecks(rank, size);
         // the number tells groups of the same ranks apart
-        String part = "part " + color + " of split #" + parent.sequence;
+        String part = "part " + color + " of split #" + parent.sequence + parent.splitGroups;
         name = (parent.name.isEmpty() ? "" : parent.name + ", ") + part;
     }
 
@@ -207,12 +208,6 @@ public abstract class AbstractCommunicator implements Communicator {
 
     /** {@inheritDoc} */
     @Override
-    public final Communicator split(int color, int key) {
-        return split(color, key, "");
-    }
-
-    /** {@inheritDoc} */
-    @Override
     public final Communicator split(int color, int key, String groups) {
         if (color < 0) {
             throw new IllegalArgumentException(
@@ -221,8 +216,8 @@ public abstract class AbstractCommunicator implements Communicator {
         CollectiveCall call = next(Collective.SPLIT);
         recorder.add(call);
         checkFailure();
+        splitGroups = groups.isEmpty() ? "" : " (" + groups + ")";
         AbstractCommunicator part = startSplit(call, color, key);
-        part.name = groups.isEmpty() ? part.name : part.name + " (" + groups + ")";
         call.finish();
         count(call);
         return part;

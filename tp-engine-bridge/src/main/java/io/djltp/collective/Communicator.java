@@ -114,19 +114,20 @@ public interface Communicator extends AutoCloseable {
      * @return this rank's end of the new group, to be closed by the caller; it ends when this one
      *     fails or is aborted
      */
-    Communicator split(int color, int key);
+    default Communicator split(int color, int key) {
+        return split(color, key, "");
+    }
 
     /**
      * Forms new groups, as {@link #split(int, int)} does, of which errors say what they are.
      *
      * @param color which group this rank joins, 0 or more
      * @param key the order of the ranks in the new group
-     * @param groups what the new groups are, such as {@code axis tensor}; the same on all ranks
+     * @param groups what the new groups are, such as {@code axis tensor}, or empty; the same on all
+     *     ranks
      * @return this rank's end of the new group
      */
-    default Communicator split(int color, int key, String groups) {
-        return split(color, key);
-    }
+    Communicator split(int color, int key, String groups);
 
     /**
      * Returns whether operations go on while the caller does something else, until {@link

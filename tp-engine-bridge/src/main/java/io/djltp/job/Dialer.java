@@ -1,6 +1,10 @@
 package io.djltp.job;
 
-import java.io.Closeable;
+import io.djltp.environment.LaunchEnvironment;
+import io.netty.buffer.UnpooledByteBufAllocator;
+import io.netty.channel.socket.nio.NioSocketChannel;
+
+import java.io.EOFException;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.net.SocketException;
@@ -8,164 +12,170 @@ import java.net.SocketTimeoutException;
 import java.net.StandardSocketOptions;
 import java.net.UnknownHostException;
 import java.nio.channels.SocketChannel;
-import java.util.List;
+import java.time.Duration;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
-import java.util.function.BooleanSupplier;
+import java.util.concurrent.TimeoutException;
 
-/**
- * Connects to another process, again and again until it is there.
- *
- * @param <T> what a connection becomes
- */
-final class Dialer<T> {
+import javax.net.ssl.SSLHandshakeException;
+
+/** Connects a member to process 0, again and again until it is there. */
+final class Dialer {
 
     private static final long MIN_PAUSE_MILLIS = 10;
     private static final long MAX_PAUSE_MILLIS = 250;
-    private static final long ATTEMPT_NANOS = TimeUnit.SECONDS.toNanos(5);
+    private static final Duration ATTEMPT = Duration.ofSeconds(5);
 
-    private final String host;
-    private final List<Integer> ports;
-    private final Greeting<T> greeting;
-    private IOException reason;
+    /**
+     * The names of Slurm's nodes are there when its tasks start, or will never be. Java keeps it in
+     * mind for 10 seconds that a name was not found.
+     */
+    private static final Duration SLURM_NAME = Duration.ofSeconds(11);
 
-    /** What is said on a new connection. */
-    interface Greeting<T> {
+    private static final String UNREACHABLE =
+            "see whether process 0 was started there, and MASTER_ADDR and MASTER_PORT are the same"
+                    + " on all processes";
 
-        /** Returns what the connection becomes; if it throws, the connection is closed. */
-        T greet(SocketChannel channel, long deadline) throws IOException, InterruptedException;
-    }
-
-    /** The other side does not know what this one knows. */
-    static final class RefusedException extends IOException {
-
-        private static final long serialVersionUID = 1L;
-
-        RefusedException() {
-            super("it does not know the secret");
-        }
-    }
+    private final Local local;
+    private final LaunchEnvironment environment;
+    private final Rendezvous rendezvous;
+    private final JobTls tls;
+    private final long limit;
+    private final Link.Events events;
 
     /**
      * Creates a dialer.
      *
-     * @param host the host
-     * @param ports the ports, of which the other side listens at one
-     * @param greeting what is said first
+     * @param local this process
+     * @param rendezvous where process 0 is
+     * @param limit the most bytes of a message that comes
+     * @param events what to do with what happens on the connection
      */
-    Dialer(String host, List<Integer> ports, Greeting<T> greeting) {
-        this.host = host;
-        this.ports = ports;
-        this.greeting = greeting;
+    Dialer(Local local, Rendezvous rendezvous, long limit, Link.Events events) {
+        this.local = local;
+        this.rendezvous = rendezvous;
+        this.limit = limit;
+        this.events = events;
+        environment = local.environment();
+        tls = rendezvous.tls();
     }
 
     /**
      * Connects.
      *
-     * @param deadline until when to try, on the clock of {@link System#nanoTime}
-     * @param stop whether to give up before that
-     * @return what the connection has become
-     * @throws IOException why the last attempt failed
+     * @return the connection, on which both sides have proven that they know the secret
+     * @throws JobFailedException with why the attempt that came closest failed
      */
-    T dial(long deadline, BooleanSupplier stop) throws IOException, InterruptedException {
-        long pause = MIN_PAUSE_MILLIS;
-        while (true) {
-            T connection = round(deadline);
-            if (connection != null) {
-                return connection;
+    Link dial() throws InterruptedException {
+        Duration timeout = local.options().getTimeout();
+        long start = System.nanoTime();
+        IOException reason = null;
+        for (long pause = MIN_PAUSE_MILLIS; ; pause = Math.min(MAX_PAUSE_MILLIS, 2 * pause)) {
+            IOException closest = null;
+            for (int port : environment.masterPorts()) {
+                try {
+                    return attempt(port, left(start, timeout));
+                } catch (IOException e) {
+                    // an interrupt closes the channel, and would look like a failed attempt
+                    if (Thread.interrupted()) {
+                        throw new InterruptedException();
+                    }
+                    closest = closest == null || weight(e) >= weight(closest) ? e : closest;
+                }
             }
-            long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
-            if (left <= 0 || stop.getAsBoolean()) {
-                throw reason;
+            reason = reason == null || weight(closest) > 0 ? closest : reason;
+            boolean slurm = environment.launcher().equals("Slurm");
+            boolean hopeless = slurm && reason instanceof UnknownHostException;
+            Duration patience =
+                    hopeless && SLURM_NAME.compareTo(timeout) < 0 ? SLURM_NAME : timeout;
+            Duration left = left(start, patience);
+            if (left.isZero()) {
+                throw failure(reason, patience);
             }
-            Thread.sleep(Math.min(left, pause));
-            pause = Math.min(MAX_PAUSE_MILLIS, 2 * pause);
+            TimeUnit.MILLISECONDS.sleep(Math.min(pause, left.toMillis()));
         }
     }
 
-    /** Tries all ports, and keeps the reason of the one that came closest. */
-    private T round(long deadline) throws InterruptedException {
-        IOException closest = null;
-        for (int port : ports) {
-            try {
-                return attempt(port, Math.min(deadline, System.nanoTime() + ATTEMPT_NANOS));
-            } catch (IOException e) {
-                // an interrupt closes the channel, and would look like a failed attempt
-                if (Thread.interrupted()) {
-                    throw new InterruptedException();
-                }
-                if (closest == null || weight(e) >= weight(closest)) {
-                    closest = e;
-                }
-            }
-        }
-        if (reason == null || weight(closest) > 0) {
-            reason = closest;
-        }
-        return null;
+    private static Duration left(long start, Duration time) {
+        Duration left = time.minusNanos(System.nanoTime() - start);
+        return left.toMillis() <= 0 ? Duration.ZERO : left;
     }
 
     /** That the time was over says less than what an attempt before it found. */
     private static int weight(IOException e) {
-        int known = e instanceof RefusedException ? 2 : 1;
+        int known = e instanceof SSLHandshakeException ? 2 : 1;
         return e instanceof SocketTimeoutException ? 0 : known;
     }
 
-    /** Returns whether it failed because the two sides have not the same secret. */
-    boolean isRefused() {
-        return reason instanceof RefusedException;
+    private JobFailedException failure(IOException e, Duration time) {
+        boolean refused = e instanceof SSLHandshakeException;
+        String remedy = e instanceof UnknownHostException ? rendezvous.unresolved() : UNREACHABLE;
+        String text =
+                "Process %d %s process 0 at %s %s %s (%s): %s"
+                        .formatted(
+                                environment.process(),
+                                refused ? "was refused by" : "cannot reach",
+                                rendezvous.place(),
+                                refused ? "for" : "within",
+                                Texts.time(time),
+                                Texts.reason(e),
+                                refused ? rendezvous.whyRefused() : remedy);
+        return new JobFailedException(text, -1, -1, e);
     }
 
-    /** Returns whether it failed because the name of the host is not known. */
-    boolean isUnresolved() {
-        return reason instanceof UnknownHostException;
-    }
-
-    private T attempt(int port, long deadline) throws IOException, InterruptedException {
+    private Link attempt(int port, Duration left) throws IOException, InterruptedException {
+        int millis = (int) Math.min(ATTEMPT.toMillis(), left.toMillis());
+        if (millis <= 0) {
+            throw new SocketTimeoutException("no answer in time");
+        }
         // asks for the name anew each time: it may not be known yet
-        InetSocketAddress address = new InetSocketAddress(host, port);
+        InetSocketAddress address = new InetSocketAddress(environment.masterAddress(), port);
         if (address.isUnresolved()) {
-            throw new UnknownHostException("unknown host " + host);
+            throw new UnknownHostException("unknown host " + environment.masterAddress());
         }
         SocketChannel channel = SocketChannel.open();
         boolean done = false;
         try {
-            channel.socket().connect(address, millisUntil(deadline));
+            channel.socket().connect(address, millis);
             if (channel.getLocalAddress().equals(channel.getRemoteAddress())) {
                 // happens on loopback when the system gives out the very port that is dialled
                 throw new SocketException("nobody listens");
             }
             channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
-            T connection = greeting.greet(channel, deadline);
+            Link link = shake(channel, millis);
             done = true;
-            return connection;
+            return link;
         } finally {
             if (!done) {
-                closeQuietly(channel);
+                channel.close();
             }
         }
     }
 
-    static int millisUntil(long deadline) throws SocketTimeoutException {
-        long millis = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
-        if (millis <= 0) {
-            throw new SocketTimeoutException("no answer in time");
-        }
-        return (int) Math.min(millis, Integer.MAX_VALUE);
-    }
-
-    /** Says in short why a connection failed. */
-    static String reason(IOException e) {
-        return e.getMessage() == null ? e.getClass().getSimpleName() : e.getMessage();
-    }
-
-    static void closeQuietly(Closeable closeable) {
+    private Link shake(SocketChannel connected, int millis)
+            throws IOException, InterruptedException {
+        TlsHandler handler = TlsHandler.ofClient(tls);
+        NioSocketChannel channel = new NioSocketChannel(connected);
+        channel.config().setAllocator(UnpooledByteBufAllocator.DEFAULT);
+        Link link = new Link(channel, limit, events);
+        channel.pipeline().addLast(JobLoop.handlers(handler, link));
+        local.loop().serve(channel);
         try {
-            if (closeable != null) {
-                closeable.close();
+            handler.complete().get(millis, TimeUnit.MILLISECONDS);
+            return link;
+        } catch (TimeoutException e) {
+            throw new SocketTimeoutException("no answer in time");
+        } catch (ExecutionException e) {
+            if (handler.hasOtherKey()) {
+                throw new SSLHandshakeException("it does not know the secret");
             }
-        } catch (IOException e) {
-            // nothing is lost with it
-            return;
+            if (e.getCause() instanceof EOFException end) {
+                throw end;
+            }
+            throw new IOException(
+                    "what listens there is no process of a job, or has another version of this"
+                            + " library",
+                    e);
         }
     }
 }

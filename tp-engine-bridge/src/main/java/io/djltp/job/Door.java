@@ -1,28 +1,28 @@
 package io.djltp.job;
 
 import io.netty.bootstrap.ServerBootstrap;
+import io.netty.buffer.UnpooledByteBufAllocator;
 import io.netty.channel.Channel;
+import io.netty.channel.ChannelHandler;
 import io.netty.channel.ChannelInitializer;
 import io.netty.channel.ChannelOption;
-import io.netty.channel.EventLoop;
+import io.netty.channel.socket.SocketChannel;
 import io.netty.channel.socket.nio.NioServerSocketChannel;
-import io.netty.channel.socket.nio.NioSocketChannel;
+import io.netty.util.concurrent.Future;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.nio.channels.ServerSocketChannel;
-import java.nio.channels.SocketChannel;
 import java.time.Duration;
-import java.util.LinkedHashMap;
-import java.util.List;
-import java.util.Map;
+import java.util.LinkedHashSet;
+import java.util.Set;
 import java.util.concurrent.TimeUnit;
-import java.util.function.Consumer;
+import java.util.function.Function;
 
 /**
- * A port at which members come in.
+ * The port at which members come in.
  *
  * <p>Anyone may connect to it, so that what strangers can take is bounded: a connection has {@link
  * #PATIENCE} to be let in, and when more than {@link #MAX_PENDING} are at it, the oldest is
@@ -37,50 +37,46 @@ final class Door {
     static final Duration PATIENCE = Duration.ofSeconds(5);
 
     private static final Logger logger = LoggerFactory.getLogger(Door.class);
-    private static final long SWEEP_MILLIS = 250;
     private static final long REPORT_NANOS = TimeUnit.SECONDS.toNanos(60);
 
-    private final JobLoop jobLoop;
-    private final EventLoop loop;
-    private final Channel server;
-    // since when, in the order of arrival
-    private final Map<Channel, Long> pending = new LinkedHashMap<>();
+    private final JobLoop loop;
+    private final Set<Channel> pending = new LinkedHashSet<>(); // in the order of arrival
     // counted on one thread, read on others
     private volatile long strangers;
     private volatile long wrongKeys;
-    private long reported;
     private long lastReport = System.nanoTime() - REPORT_NANOS;
 
+    Door(JobLoop loop) {
+        this.loop = loop;
+    }
+
     /**
-     * Opens a door.
+     * Opens the door.
      *
-     * @param jobLoop where its connections live
      * @param bound the bound channel, which is closed with the loop
      * @param handlers what a connection is put through; the last of them calls {@link #letIn}
      */
-    Door(JobLoop jobLoop, ServerSocketChannel bound, JobLoop.HandlersOf handlers)
+    void open(ServerSocketChannel bound, Function<SocketChannel, ChannelHandler[]> handlers)
             throws IOException {
-        this.jobLoop = jobLoop;
-        loop = jobLoop.get();
         bound.configureBlocking(false);
         ServerBootstrap bootstrap =
                 new ServerBootstrap()
-                        .group(loop)
-                        .channelFactory(() -> new Accepting(bound))
+                        .group(loop.thread())
+                        .channelFactory(() -> new NioServerSocketChannel(bound))
+                        .option(ChannelOption.ALLOCATOR, UnpooledByteBufAllocator.DEFAULT)
+                        .childOption(ChannelOption.ALLOCATOR, UnpooledByteBufAllocator.DEFAULT)
                         .childOption(ChannelOption.TCP_NODELAY, true)
                         .childHandler(
-                                new ChannelInitializer<Accepted>() {
+                                new ChannelInitializer<SocketChannel>() {
 
                                     /** {@inheritDoc} */
                                     @Override
-                                    protected void initChannel(Accepted channel) {
+                                    protected void initChannel(SocketChannel channel) {
                                         arrive(channel);
-                                        channel.pipeline().addLast(handlers.of(channel));
+                                        channel.pipeline().addLast(handlers.apply(channel));
                                     }
                                 });
-        server = bootstrap.register().syncUninterruptibly().channel();
-        jobLoop.keep(server);
-        loop.execute(this::sweep);
+        loop.keep(bootstrap.register().syncUninterruptibly().channel());
     }
 
     /** Notes that a connection is of a member. On the thread of the connections. */
@@ -98,97 +94,42 @@ final class Door {
         return strangers;
     }
 
-    /** Lets a connection in, and takes it out of the loop: the taker gets it in blocking mode. */
-    void giveAway(Channel channel, Consumer<SocketChannel> taker) {
-        SocketChannel accepted = ((Accepted) channel).accepted;
-        letIn(channel);
-        jobLoop.giveAway(channel);
-        channel.deregister()
-                .addListener(
-                        done -> {
-                            accepted.configureBlocking(true);
-                            taker.accept(accepted);
-                        });
-    }
-
     private void arrive(Channel channel) {
-        jobLoop.keep(channel);
-        pending.put(channel, System.nanoTime());
-        channel.closeFuture().addListener(closed -> drop(channel));
+        loop.keep(channel);
+        pending.add(channel);
+        Runnable tooLate =
+                () -> {
+                    if (pending.contains(channel)) {
+                        channel.close();
+                    }
+                };
+        Future<?> alarm =
+                loop.thread().schedule(tooLate, PATIENCE.toMillis(), TimeUnit.MILLISECONDS);
+        channel.closeFuture()
+                .addListener(
+                        closed -> {
+                            alarm.cancel(false);
+                            drop(channel);
+                        });
         if (pending.size() > MAX_PENDING) {
-            pending.keySet().iterator().next().close();
+            pending.iterator().next().close();
         }
     }
 
     private void drop(Channel channel) {
-        if (pending.remove(channel) == null) {
+        if (!pending.remove(channel)) {
             return;
         }
         TlsHandler tls = channel.pipeline().get(TlsHandler.class);
-        if (tls != null && tls.hasOtherKey()) {
-            wrongKeys++;
-        } else {
+        if (tls == null || !tls.hasOtherKey()) {
             strangers++;
-        }
-    }
-
-    private void sweep() {
-        long late = System.nanoTime() - PATIENCE.toNanos();
-        List<Channel> slow =
-                pending.entrySet().stream()
-                        .filter(each -> each.getValue() - late < 0)
-                        .map(Map.Entry::getKey)
-                        .toList();
-        slow.forEach(Channel::close);
-        report();
-        if (server.isOpen()) {
-            loop.schedule(this::sweep, SWEEP_MILLIS, TimeUnit.MILLISECONDS);
-        }
-    }
-
-    /**
-     * Writes what has come since the last time, at most once a minute: a line is cheap to cause.
-     */
-    private void report() {
-        long count = strangers + wrongKeys;
-        if (count == reported || System.nanoTime() - lastReport < REPORT_NANOS) {
             return;
         }
-        lastReport = System.nanoTime();
-        reported = count;
-        if (wrongKeys > 0) {
-            logger.warn("{} connections to {} were refused: wrong secret", wrongKeys, server);
-        }
-        logger.debug("{} connections to {} were none of this job", strangers, server);
-    }
-
-    /** Accepts connections that can be taken out of the loop again. */
-    private static final class Accepting extends NioServerSocketChannel {
-
-        Accepting(ServerSocketChannel bound) {
-            super(bound);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        protected int doReadMessages(List<Object> messages) throws Exception {
-            SocketChannel accepted = javaChannel().accept();
-            if (accepted == null) {
-                return 0;
-            }
-            messages.add(new Accepted(this, accepted));
-            return 1;
-        }
-    }
-
-    /** A connection that was accepted. */
-    private static final class Accepted extends NioSocketChannel {
-
-        private final SocketChannel accepted;
-
-        Accepted(Channel parent, SocketChannel accepted) {
-            super(parent, accepted);
-            this.accepted = accepted;
+        wrongKeys++;
+        // at most once a minute: a line is cheap to cause
+        if (System.nanoTime() - lastReport > REPORT_NANOS) {
+            lastReport = System.nanoTime();
+            logger.warn("{} connections were refused: wrong secret", wrongKeys);
         }
     }
 }

@@ -2,80 +2,65 @@ package io.djltp.job;
 
 import java.io.IOException;
 import java.util.List;
-import java.util.TreeSet;
+import java.util.SortedMap;
+import java.util.TreeMap;
+import java.util.stream.IntStream;
 
 /** The parts of the processes in the present exchange, at the master. */
 final class ExchangeRound {
 
     private final List<JobMember> members;
-    private final String[] names;
-    private final byte[][] parts;
-    private int arrived;
+    private final SortedMap<Integer, Message> parts = new TreeMap<>();
     private long number;
-    private long since;
 
     ExchangeRound(List<JobMember> members) {
         this.members = members;
-        names = new String[members.size()];
-        parts = new byte[members.size()][];
     }
 
     /**
      * Takes a process's part.
      *
+     * @return whether it is the first of the exchange
      * @throws IOException if the process cannot have a part in this exchange
      */
-    void arrive(int process, long round, String what, byte[] part) throws IOException {
-        if (round != number || names[process] != null) {
+    boolean arrive(int process, Message part) throws IOException {
+        long round = part.content(Message.Turn.class).round();
+        if (round != number
+                || part.parts().length != 1
+                || parts.putIfAbsent(process, part) != null) {
             throw new IOException("its part of exchange " + round + " in exchange " + number);
         }
-        names[process] = what;
-        parts[process] = part;
-        if (arrived++ == 0) {
-            since = System.nanoTime();
-        }
+        return parts.size() == 1;
     }
 
     boolean isComplete() {
-        return arrived == names.length;
+        return parts.size() == members.size();
     }
 
-    boolean hasArrived(int process) {
-        return names[process] != null;
+    /** Returns the name that a process that has come has for the exchange. */
+    private String name(int process) {
+        return parts.get(process).content(Message.Turn.class).what();
     }
 
-    /** Returns whether some have come, and how long ago the first. */
-    boolean waitsLonger(long nanos) {
-        return arrived > 0 && System.nanoTime() - since > nanos;
-    }
-
-    /** Returns the name that the first process that has come has for the exchange. */
+    /** Returns the name of the exchange, or {@code null} if nobody has come. */
     String name() {
-        for (String name : names) {
-            if (name != null) {
-                return name;
-            }
-        }
-        return null;
+        return parts.isEmpty() ? null : name(parts.firstKey());
     }
 
     /** Returns the numbers of those who have not come. */
-    TreeSet<Integer> missing() {
-        TreeSet<Integer> missing = new TreeSet<>();
-        for (int i = 0; i < names.length; i++) {
-            if (names[i] == null) {
-                missing.add(i);
-            }
-        }
-        return missing;
+    List<Integer> missing() {
+        return IntStream.range(0, members.size())
+                .filter(process -> !parts.containsKey(process))
+                .boxed()
+                .toList();
     }
 
     /** Returns how the processes differ on what they exchange, or {@code null} if they agree. */
     String disagreement() {
-        for (int i = 1; i < names.length; i++) {
-            if (!names[i].equals(names[0])) {
+        for (int i = 1; i < members.size(); i++) {
+            if (!name(i).equals(name(0))) {
                 return "%s is in the exchange '%s', but %s in '%s': call the same on all processes"
-                        .formatted(members.get(0), names[0], members.get(i), names[i]);
+                        .formatted(members.get(0), name(0), members.get(i), name(i));
             }
         }
         return null;
@@ -83,12 +68,8 @@ final class ExchangeRound {
 
     /** Returns the parts of all, and starts the next round. */
     byte[][] finish() {
-        byte[][] all = parts.clone();
-        for (int i = 0; i < names.length; i++) {
-            names[i] = null;
-            parts[i] = null;
-        }
-        arrived = 0;
+        byte[][] all = parts.values().stream().map(part -> part.parts()[0]).toArray(byte[][]::new);
+        parts.clear();
         number++;
         return all;
     }

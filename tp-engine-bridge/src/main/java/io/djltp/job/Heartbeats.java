@@ -1,9 +1,7 @@
 package io.djltp.job;
 
-import io.netty.channel.EventLoop;
-
 import java.time.Duration;
-import java.util.List;
+import java.util.Collection;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
@@ -14,74 +12,60 @@ import java.util.function.Supplier;
  */
 final class Heartbeats implements Runnable {
 
-    private static final long MAX_TICK_MILLIS = 500;
+    private static final long MAX_TICK_NANOS = 500_000_000;
 
-    private final Supplier<List<Link>> links;
-    private final Supplier<String> status;
+    private final Local local;
+    private final Supplier<Collection<Link>> links;
     private final Consumer<Link> silent;
-    private final EventLoop loop;
-    private long timeoutNanos;
-    private long tickMillis;
+    private volatile long timeoutNanos;
     private long last = System.nanoTime();
     private boolean odd;
 
     /**
      * Creates the heartbeats of a process.
      *
-     * @param loop where the connections are
+     * @param local the process
      * @param links the connections to the peers, at each time
-     * @param status returns what is told with each heartbeat
      * @param silent what to do with a peer that has not been heard for the time-out
      */
-    Heartbeats(
-            EventLoop loop,
-            Supplier<List<Link>> links,
-            Supplier<String> status,
-            Consumer<Link> silent) {
-        this.loop = loop;
+    Heartbeats(Local local, Supplier<Collection<Link>> links, Consumer<Link> silent) {
+        this.local = local;
         this.links = links;
-        this.status = status;
         this.silent = silent;
-    }
-
-    /** Starts. */
-    void start(Duration timeout) {
-        setTimeout(timeout);
-        loop.schedule(this, tickMillis, TimeUnit.MILLISECONDS);
+        setTimeout(local.options().getHeartbeatTimeout());
     }
 
     /** Sets after how long a silent peer counts as dead. */
     void setTimeout(Duration timeout) {
         timeoutNanos = timeout.toNanos();
-        tickMillis = Math.max(1, Math.min(MAX_TICK_MILLIS, timeout.toMillis() / 8));
+        local.status().setHeartbeatTimeout(timeout);
+    }
+
+    /** Looks and speaks the next time. */
+    void start() {
+        long tick = Math.max(1_000_000, Math.min(MAX_TICK_NANOS, timeoutNanos / 8));
+        local.loop().thread().schedule(this, tick, TimeUnit.NANOSECONDS);
     }
 
     /** {@inheritDoc} */
     @Override
     public void run() {
         long now = System.nanoTime();
+        Collection<Link> all = links.get();
         if (now - last > timeoutNanos / 2) {
             // this process itself stood still: what the peers said meanwhile is yet to be read, and
             // one that was given up finds that there
-            links.get().forEach(Link::touch);
+            all.forEach(Link::touch);
         } else {
             odd = !odd;
-            look(now, odd);
+            if (odd) {
+                byte[] heartbeat =
+                        new Message(Message.Type.HEARTBEAT, local.status().get()).encode();
+                all.forEach(link -> link.sendHeartbeat(heartbeat));
+            }
+            all.stream().filter(link -> link.isSilent(timeoutNanos)).forEach(silent);
         }
         last = now;
-        loop.schedule(this, tickMillis, TimeUnit.MILLISECONDS);
-    }
-
-    private void look(long now, boolean speak) {
-        byte[] heartbeat =
-                speak ? new Message(Message.Type.HEARTBEAT, status.get()).encode() : null;
-        for (Link link : links.get()) {
-            if (speak) {
-                link.sendHeartbeat(heartbeat);
-            }
-            if (link.channel().isActive() && now - link.heard() > timeoutNanos) {
-                silent.accept(link);
-            }
-        }
+        start();
     }
 }

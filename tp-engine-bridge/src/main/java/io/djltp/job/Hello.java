@@ -1,5 +1,9 @@
 package io.djltp.job;
 
+import java.net.InetAddress;
+import java.net.UnknownHostException;
+import java.util.concurrent.ThreadLocalRandom;
+
 /**
  * What a process says of itself when it comes.
  *
@@ -10,8 +14,7 @@ package io.djltp.job;
  * @param ranks the number of ranks of the job, as it was told
  * @param host the name of its machine
  * @param pid its process id
- * @param meshHost the address at which its ranks can be reached
- * @param meshPort the port at which they can be reached
+ * @param address the address of its machine at which it meets the master
  */
 record Hello(
         long instance,
@@ -21,22 +24,78 @@ record Hello(
         int ranks,
         String host,
         long pid,
-        String meshHost,
-        int meshPort) {
+        String address) {
 
-    /** Returns the same, reached elsewhere. */
-    Hello at(String newHost, int newPort) {
-        return new Hello(instance, version, process, processes, ranks, host, pid, newHost, newPort);
+    private static final String OTHER_JOB = ", or another MASTER_PORT if they are of two jobs";
+
+    /** Returns what this process says. */
+    static Hello own(Local local, InetAddress address) {
+        String host;
+        try {
+            host = InetAddress.getLocalHost().getHostName();
+        } catch (UnknownHostException e) {
+            host = "unknown-host"; // a machine that does not know itself
+        }
+        return new Hello(
+                ThreadLocalRandom.current().nextLong(),
+                local.options().getVersion(),
+                local.environment().process(),
+                local.environment().processes(),
+                local.options().getRanks(),
+                host,
+                ProcessHandle.current().pid(),
+                address.getHostAddress());
     }
 
     /** Returns the process as a member of a job that it fits. */
     JobMember member() {
-        int local = ranks / processes;
-        return new JobMember(process, host, pid, process * local, local);
+        int count = ranks / processes;
+        return new JobMember(process, host, pid, process * count, count, address);
+    }
+
+    /** Returns the same, reached at another address. */
+    JobMember member(InetAddress at) {
+        int count = ranks / processes;
+        return new JobMember(process, host, pid, process * count, count, at.getHostAddress());
     }
 
     /** Says who it is before it is known to fit. */
     String who() {
         return "process %d (pid %d on %s)".formatted(process, pid, host);
+    }
+
+    /**
+     * Says why another process makes no job with this one, or returns {@code null} if it does.
+     *
+     * @param other who comes
+     * @param known this process, or the one that has come with the number of the other
+     */
+    String mismatch(Hello other, Hello known) {
+        if (!version.equals(other.version)) {
+            return differ(other, "version " + version, "version " + other.version)
+                    + ": start the same version of the library in all processes";
+        }
+        if (processes != other.processes) {
+            return differ(other, processes + " processes", "" + other.processes)
+                    + ": set the same world size for all processes"
+                    + OTHER_JOB;
+        }
+        if (ranks != other.ranks) {
+            return differ(other, ranks + " ranks", "" + other.ranks)
+                    + ": give the same number of ranks to all processes"
+                    + OTHER_JOB;
+        }
+        if (other.process < 0 || other.process >= processes) {
+            return other.who() + " does not exist in a job of " + processes + " processes";
+        }
+        boolean twice = known.process == other.process && known.instance != other.instance;
+        return twice
+                ? "%s and %s have the same number: give every process a RANK of its own%s"
+                        .formatted(known.who(), other.who(), OTHER_JOB)
+                : null;
+    }
+
+    private String differ(Hello other, String mine, String its) {
+        return "%s says %s, %s says %s".formatted(who(), mine, other.who(), its);
     }
 }

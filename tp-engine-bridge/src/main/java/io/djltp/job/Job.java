@@ -1,7 +1,8 @@
 package io.djltp.job;
 
+import io.djltp.environment.LaunchEnvironment;
+
 import java.nio.channels.ServerSocketChannel;
-import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.List;
 import java.util.Objects;
@@ -16,12 +17,11 @@ import java.util.function.Supplier;
  * <p>Process {@code p} of {@code P} holds the ranks from {@code p * L} to {@code p * L + L - 1},
  * where {@code L} is the number of ranks divided by {@code P}. Process 0 is the master. Only those
  * who know the job's secret come in, and what they say to each other is encrypted: by TLS 1.3 with
- * a pre-shared key. The connections between the ranks themselves ({@link #connectMesh}) are opened
- * by tokens that were drawn for them; what goes over those is not encrypted.
+ * a pre-shared key.
  *
- * <p>{@link #exchange}, {@link #check} and {@link #connectMesh} are called by all processes in the
- * same order. When a process fails, dies or falls silent, every wait of every other one ends with a
- * {@link JobFailedException}.
+ * <p>{@link #exchange} and {@link #check} are called by all processes in the same order. When a
+ * process fails, dies or falls silent, every wait of every other one ends with a {@link
+ * JobFailedException}.
  */
 public final class Job implements AutoCloseable {
 
@@ -31,28 +31,25 @@ public final class Job implements AutoCloseable {
     private static final int MAX_ALL_EXCHANGE = 1 << 30;
     private static final int MAX_NAME = 1024;
 
+    // process 0 ends each wait in time; this is for one that does not
+    private static final Duration MARGIN = Duration.ofSeconds(10);
+
     private final int process;
     private final List<JobMember> members;
+    private final Duration timeout;
+    private final Local local;
     private final JobState state;
     private final Control control;
-    private final RankConnections connections;
-    private final JobLoop loop;
     private final ReentrantLock turn = new ReentrantLock();
     private final AtomicBoolean closed = new AtomicBoolean();
 
-    Job(
-            int process,
-            List<JobMember> members,
-            JobState state,
-            Control control,
-            RankConnections connections,
-            JobLoop loop) {
+    Job(int process, List<JobMember> members, Duration timeout, Local local, Control control) {
         this.process = process;
         this.members = List.copyOf(members);
-        this.state = state;
+        this.timeout = timeout;
+        this.local = local;
         this.control = control;
-        this.connections = connections;
-        this.loop = loop;
+        state = local.state();
     }
 
     /**
@@ -73,8 +70,8 @@ public final class Job implements AutoCloseable {
      *
      * @param environment what the launcher said
      * @param options what the processes agree on
-     * @param bound in process 0, the channel at which it listens, see {@link MasterPort}; else
-     *     {@code null}. The job closes it
+     * @param bound in process 0, the channel at which it listens, see {@link
+     *     io.djltp.environment.MasterPort}; else {@code null}. The job closes it
      * @return the job
      * @throws IllegalArgumentException if the arguments do not fit together
      * @throws JobFailedException if not all processes come in time, or they do not fit together
@@ -155,6 +152,24 @@ public final class Job implements AutoCloseable {
     }
 
     /**
+     * Returns how long the processes wait for each other, as process 0 has said.
+     *
+     * @return the time
+     */
+    public Duration getTimeout() {
+        return timeout;
+    }
+
+    /**
+     * Returns whether the job goes on, as far as this process knows.
+     *
+     * @return whether it has neither failed nor been closed
+     */
+    public boolean isActive() {
+        return !state.isOver();
+    }
+
+    /**
      * Sends a small message of every process to all processes. Blocks until all have called it.
      *
      * @param what a name for the exchange, which must be the same on all processes
@@ -178,12 +193,24 @@ public final class Job implements AutoCloseable {
             turn.lockInterruptibly();
             try {
                 state.check();
-                return control.exchange(what, mine.clone());
+                Duration patience = timeout.multipliedBy(2).plus(MARGIN);
+                byte[][] all = state.await(control.exchange(what, mine.clone()), patience);
+                if (all == null) {
+                    String text = getMember(0) + " has not ended the exchange '" + what + "'";
+                    control.fail(new JobFailedException(text, 0, -1, null));
+                    state.check();
+                }
+                return all;
             } finally {
                 turn.unlock();
             }
         } catch (InterruptedException e) {
-            throw interrupted("the exchange '" + what + "'", e);
+            Thread.currentThread().interrupt();
+            String text = getMember(process) + " was interrupted in the exchange '" + what + "'";
+            JobFailedException failure = new JobFailedException(text, process, -1, e);
+            // the others wait for a part that will not come
+            control.fail(failure);
+            throw failure;
         }
     }
 
@@ -204,11 +231,11 @@ public final class Job implements AutoCloseable {
      * Sets what is told with each heartbeat, so that a process that falls silent can be asked what
      * it was last doing.
      *
-     * @param status returns what each local rank is doing, in 4 KiB at most; called about once a
-     *     second on a thread of the job's
+     * @param text returns what each local rank is doing, in 4,096 characters at most; called about
+     *     once a second on a thread of the job's
      */
-    public void setStatus(Supplier<String> status) {
-        control.setStatus(status);
+    public void setStatus(Supplier<String> text) {
+        local.status().set(text);
     }
 
     /**
@@ -229,10 +256,10 @@ public final class Job implements AutoCloseable {
      * @param cause what the rank threw
      */
     public void fail(int rank, Throwable cause) {
-        String who = getMember(process).describeRank(rank);
-        boolean local = !who.equals(getMember(process).toString());
-        String message = who + " failed: " + Texts.causes(cause);
-        control.fail(new JobFailedException(message, process, local ? rank : -1, cause));
+        JobMember self = getMember(process);
+        String message = self.describeRank(rank) + " failed: " + Texts.causes(cause);
+        int known = self.holds(rank) ? rank : -1;
+        control.fail(new JobFailedException(message, process, known, cause));
     }
 
     /**
@@ -243,26 +270,6 @@ public final class Job implements AutoCloseable {
      */
     public JobFailedException awaitFailure(Duration time) {
         return state.awaitFailure(time);
-    }
-
-    /**
-     * Connects every rank with every other one. Called by all processes with the same name.
-     *
-     * @param name the name of the mesh
-     * @return the connected channels, in blocking mode and without delay: {@code [i][r]} connects
-     *     local rank {@code i} with rank {@code r}, and is {@code null} for itself. The caller
-     *     closes them
-     * @throws JobFailedException if a connection cannot be made, or the job fails
-     */
-    public SocketChannel[][] connectMesh(String name) {
-        turn.lock();
-        try {
-            return connections.connect(this, name);
-        } catch (InterruptedException e) {
-            throw interrupted("the mesh '" + name + "'", e);
-        } finally {
-            turn.unlock();
-        }
     }
 
     /**
@@ -277,17 +284,7 @@ public final class Job implements AutoCloseable {
         if (closed.compareAndSet(false, true)) {
             state.close();
             control.close();
-            connections.close();
-            loop.close();
+            local.loop().close();
         }
-    }
-
-    private JobFailedException interrupted(String what, InterruptedException e) {
-        Thread.currentThread().interrupt();
-        String message = getMember(process) + " was interrupted in " + what;
-        JobFailedException failure = new JobFailedException(message, process, -1, e);
-        // the others wait for a part that will not come
-        control.fail(failure);
-        return failure;
     }
 }

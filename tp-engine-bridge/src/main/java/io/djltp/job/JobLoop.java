@@ -8,38 +8,30 @@ import io.netty.channel.SingleThreadIoEventLoop;
 import io.netty.channel.group.ChannelGroup;
 import io.netty.channel.group.DefaultChannelGroup;
 import io.netty.channel.nio.NioIoHandler;
-import io.netty.channel.socket.SocketChannel;
+import io.netty.handler.stream.ChunkedWriteHandler;
 import io.netty.util.concurrent.DefaultThreadFactory;
 
 import java.util.concurrent.TimeUnit;
 
-/** The one thread of a process on which the connections of its job live, made when needed. */
+/** The one thread of a process on which the connections of its job live. */
 final class JobLoop {
 
-    private EventLoop loop;
-    private ChannelGroup channels;
+    private static final long END_MILLIS = 1000;
 
-    synchronized EventLoop get() {
-        if (loop == null) {
-            IoEventLoopGroup none = null;
-            loop =
-                    new SingleThreadIoEventLoop(
-                            none,
-                            new DefaultThreadFactory(Threads.PREFIX + "connections", true),
-                            NioIoHandler.newFactory());
-            channels = new DefaultChannelGroup(loop);
-        }
-        return loop;
-    }
+    private final EventLoop thread =
+            new SingleThreadIoEventLoop(
+                    (IoEventLoopGroup) null,
+                    new DefaultThreadFactory(Threads.PREFIX + "connections", true),
+                    NioIoHandler.newFactory());
+    private final ChannelGroup channels = new DefaultChannelGroup(thread);
 
-    /** What a connection is put through, from the wire on. */
-    interface HandlersOf {
-        ChannelHandler[] of(SocketChannel channel);
+    EventLoop thread() {
+        return thread;
     }
 
     /** Serves a connection. */
     void serve(Channel channel) {
-        get().register(channel);
+        thread.register(channel);
         keep(channel);
     }
 
@@ -48,16 +40,16 @@ final class JobLoop {
         channels.add(channel);
     }
 
-    /** Notes that a connection belongs to another now. */
-    void giveAway(Channel channel) {
-        channels.remove(channel);
+    /** Returns what a connection is put through, from the wire on. */
+    static ChannelHandler[] handlers(TlsHandler tls, Link link) {
+        // parts of large messages go to TLS one by one, as fast as the peer takes them
+        return new ChannelHandler[] {tls, new ChunkedWriteHandler(), link};
     }
 
     /** Closes all ports and connections: the ports are free then. */
-    synchronized void close() {
-        if (loop != null) {
-            channels.close().awaitUninterruptibly(1000);
-            loop.shutdownGracefully(0, 1, TimeUnit.SECONDS).awaitUninterruptibly(1000);
-        }
+    void close() {
+        channels.close().awaitUninterruptibly(END_MILLIS);
+        thread.shutdownGracefully(0, END_MILLIS, TimeUnit.MILLISECONDS)
+                .awaitUninterruptibly(END_MILLIS);
     }
 }

@@ -8,28 +8,28 @@ package io.djltp.job;
  * @param pid its process id on that machine
  * @param firstRank the first of its ranks
  * @param ranks the number of its ranks
+ * @param address the address at which this process reaches its machine; of itself, the one at which
+ *     it is to listen, which is the wildcard if that is all of them
  */
-public record JobMember(int process, String host, long pid, int firstRank, int ranks) {
+public record JobMember(
+        int process, String host, long pid, int firstRank, int ranks, String address) {
 
     /** {@inheritDoc} */
     @Override
     public String toString() {
-        return "process %d (%s, pid %d on %s)".formatted(process, rankText(), pid, host);
+        int last = firstRank + ranks - 1;
+        String numbers = ranks == 1 ? "rank " + firstRank : "ranks " + firstRank + "-" + last;
+        return "process %d (%s, pid %d on %s)".formatted(process, numbers, pid, host);
     }
 
     /** Says which rank of this process is meant, such as "rank 3 (process 1, pid 77 on node2)". */
     String describeRank(int rank) {
-        if (rank < firstRank || rank >= firstRank + ranks) {
-            return toString();
-        }
-        return "rank %d (process %d, pid %d on %s)".formatted(rank, process, pid, host);
+        return holds(rank)
+                ? "rank %d (process %d, pid %d on %s)".formatted(rank, process, pid, host)
+                : toString();
     }
 
-    private String rankText() {
-        return ranks == 1 ? "rank " + firstRank : "ranks " + firstRank + "-" + lastRank();
-    }
-
-    private int lastRank() {
-        return firstRank + ranks - 1;
+    boolean holds(int rank) {
+        return rank >= firstRank && rank < firstRank + ranks;
     }
 }

@@ -1,10 +1,7 @@
 package io.djltp.job;
 
-import java.io.IOException;
-import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.InvalidPathException;
-import java.nio.file.Path;
+import io.djltp.environment.JobSecret;
+
 import java.time.Duration;
 import java.util.Map;
 
@@ -28,7 +25,7 @@ public final class JobOptions {
 
     private JobOptions(Builder builder) {
         ranks = builder.ranks;
-        secret = builder.secret == null ? secretOf(builder.environment) : builder.secret;
+        secret = builder.secret == null ? JobSecret.given(builder.environment) : builder.secret;
         timeout = builder.timeout;
         heartbeatTimeout = builder.heartbeatTimeout;
         version = builder.version == null ? Version.get() : builder.version;
@@ -86,36 +83,6 @@ public final class JobOptions {
      */
     public String getVersion() {
         return version;
-    }
-
-    private static byte[] secretOf(Map<String, String> environment) {
-        String text = environment.get("TP_SECRET");
-        if (text != null) {
-            return nonEmpty("TP_SECRET", text);
-        }
-        String file = environment.get("TP_SECRET_FILE");
-        if (file == null) {
-            return null;
-        }
-        try {
-            String content = Files.readString(Path.of(file), StandardCharsets.UTF_8);
-            // editors and echo end a file with a newline that is no part of the secret
-            return nonEmpty("The file " + file + " of TP_SECRET_FILE", content.strip());
-        } catch (IOException | InvalidPathException e) {
-            throw new IllegalArgumentException(
-                    ("Cannot read the file '%s' (%s): set TP_SECRET_FILE to a text file that holds"
-                                    + " the secret")
-                            .formatted(file, e),
-                    e);
-        }
-    }
-
-    private static byte[] nonEmpty(String name, String text) {
-        if (text.isBlank()) {
-            throw new IllegalArgumentException(
-                    name + " is empty: put the same long random text there on all processes");
-        }
-        return text.getBytes(StandardCharsets.UTF_8);
     }
 
     /** Builds {@link JobOptions}. */

@@ -11,7 +11,6 @@ import org.bouncycastle.tls.ProtocolVersion;
 import org.bouncycastle.tls.PskIdentity;
 import org.bouncycastle.tls.PskKeyExchangeMode;
 import org.bouncycastle.tls.TlsAuthentication;
-import org.bouncycastle.tls.TlsCredentials;
 import org.bouncycastle.tls.TlsFatalAlert;
 import org.bouncycastle.tls.TlsPSKExternal;
 import org.bouncycastle.tls.crypto.TlsCrypto;
@@ -45,19 +44,15 @@ final class JobTls {
      * Creates the TLS of a run of a job.
      *
      * @param secret the secret of the job
-     * @param run what tells the run from others, see {@link LaunchEnvironment}
+     * @param run what tells the run from others, see {@link io.djltp.environment.LaunchEnvironment}
      */
     JobTls(byte[] secret, String run) {
-        key = hmac("HmacSHA256", secret, ("control" + run).getBytes(StandardCharsets.UTF_8));
-    }
-
-    static byte[] hmac(String algorithm, byte[] key, byte[] text) {
         try {
-            Mac mac = Mac.getInstance(algorithm);
-            mac.init(new SecretKeySpec(key, algorithm));
-            return mac.doFinal(text);
+            Mac mac = Mac.getInstance("HmacSHA256");
+            mac.init(new SecretKeySpec(secret, mac.getAlgorithm()));
+            key = mac.doFinal(("control" + run).getBytes(StandardCharsets.UTF_8));
         } catch (GeneralSecurityException e) {
-            throw new IllegalStateException("Java without " + algorithm, e);
+            throw new IllegalStateException("Java without HMAC of SHA-256", e);
         }
     }
 
@@ -165,27 +160,9 @@ final class JobTls {
 
         /** {@inheritDoc} */
         @Override
-        protected int[] getSupportedCipherSuites() {
-            return new int[] {CipherSuite.TLS_AES_128_GCM_SHA256};
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public int[] getSupportedGroups() {
-            return new int[] {NamedGroup.x25519};
-        }
-
-        /** {@inheritDoc} */
-        @Override
         @SuppressWarnings("rawtypes")
         public TlsPSKExternal getExternalPSK(Vector identities) {
             return identities.contains(new PskIdentity(IDENTITY, 0)) ? preShared() : null;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public TlsCredentials getCredentials() throws IOException {
-            throw new TlsFatalAlert(AlertDescription.handshake_failure);
         }
 
         /** {@inheritDoc} */

@@ -1,16 +1,20 @@
 package io.djltp.job;
 
 import io.netty.buffer.ByteBuf;
+import io.netty.buffer.ByteBufUtil;
 import io.netty.buffer.Unpooled;
 import io.netty.channel.ChannelFutureListener;
 import io.netty.channel.ChannelHandlerContext;
-import io.netty.channel.ChannelInboundHandlerAdapter;
 import io.netty.channel.socket.SocketChannel;
+import io.netty.handler.codec.ByteToMessageDecoder;
+import io.netty.handler.codec.DecoderException;
 import io.netty.handler.stream.ChunkedStream;
 
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
-import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.Collection;
+import java.util.List;
 import java.util.concurrent.TimeUnit;
 
 /**
@@ -20,16 +24,17 @@ import java.util.concurrent.TimeUnit;
  * <p>It ends in order when one side says goodbye, which is the last that it says: the other sends
  * what it still has, and closes.
  */
-final class Link extends ChannelInboundHandlerAdapter {
+final class Link extends ByteToMessageDecoder {
+
+    /** How long the end of a connection may take. */
+    private static final long END_NANOS = TimeUnit.SECONDS.toNanos(2);
 
     private static final int CHUNK = 16 * 1024;
 
     private final SocketChannel channel;
     private final long limit;
-    private final ByteBuffer header = ByteBuffer.allocate(Integer.BYTES);
-    private ByteBuffer body;
     private Events events;
-    private int process = -1;
+    private Hello hello;
     private String error;
     private boolean closing;
     private volatile long heard = System.nanoTime();
@@ -42,8 +47,8 @@ final class Link extends ChannelInboundHandlerAdapter {
         /** A message other than a heartbeat has come. */
         void received(Link link, Message message) throws IOException;
 
-        /** No message will come any more; {@code error} is what was wrong with the last. */
-        void ended(Link link, String error);
+        /** No message will come any more. */
+        void ended(Link link);
     }
 
     /**
@@ -57,26 +62,30 @@ final class Link extends ChannelInboundHandlerAdapter {
         this.channel = channel;
         this.limit = limit;
         this.events = events;
-    }
-
-    /** Lets what happens from now on go to another, as soon as who is at the other end is known. */
-    void is(int number, Events next) {
-        process = number;
-        events = next;
+        setCumulator(COMPOSITE_CUMULATOR); // of a large message, nothing is copied twice
     }
 
     SocketChannel channel() {
         return channel;
     }
 
-    /** Returns the number of the process at the other end, or -1 before it has said it. */
-    int process() {
-        return process;
+    /** Returns who is at the other end, or {@code null} before that is known. */
+    Hello hello() {
+        return hello;
     }
 
-    /** Returns when something last came. */
-    long heard() {
-        return heard;
+    void setHello(Hello said) {
+        hello = said;
+    }
+
+    /** Lets what happens from now on go to another. */
+    void setEvents(Events next) {
+        events = next;
+    }
+
+    /** Returns whether nothing has come for so long. */
+    boolean isSilent(long nanos) {
+        return channel.isActive() && System.nanoTime() - heard > nanos;
     }
 
     /** Counts as if something had come now. */
@@ -88,9 +97,20 @@ final class Link extends ChannelInboundHandlerAdapter {
         return lastStatus;
     }
 
+    /** Says in words how it ended. */
+    String describeEnd() {
+        return error == null ? " ended without a word" : " sent what it must not: " + error;
+    }
+
+    /** Says in words that nothing has come for too long. */
+    String describeSilence(Duration timeout) {
+        String last = lastStatus.isEmpty() ? "" : "; it was last in: " + lastStatus;
+        return " has not been heard for " + Texts.time(timeout) + last;
+    }
+
     /** Queues a message. */
-    void send(Message message) {
-        send(message.encode());
+    void send(Message.Type type, Object content, byte[]... parts) {
+        send(new Message(type, content, parts).encode());
     }
 
     /** Queues a message that goes to many peers: a large one is not copied for each. */
@@ -113,60 +133,38 @@ final class Link extends ChannelInboundHandlerAdapter {
 
     /** Says goodbye: the peer closes the connection when it has read all. */
     void finish() {
-        send(Message.goodbye());
+        send(Message.Type.GOODBYE, "");
         finished = true;
     }
 
-    /** Waits until the peer has closed the connection, and closes it in any case. */
-    void close(long deadline) {
-        channel.closeFuture()
-                .awaitUninterruptibly(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
-        channel.close();
-    }
-
-    /** Closes the connection now. */
-    void abort() {
-        channel.close();
+    /** Says goodbye to all, waits until they have closed the connections, and closes the rest. */
+    static void finish(Collection<Link> links) {
+        links.forEach(Link::finish);
+        long deadline = System.nanoTime() + END_NANOS;
+        for (Link link : links) {
+            long left = deadline - System.nanoTime();
+            link.channel.closeFuture().awaitUninterruptibly(left, TimeUnit.NANOSECONDS);
+            link.channel.close();
+        }
     }
 
     /** {@inheritDoc} */
     @Override
-    public void channelRead(ChannelHandlerContext context, Object message) {
-        ByteBuf bytes = (ByteBuf) message;
-        try {
-            touch();
-            while (bytes.isReadable() && !closing) {
-                read(bytes);
-            }
-        } catch (IOException | RuntimeException e) {
-            error = e.getMessage();
-            closing = true;
-            context.close();
-        } finally {
-            bytes.release();
-        }
-    }
-
-    private void read(ByteBuf bytes) throws IOException {
-        fill(body == null ? header : body, bytes);
-        if (body == null && !header.hasRemaining()) {
-            int length = header.flip().getInt();
+    protected void decode(ChannelHandlerContext context, ByteBuf in, List<Object> out)
+            throws IOException {
+        touch();
+        if (closing) {
+            in.skipBytes(in.readableBytes());
+        } else if (in.readableBytes() >= Integer.BYTES) {
+            int length = in.getInt(in.readerIndex());
             if (length < 1 || length > limit) {
                 throw new IOException("a message of " + length + " bytes");
             }
-            body = ByteBuffer.allocate(length);
-        } else if (body != null && !body.hasRemaining()) {
-            byte[] whole = body.array();
-            header.clear();
-            body = null;
-            received(Message.decode(whole));
+            if (in.readableBytes() >= Integer.BYTES + length) {
+                in.skipBytes(Integer.BYTES);
+                received(Message.decode(ByteBufUtil.getBytes(in.readSlice(length))));
+            }
         }
-    }
-
-    private static void fill(ByteBuffer to, ByteBuf from) {
-        int count = Math.min(to.remaining(), from.readableBytes());
-        from.readBytes(to.slice(to.position(), count));
-        to.position(to.position() + count);
     }
 
     private void received(Message message) throws IOException {
@@ -185,13 +183,18 @@ final class Link extends ChannelInboundHandlerAdapter {
     /** {@inheritDoc} */
     @Override
     public void channelInactive(ChannelHandlerContext context) {
-        events.ended(this, error);
+        closing = true;
+        events.ended(this);
     }
 
     /** {@inheritDoc} */
     @Override
     public void exceptionCaught(ChannelHandlerContext context, Throwable cause) {
-        // the same as an end: a process that is killed may reset its connections
+        // another exception is the same as an end: who is killed may reset its connections
+        if (cause instanceof DecoderException wrong) {
+            error = wrong.getCause().getMessage();
+            closing = true;
+        }
         context.close();
     }
 }

@@ -3,89 +3,89 @@ package io.djltp.job;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.List;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicReference;
-import java.util.function.Supplier;
+import java.util.concurrent.CompletableFuture;
 
 /** The control of every process but the master: it talks with the master alone. */
 final class MemberControl implements Control, Link.Events {
 
     private static final Duration VERDICT = Duration.ofSeconds(2);
-    private static final long MARGIN_NANOS = TimeUnit.SECONDS.toNanos(5);
+    private static final Duration MARGIN = Duration.ofSeconds(5);
 
-    private volatile String address = "";
-    private final JobOptions options;
+    private static final int MAX_MEMBER = 8192;
+
+    private final Local local;
     private final JobState state;
-    private final Status status;
-    private final AtomicReference<byte[][]> result = new AtomicReference<>();
-    private volatile Welcome welcome;
+    private final CompletableFuture<Message.Welcome> welcome = new CompletableFuture<>();
+    private volatile Link link; // to the master, once it was found
+    private volatile String master = "process 0";
     private volatile boolean masterGone;
     private volatile JobFailedException reported;
-    private volatile Link link; // to the master, once it was found
     private Heartbeats heartbeats;
+    private Duration heartbeatTimeout;
+    // of the exchange; on the thread of the connection alone
+    private CompletableFuture<byte[][]> result = new CompletableFuture<>();
+    private String exchange;
     private long sent;
 
-    /**
-     * Creates a control.
-     *
-     * @param options what the processes agree on
-     * @param state the state of the job
-     * @param status what this process tells with its heartbeats
-     */
-    MemberControl(JobOptions options, JobState state, Status status) {
-        this.options = options;
-        this.state = state;
-        this.status = status;
+    MemberControl(Local local) {
+        this.local = local;
+        state = local.state();
+        heartbeatTimeout = local.options().getHeartbeatTimeout();
     }
 
     /**
-     * Waits until the master says that all have come.
+     * Finds the master, and waits until it says that all have come.
      *
-     * @param connection the link to the master
-     * @param place where the master listens, in words
-     * @param own what this process says of itself
+     * @param rendezvous where it is
      * @return what the master said
      * @throws JobFailedException if the job does not come together
      */
-    Welcome join(Link connection, String place, Hello own) throws InterruptedException {
-        link = connection;
-        address = place;
-        heartbeats =
-                new Heartbeats(
-                        link.channel().eventLoop(), () -> List.of(link), status::get, this::silent);
-        heartbeats.start(options.getHeartbeatTimeout());
-        link.send(new Message(Message.Type.HELLO, own));
+    Message.Welcome join(Rendezvous rendezvous) throws InterruptedException {
+        long limit = (long) local.environment().processes() * (Job.MAX_EXCHANGE + MAX_MEMBER);
+        link = new Dialer(local, rendezvous, limit, this).dial();
+        int port = link.channel().remoteAddress().getPort();
+        String place = " at " + Texts.address(local.environment().masterAddress(), port);
+        master += place;
+        heartbeats = new Heartbeats(local, () -> List.of(link), this::silent);
+        heartbeats.start();
+        link.send(Message.Type.HELLO, Hello.own(local, link.channel().localAddress().getAddress()));
         if (!link.channel().isActive()) {
-            ended(link, null); // before it was known which link it is
+            ended(link); // before it was known which link it is
         }
         // the master's own time-out comes first, and its error says more
-        Duration timeout = options.getTimeout();
-        long deadline = System.nanoTime() + timeout.toNanos() + MARGIN_NANOS;
-        Welcome said = state.await(() -> welcome, deadline);
+        Message.Welcome said = state.await(welcome, local.options().getTimeout().plus(MARGIN));
         if (said == null) {
             String text =
                     ("%s did not say within %s that all processes have come: see whether all were"
                                     + " started, or give a longer time-out")
-                            .formatted(master(), Texts.time(timeout));
+                            .formatted(master, Texts.time(local.options().getTimeout()));
             throw new JobFailedException(text, -1, -1, null);
         }
-        status.setHeartbeatTimeout(said.heartbeatTimeout());
+        master = said.members().get(0) + place;
         return said;
     }
 
     /** {@inheritDoc} */
     @Override
-    public byte[][] exchange(String what, byte[] mine) throws InterruptedException {
-        link.send(new Message(Message.Type.EXCHANGE, new Message.Turn(sent++, what), mine));
-        // the master ends the wait in time; the margin is for one that does not
-        long timeout = welcome.timeout().plus(welcome.heartbeatTimeout()).toNanos();
-        long deadline = System.nanoTime() + timeout + MARGIN_NANOS;
-        byte[][] all = state.await(() -> takeResult(what), deadline);
-        if (all == null) {
-            lost("; it has not ended the exchange '" + what + "'");
-            state.check();
-        }
+    public CompletableFuture<byte[][]> exchange(String what, byte[] mine) {
+        CompletableFuture<byte[][]> all = new CompletableFuture<>();
+        link.channel()
+                .eventLoop()
+                .execute(
+                        () -> {
+                            result = all;
+                            exchange = what;
+                            Message.Turn turn = new Message.Turn(sent++, what);
+                            link.send(Message.Type.EXCHANGE, turn, mine);
+                            checkMaster();
+                        });
         return all;
+    }
+
+    private void checkMaster() {
+        if (masterGone && exchange != null && !result.isDone()) {
+            lost(" has ended and takes no part in '" + exchange + "'");
+        }
     }
 
     /** {@inheritDoc} */
@@ -96,7 +96,7 @@ final class MemberControl implements Control, Link.Events {
         }
         // which failure was the first is the master's to say
         reported = failure;
-        link.send(Message.fail(failure));
+        link.send(Message.fail(failure).encode());
         if (!masterGone) {
             state.awaitFailure(VERDICT);
         }
@@ -105,15 +105,8 @@ final class MemberControl implements Control, Link.Events {
 
     /** {@inheritDoc} */
     @Override
-    public void setStatus(Supplier<String> supplier) {
-        status.set(supplier);
-    }
-
-    /** {@inheritDoc} */
-    @Override
     public void close() {
-        link.finish();
-        link.close(System.nanoTime() + Registration.END_NANOS);
+        Link.finish(List.of(link));
     }
 
     /** {@inheritDoc} Of links that did not lead to the master, nothing is heard. */
@@ -124,23 +117,23 @@ final class MemberControl implements Control, Link.Events {
         }
         switch (message.type()) {
             case WELCOME:
-                welcome = message.content(Welcome.class);
-                heartbeats.setTimeout(welcome.heartbeatTimeout());
-                state.changed();
+                Message.Welcome said = message.content(Message.Welcome.class);
+                heartbeatTimeout = Duration.ofMillis(said.heartbeatMillis());
+                heartbeats.setTimeout(heartbeatTimeout);
+                welcome.complete(said);
                 break;
             case REFUSE:
                 state.fail(new JobFailedException(message.content(String.class), -1, -1, null));
                 break;
             case RESULT:
-                result.set(message.parts());
-                state.changed();
+                result.complete(message.parts());
                 break;
             case FAIL:
                 state.fail(verdict(message.failure()));
                 break;
             case GOODBYE:
                 masterGone = true;
-                state.changed();
+                checkMaster();
                 break;
             default:
                 throw new IOException("a message for the master: " + message.type());
@@ -149,9 +142,9 @@ final class MemberControl implements Control, Link.Events {
 
     /** {@inheritDoc} */
     @Override
-    public void ended(Link from, String error) {
+    public void ended(Link from) {
         if (from == link && !masterGone) {
-            lost(error == null ? " ended without a word" : " sent what it must not: " + error);
+            lost(from.describeEnd());
         }
     }
 
@@ -161,25 +154,10 @@ final class MemberControl implements Control, Link.Events {
         return mine != null && mine.getMessage().equals(said.getMessage()) ? mine : said;
     }
 
-    private byte[][] takeResult(String what) {
-        byte[][] all = result.getAndSet(null);
-        if (all == null && masterGone) {
-            lost(" has ended and takes no part in '" + what + "'");
-        }
-        return all;
-    }
-
     private void silent(Link silent) {
-        Duration timeout =
-                welcome == null ? options.getHeartbeatTimeout() : welcome.heartbeatTimeout();
-        String last = link.lastStatus();
-        String text =
-                " has not been heard for "
-                        + Texts.time(timeout)
-                        + (last.isEmpty() ? "" : "; it was last in: " + last);
-        JobFailedException failure = lostMaster(text);
+        JobFailedException failure = lostMaster(silent.describeSilence(heartbeatTimeout));
         // for a master that stood still and goes on: it must find that it was given up
-        state.fail(failure, () -> link.send(Message.fail(failure)));
+        state.fail(failure, () -> silent.send(Message.fail(failure).encode()));
     }
 
     private void lost(String what) {
@@ -187,12 +165,6 @@ final class MemberControl implements Control, Link.Events {
     }
 
     private JobFailedException lostMaster(String what) {
-        return new JobFailedException(master() + what, 0, -1, null);
-    }
-
-    private String master() {
-        Welcome said = welcome;
-        String who = said == null ? "process 0" : said.members().get(0).member().toString();
-        return who + " at " + address;
+        return new JobFailedException(master + what, 0, -1, null);
     }
 }

@@ -51,11 +51,21 @@ record Message(Type type, Object content, byte[]... parts) {
     /** Which exchange a part is for: how many there were before it, and its name. */
     record Turn(long round, String what) {}
 
+    /**
+     * What the master says when all have come.
+     *
+     * @param timeoutMillis how long all wait for each other
+     * @param heartbeatMillis after how long a silent process counts as dead
+     * @param members all processes, in their order
+     */
+    record Welcome(long timeoutMillis, long heartbeatMillis, List<JobMember> members) {}
+
     /** Who failed, and how. */
     record Failure(int process, int rank, String text) {}
 
-    static Message goodbye() {
-        return new Message(Type.GOODBYE, "");
+    static Welcome welcome(JobOptions options, List<JobMember> members) {
+        return new Welcome(
+                options.getTimeout().toMillis(), options.getHeartbeatTimeout().toMillis(), members);
     }
 
     static Message fail(JobFailedException e) {

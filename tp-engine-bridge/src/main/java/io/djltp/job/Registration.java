@@ -1,19 +1,18 @@
 package io.djltp.job;
 
-import io.netty.channel.EventLoop;
-
 import java.io.IOException;
+import java.nio.channels.ServerSocketChannel;
 import java.util.ArrayList;
-import java.util.Arrays;
+import java.util.Collection;
 import java.util.List;
-import java.util.Objects;
+import java.util.SortedMap;
 import java.util.SortedSet;
+import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
-import java.util.function.Consumer;
+import java.util.stream.IntStream;
 
 /**
  * How the processes come to the master: it waits for all, and checks that they fit together.
@@ -23,199 +22,182 @@ import java.util.function.Consumer;
  */
 final class Registration implements Link.Events {
 
-    /** How long the end of a connection may take. */
-    static final long END_NANOS = TimeUnit.SECONDS.toNanos(2);
+    private static final long MAX_MESSAGE = Job.MAX_EXCHANGE + 64 * 1024;
 
-    private final Hello[] hellos;
-    private final Link[] links;
-    private final List<Link> refused = new ArrayList<>();
-    private final JobOptions options;
-    private final Consumer<Link> letIn;
-    private final Runnable start;
+    private final Local local;
+    private final Hello own;
+    private final Door door;
+    private final SortedMap<Integer, Link> come = new TreeMap<>();
     private final SortedSet<Integer> lost = new TreeSet<>();
+    private final List<Link> misfits = new ArrayList<>();
+    // why they do not make a job, or null if they do
     private final CompletableFuture<String> outcome = new CompletableFuture<>();
+    private MasterControl control;
 
     /**
-     * Creates a registration.
+     * Lets the processes come.
      *
-     * @param own what process 0 says of itself
-     * @param options what the processes agree on
-     * @param letIn what to do with the connection of a process that has come
-     * @param start what to do when all have come
+     * @param local what this process is
+     * @param server the port at which they come
+     * @param tls the encryption of their connections
      */
-    Registration(Hello own, JobOptions options, Consumer<Link> letIn, Runnable start) {
-        this.options = options;
-        this.letIn = letIn;
-        this.start = start;
-        hellos = new Hello[own.processes()];
-        links = new Link[own.processes()];
-        hellos[0] = own;
+    Registration(Local local, ServerSocketChannel server, JobTls tls) throws IOException {
+        this.local = local;
+        own = Hello.own(local, server.socket().getInetAddress());
+        door = new Door(local.loop());
+        door.open(
+                server,
+                channel ->
+                        JobLoop.handlers(
+                                TlsHandler.ofServer(tls), new Link(channel, MAX_MESSAGE, this)));
+        new Heartbeats(local, this::links, this::silent).start();
     }
 
     /**
      * Waits until all have come.
      *
-     * @param loop the thread of the connections
-     * @param deadline until when, on the clock of {@link System#nanoTime}
-     * @return why they do not make a job, which those that have come were told; or {@code null}
+     * @return the control of the job
+     * @throws JobFailedException if they do not make a job, which those that have come are told
      */
-    String await(EventLoop loop, long deadline) throws InterruptedException {
-        InterruptedException interrupt = null;
+    MasterControl await() throws InterruptedException {
+        long millis = local.options().getTimeout().toMillis();
+        local.loop()
+                .thread()
+                .schedule(() -> refuse(describeMissing()), millis, TimeUnit.MILLISECONDS);
         try {
-            outcome.get(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
-        } catch (TimeoutException e) {
-            loop.execute(() -> outcome.complete(describeMissing()));
+            String refusal = outcome.get();
+            if (refusal == null) {
+                return control;
+            }
+            Link.finish(links());
+            String note = " (%d attempts had another secret)".formatted(door.wrongKeys());
+            throw new JobFailedException(
+                    refusal + (door.wrongKeys() == 0 ? "" : note), -1, -1, null);
         } catch (InterruptedException e) {
-            interrupt = e;
             String text = "process 0 was interrupted while it waited for the others";
-            loop.execute(() -> outcome.complete(text));
+            local.loop().thread().execute(() -> refuse(text));
+            outcome.join();
+            Link.finish(links());
+            throw e;
         } catch (ExecutionException e) {
             throw new IllegalStateException(e);
         }
-        String reason = outcome.join();
-        if (reason != null) {
-            refuse(reason);
+    }
+
+    /** Returns all processes, in their order, when all have come. */
+    List<JobMember> members() {
+        List<JobMember> all = new ArrayList<>(List.of(own.member()));
+        come.values().forEach(link -> all.add(link.hello().member()));
+        return all;
+    }
+
+    private Collection<Link> links() {
+        List<Link> links = new ArrayList<>(come.values());
+        links.addAll(misfits);
+        return links;
+    }
+
+    private void silent(Link link) {
+        if (control != null) {
+            control.silent(link);
         }
-        if (interrupt != null && reason != null) {
-            throw interrupt;
-        }
-        return reason;
     }
 
-    /** Returns what all said, in their order. */
-    List<Hello> hellos() {
-        return List.of(hellos);
-    }
-
-    /** Returns the links to those that have come. */
-    List<Link> links() {
-        return Arrays.stream(links).filter(Objects::nonNull).toList();
-    }
-
-    /** Tells all that have come why there is no job, and ends their connections. */
+    /** Tells all that have come why there is no job. */
     private void refuse(String reason) {
-        List<Link> all = new ArrayList<>(refused);
-        all.addAll(links());
-        for (Link link : all) {
-            link.send(new Message(Message.Type.REFUSE, reason));
-            link.finish();
+        if (!outcome.isDone()) {
+            links().forEach(link -> turnAway(link, reason));
+            outcome.complete(reason);
         }
-        long deadline = System.nanoTime() + END_NANOS;
-        all.forEach(link -> link.close(deadline));
+    }
+
+    private static void turnAway(Link link, String reason) {
+        link.send(Message.Type.REFUSE, reason);
+        link.finish();
     }
 
     /** {@inheritDoc} */
     @Override
     public void received(Link link, Message message) throws IOException {
-        if (message.type() == Message.Type.HELLO && link.process() < 0) {
-            come(link, message.content(Hello.class));
+        if (message.type() == Message.Type.HELLO && link.hello() == null) {
+            link.setHello(message.content(Hello.class));
+            arrive(link, link.hello());
         } else if (message.type() != Message.Type.GOODBYE) {
             throw new IOException("a message before all had come: " + message.type());
         }
     }
 
-    private void come(Link link, Hello hello) {
+    private void arrive(Link link, Hello hello) {
         if (outcome.isDone()) {
-            turnAway(link, hello);
+            // it alone, without harm to the job that runs
+            String reason = outcome.join();
+            turnAway(link, reason == null ? describeComplete(hello) : reason);
             return;
         }
-        letIn.accept(link);
-        String mismatch = mismatch(hello);
+        door.letIn(link.channel());
+        Link old = come.get(hello.process());
+        String mismatch = own.mismatch(hello, old == null ? own : old.hello());
         if (mismatch != null) {
-            refused.add(link);
-            outcome.complete(mismatch);
+            misfits.add(link);
+            refuse(mismatch);
             return;
         }
-        Link old = links[hello.process()];
-        hellos[hello.process()] = hello;
-        links[hello.process()] = link;
-        link.is(hello.process(), this);
+        come.put(hello.process(), link);
         if (old != null) {
-            old.abort();
+            old.channel().close();
         }
         if (missing().isEmpty()) {
-            start.run();
-            outcome.complete(null);
+            start();
         }
+    }
+
+    private void start() {
+        control = new MasterControl(members(), come, local);
+        for (Link link : come.values()) {
+            // it reaches the master's ranks where it reached the master
+            List<JobMember> members = members();
+            members.set(0, own.member(link.channel().localAddress().getAddress()));
+            link.touch();
+            link.send(Message.Type.WELCOME, Message.welcome(local.options(), members));
+        }
+        outcome.complete(null);
     }
 
     /** {@inheritDoc} */
     @Override
-    public void ended(Link link, String error) {
-        int process = link.process();
-        if (process >= 0 && links[process] == link && !outcome.isDone()) {
-            lost.add(process);
-            hellos[process] = null;
-            links[process] = null;
+    public void ended(Link link) {
+        if (link.hello() != null
+                && !outcome.isDone()
+                && come.remove(link.hello().process(), link)) {
+            lost.add(link.hello().process());
         }
-    }
-
-    private String mismatch(Hello hello) {
-        Hello own = hellos[0];
-        if (!own.version().equals(hello.version())) {
-            return differ(own, hello, "version " + own.version(), "version " + hello.version())
-                    + ": start the same version of the library in all processes";
-        }
-        if (hello.processes() != own.processes()) {
-            return differ(own, hello, own.processes() + " processes", "" + hello.processes())
-                    + ": set the same world size for all processes";
-        }
-        if (hello.ranks() != own.ranks()) {
-            return differ(own, hello, own.ranks() + " ranks", "" + hello.ranks())
-                    + ": give the same number of ranks to all processes";
-        }
-        if (hello.process() < 0 || hello.process() >= hellos.length) {
-            return hello.who() + " does not exist in a job of " + hellos.length + " processes";
-        }
-        Hello there = hellos[hello.process()];
-        if (there != null && there.instance() != hello.instance()) {
-            return there.who()
-                    + " and "
-                    + hello.who()
-                    + " have the same number: give every process a RANK of its own";
-        }
-        return null;
-    }
-
-    private static String differ(Hello own, Hello other, String ownValue, String otherValue) {
-        return "%s says %s, %s says %s".formatted(own.who(), ownValue, other.who(), otherValue);
     }
 
     private SortedSet<Integer> missing() {
         SortedSet<Integer> missing = new TreeSet<>();
-        for (int i = 0; i < hellos.length; i++) {
-            if (hellos[i] == null) {
-                missing.add(i);
-            }
-        }
+        IntStream.range(1, own.processes()).forEach(missing::add);
+        missing.removeAll(come.keySet());
         return missing;
     }
 
     private String describeMissing() {
-        SortedSet<Integer> missing = missing();
-        SortedSet<Integer> again = new TreeSet<>(missing);
+        SortedSet<Integer> again = missing();
         again.retainAll(lost);
-        return "%s of %d did not come to %s within %s%s: see whether %s"
+        String ended = " (" + Texts.processes(again) + " came, but ended again)";
+        return ("%s of %d did not come to %s within %s%s: see whether each was started, reaches"
+                        + " MASTER_ADDR:MASTER_PORT and has the same TP_SECRET, or give a longer"
+                        + " time-out")
                 .formatted(
-                        Texts.processes(missing),
-                        hellos.length,
-                        hellos[0].who(),
-                        Texts.time(options.getTimeout()),
-                        again.isEmpty()
-                                ? ""
-                                : " (" + Texts.processes(again) + " came, but ended again)",
-                        "each was started, reaches MASTER_ADDR:MASTER_PORT and has the same"
-                                + " TP_SECRET, or give a longer time-out");
+                        Texts.processes(missing()),
+                        own.processes(),
+                        own.who(),
+                        Texts.time(local.options().getTimeout()),
+                        again.isEmpty() ? "" : ended);
     }
 
-    /** Refuses a process alone, without harm to the job that runs. */
-    private void turnAway(Link link, Hello hello) {
-        String reason = outcome.join();
-        String complete =
-                ("%s came to %s, whose job is already complete: end the old job first, or set"
-                                + " another MASTER_PORT")
-                        .formatted(hello.who(), hellos[0].who());
-        link.send(new Message(Message.Type.REFUSE, reason == null ? complete : reason));
-        link.finish();
+    private String describeComplete(Hello hello) {
+        return ("%s came to %s, whose job is already complete: end the old job first, or set"
+                        + " another MASTER_PORT")
+                .formatted(hello.who(), own.who());
     }
 }

@@ -1,7 +1,7 @@
 package io.djltp.job;
 
+import java.io.IOException;
 import java.net.InetSocketAddress;
-import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Collection;
 import java.util.stream.Collectors;
@@ -48,37 +48,24 @@ final class Texts {
         return text.length() <= chars ? text : text.substring(0, chars - 3) + "...";
     }
 
-    /** Cuts a text so that it has at most so many bytes in UTF-8. */
-    static String cutBytes(String text, int bytes) {
-        if (text.getBytes(StandardCharsets.UTF_8).length <= bytes) {
-            return text;
-        }
-        int chars = Math.min(text.length(), bytes);
-        String shorter = cut(text, chars);
-        while (shorter.getBytes(StandardCharsets.UTF_8).length > bytes) {
-            chars -= Math.max(1, chars / 8);
-            shorter = cut(text, chars);
-        }
-        return shorter;
-    }
-
     /** Writes "process 2" or "processes 2, 3". */
     static String processes(Collection<Integer> numbers) {
         String list = numbers.stream().map(String::valueOf).collect(Collectors.joining(", "));
         return (numbers.size() == 1 ? "process " : "processes ") + list;
     }
 
+    /** Says in short why a connection failed. */
+    static String reason(IOException e) {
+        return e.getMessage() == null ? e.getClass().getSimpleName() : e.getMessage();
+    }
+
     /** Writes a host and a port. */
     static String address(String host, int port) {
-        return host.contains(":") ? "[" + host + "]:" + port : host + ":" + port;
+        return (host.contains(":") ? "[" + host + "]" : host) + ":" + port;
     }
 
     /** Writes an address as it is, without asking for its name. */
     static String address(InetSocketAddress address) {
-        String host =
-                address.isUnresolved()
-                        ? address.getHostString()
-                        : address.getAddress().getHostAddress();
-        return address(host, address.getPort());
+        return address(address.getAddress().getHostAddress(), address.getPort());
     }
 }

@@ -15,11 +15,6 @@ final class Version {
 
     /** Returns the version of the jar, or "development" for classes that are in no jar. */
     static String get() {
-        String version = Version.class.getPackage().getImplementationVersion();
-        return version != null ? version : ofProperties();
-    }
-
-    private static String ofProperties() {
         try (InputStream in = Version.class.getResourceAsStream(PROPERTIES)) {
             Properties properties = new Properties();
             if (in != null) {

@@ -1,8 +1,8 @@
 package io.djltp.launch;
 
+import io.djltp.environment.LaunchEnvironment;
 import io.djltp.job.Job;
 import io.djltp.job.JobOptions;
-import io.djltp.job.LaunchEnvironment;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -114,8 +114,8 @@ public final class Launcher {
      * @param environment which process this is, and where process 0 is
      * @param options the ranks of all processes, their secret, and how long they wait
      * @param bound in process 0, the channel at which it listens, see {@link
-     *     io.djltp.job.MasterPort}, or {@code null} to bind the port of the environment; {@code
-     *     null} in all others. It is closed with the job, and if joining fails
+     *     io.djltp.environment.MasterPort}, or {@code null} to bind the port of the environment;
+     *     {@code null} in all others. It is closed with the job, and if joining fails
      * @return the job, or {@code null} if this process is the only one
      * @throws IllegalArgumentException if the channel is not bound, bound at another port than the
      *     environment says, or given to another process than 0, or the ranks do not fit

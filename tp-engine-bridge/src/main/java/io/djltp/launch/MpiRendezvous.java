@@ -3,10 +3,10 @@ package io.djltp.launch;
 import io.djltp.collective.mpi.MpiEnd;
 import io.djltp.collective.mpi.MpiLibrary;
 import io.djltp.collective.mpi.MpiWorld;
+import io.djltp.environment.LaunchEnvironment;
+import io.djltp.environment.MasterPort;
 import io.djltp.job.Job;
 import io.djltp.job.JobOptions;
-import io.djltp.job.LaunchEnvironment;
-import io.djltp.job.MasterPort;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

@@ -6,10 +6,11 @@ import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.GroupFailure;
 import io.djltp.collective.tcp.TcpCommunicator;
+import io.djltp.environment.LaunchEnvironment;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 import io.djltp.job.JobOptions;
-import io.djltp.job.LaunchEnvironment;
+import io.djltp.sockets.RankSockets;
 
 import java.io.IOException;
 import java.nio.channels.SocketChannel;
@@ -56,7 +57,7 @@ final class TcpBackend extends Backend {
     }
 
     private static List<Communicator> connect(Job job, Duration timeout) {
-        SocketChannel[][] mesh = job.connectMesh("world");
+        SocketChannel[][] mesh = RankSockets.connect(job, "world");
         List<Communicator> group = new ArrayList<>(mesh.length);
         GroupFailure failure = new GroupFailure(); // the ranks of a process fail together
         try {

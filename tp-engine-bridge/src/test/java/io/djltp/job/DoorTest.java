@@ -1,7 +1,6 @@
 package io.djltp.job;
 
-import io.netty.channel.ChannelHandler;
-import io.netty.handler.stream.ChunkedWriteHandler;
+import io.djltp.environment.MasterPort;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterMethod;
@@ -25,7 +24,7 @@ import java.util.concurrent.TimeUnit;
 public class DoorTest {
 
     private static final byte[] SECRET = {1, 2, 3};
-    private static final Hello HELLO = new Hello(1, "1.0", 1, 2, 2, "h", 7, Jobs.LOOPBACK, 1);
+    private static final Hello HELLO = new Hello(1, "1.0", 1, 2, 2, "h", 7, Jobs.LOOPBACK);
 
     private final BlockingQueue<Hello> members = new LinkedBlockingQueue<>();
     private final JobTls tls = new JobTls(SECRET, "");
@@ -51,20 +50,16 @@ public class DoorTest {
 
                     /** {@inheritDoc} */
                     @Override
-                    public void ended(Link link, String error) {
+                    public void ended(Link link) {
                         // the door counts it
                     }
                 };
-        door =
-                new Door(
-                        loop,
-                        server,
-                        channel ->
-                                new ChannelHandler[] {
-                                    TlsHandler.ofServer(tls),
-                                    new ChunkedWriteHandler(),
-                                    new Link(channel, 10_000, events)
-                                });
+        door = new Door(loop);
+        door.open(
+                server,
+                channel ->
+                        JobLoop.handlers(
+                                TlsHandler.ofServer(tls), new Link(channel, 10_000, events)));
     }
 
     @AfterMethod
@@ -149,10 +144,15 @@ public class DoorTest {
             for (SocketChannel channel : silent.subList(0, 10)) {
                 Assert.assertTrue(isClosed(channel));
             }
+            while (door.strangers() < 10) {
+                TimeUnit.MILLISECONDS.sleep(1); // the other side knows it first
+            }
             Assert.assertEquals(door.strangers(), 10);
             comeIn();
         } finally {
-            silent.forEach(Dialer::closeQuietly);
+            for (SocketChannel channel : silent) {
+                channel.close();
+            }
         }
     }
 

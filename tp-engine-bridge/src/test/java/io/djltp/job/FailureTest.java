@@ -1,5 +1,8 @@
 package io.djltp.job;
 
+import io.djltp.environment.MasterPort;
+import io.djltp.sockets.RankSockets;
+
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -50,7 +53,8 @@ public class FailureTest {
                     Assert.assertEquals(e.getProcess(), failing);
                     Assert.assertSame(e.getCause(), job.getProcess() == failing ? cause : null);
                     Assert.expectThrows(JobFailedException.class, () -> job.check("y", null));
-                    Assert.expectThrows(JobFailedException.class, () -> job.connectMesh("z"));
+                    Assert.expectThrows(
+                            JobFailedException.class, () -> RankSockets.connect(job, "z"));
                     return null;
                 });
     }
@@ -219,7 +223,7 @@ public class FailureTest {
         JobOptions options = Jobs.options(6).optHeartbeatTimeout(heartbeat).build();
         ServerSocketChannel bound = Jobs.bind();
         int port = MasterPort.getPort(bound);
-        Hello hello = new Hello(1, "1.0", 2, 3, 6, "far", 7, Jobs.LOOPBACK, 1);
+        Hello hello = new Hello(1, "1.0", 2, 3, 6, "far", 7, Jobs.LOOPBACK);
         List<Callable<Object>> tasks = new ArrayList<>();
         tasks.add(() -> Job.join(Jobs.environment(0, 3, port), options, bound));
         tasks.add(() -> Jobs.join(1, 3, port, options));

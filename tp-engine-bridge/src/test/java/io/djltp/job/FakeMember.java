@@ -1,5 +1,7 @@
 package io.djltp.job;
 
+import io.djltp.environment.JobSecret;
+
 import org.bouncycastle.tls.TlsClientProtocol;
 
 import java.io.DataInputStream;
@@ -27,7 +29,7 @@ final class FakeMember implements AutoCloseable {
 
     /** Connects to the master of a job that was given no secret, and says who comes. */
     static FakeMember connect(int port, Hello hello) throws Exception {
-        FakeMember member = new FakeMember(port, LocalSecret.ofUser().get());
+        FakeMember member = new FakeMember(port, JobSecret.ofUser());
         member.write(new Message(Message.Type.HELLO, hello).encode());
         return member;
     }

@@ -1,5 +1,8 @@
 package io.djltp.job;
 
+import io.djltp.environment.LaunchEnvironment;
+import io.djltp.environment.MasterPort;
+
 import org.testng.Assert;
 
 import java.nio.channels.ServerSocketChannel;
@@ -14,22 +17,22 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 
 /** Runs the processes of a job as threads of this JVM. */
-final class Jobs {
+public final class Jobs {
 
-    static final String LOOPBACK = "127.0.0.1";
+    public static final String LOOPBACK = "127.0.0.1";
 
     private Jobs() {}
 
     /** What one process does. */
-    interface Part<T> {
+    public interface Part<T> {
         T run(Job job) throws Exception;
     }
 
-    static LaunchEnvironment environment(int process, int processes, int port) {
+    public static LaunchEnvironment environment(int process, int processes, int port) {
         return new LaunchEnvironment("test", process, processes, process, LOOPBACK, port);
     }
 
-    static JobOptions.Builder options(int ranks) {
+    public static JobOptions.Builder options(int ranks) {
         return JobOptions.builder()
                 .setRanks(ranks)
                 .optEnvironment(Map.of())
@@ -38,27 +41,28 @@ final class Jobs {
                 .optTimeout(Duration.ofSeconds(10));
     }
 
-    static Job join(int process, int processes, int port, JobOptions options) {
+    public static Job join(int process, int processes, int port, JobOptions options) {
         return Job.join(environment(process, processes, port), options);
     }
 
-    static ServerSocketChannel bind() {
+    public static ServerSocketChannel bind() {
         return MasterPort.bindEphemeral(LOOPBACK);
     }
 
     /** Returns a port that is free now. */
-    static int freePort() throws Exception {
+    public static int freePort() throws Exception {
         try (ServerSocketChannel channel = bind()) {
             return MasterPort.getPort(channel);
         }
     }
 
     /** Joins all processes, lets each do its part, and closes them. */
-    static <T> List<T> run(int processes, int ranks, Part<T> part) throws Exception {
+    public static <T> List<T> run(int processes, int ranks, Part<T> part) throws Exception {
         return run(processes, options(ranks).build(), part);
     }
 
-    static <T> List<T> run(int processes, JobOptions options, Part<T> part) throws Exception {
+    public static <T> List<T> run(int processes, JobOptions options, Part<T> part)
+            throws Exception {
         List<Job> jobs = joinAll(processes, options);
         try {
             return inParallel(jobs, part);
@@ -67,7 +71,7 @@ final class Jobs {
         }
     }
 
-    static List<Job> joinAll(int processes, JobOptions options) throws Exception {
+    public static List<Job> joinAll(int processes, JobOptions options) throws Exception {
         ServerSocketChannel bound = bind();
         int port = MasterPort.getPort(bound);
         List<Callable<Job>> tasks = new ArrayList<>();
@@ -83,7 +87,7 @@ final class Jobs {
         return results(tasks);
     }
 
-    static <T> List<T> inParallel(List<Job> jobs, Part<T> part) throws Exception {
+    public static <T> List<T> inParallel(List<Job> jobs, Part<T> part) throws Exception {
         List<Callable<T>> tasks = new ArrayList<>();
         for (Job job : jobs) {
             tasks.add(() -> part.run(job));
@@ -91,7 +95,7 @@ final class Jobs {
         return results(tasks);
     }
 
-    static void closeAll(List<Job> jobs) throws Exception {
+    public static void closeAll(List<Job> jobs) throws Exception {
         inParallel(
                 jobs,
                 job -> {
@@ -101,7 +105,7 @@ final class Jobs {
     }
 
     /** Runs tasks at the same time, and throws what one of them throws. */
-    static <T> List<T> results(List<Callable<T>> tasks) throws Exception {
+    public static <T> List<T> results(List<Callable<T>> tasks) throws Exception {
         List<T> values = new ArrayList<>();
         for (Object outcome : outcomes(tasks)) {
             if (outcome instanceof Exception e) {
@@ -118,7 +122,7 @@ final class Jobs {
     }
 
     /** Runs tasks at the same time, and returns the result of each or what it threw. */
-    static List<Object> outcomes(List<? extends Callable<?>> tasks) throws Exception {
+    public static List<Object> outcomes(List<? extends Callable<?>> tasks) throws Exception {
         ExecutorService executor = Executors.newCachedThreadPool();
         try {
             List<Future<?>> futures = new ArrayList<>();
@@ -138,7 +142,7 @@ final class Jobs {
     }
 
     /** Lets all processes come with options of their own, and returns what each threw. */
-    static List<JobFailedException> failures(List<Callable<Job>> tasks) throws Exception {
+    public static List<JobFailedException> failures(List<Callable<Job>> tasks) throws Exception {
         List<JobFailedException> failures = new ArrayList<>();
         for (Object outcome : outcomes(tasks)) {
             Assert.assertTrue(outcome instanceof JobFailedException, "" + outcome);
@@ -147,7 +151,7 @@ final class Jobs {
         return failures;
     }
 
-    static void assertMatches(Throwable failure, String pattern) {
+    public static void assertMatches(Throwable failure, String pattern) {
         Assert.assertTrue(failure.getMessage().matches(pattern), failure.getMessage());
     }
 }

@@ -1,6 +1,7 @@
 package io.djltp.job;
 
 import io.djltp.collective.ForkedJvm;
+import io.djltp.environment.MasterPort;
 
 import org.testng.Assert;
 import org.testng.SkipException;

@@ -1,5 +1,7 @@
 package io.djltp.job;
 
+import io.djltp.environment.MasterPort;
+
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import org.testng.Assert;

@@ -1,5 +1,9 @@
 package io.djltp.job;
 
+import io.djltp.environment.LaunchEnvironment;
+import io.djltp.environment.MasterPort;
+import io.djltp.sockets.RankSockets;
+
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -49,7 +53,8 @@ public class RefusalTest {
                 Jobs.environment(1, 2, 0),
                 Jobs.options(6),
                 "process 0 \\(.*\\) says 3 processes, process 1 \\(.*\\) says 2: set the same"
-                        + " world size for all processes"
+                        + " world size for all processes, or another MASTER_PORT if they are of"
+                        + " two jobs"
             },
             {
                 Jobs.environment(4, 6, 0),
@@ -60,13 +65,13 @@ public class RefusalTest {
                 Jobs.environment(1, 3, 0),
                 Jobs.options(3),
                 "process 0 \\(.*\\) says 6 ranks, process 1 \\(.*\\) says 3: give the same number"
-                        + " of ranks to all processes"
+                        + " of ranks to all processes, or another MASTER_PORT if .* two jobs"
             },
             {
                 Jobs.environment(2, 3, 0),
                 Jobs.options(6),
                 "process 2 \\(.*\\) and process 2 \\(.*\\) have the same number: give every"
-                        + " process a RANK of its own"
+                        + " process a RANK of its own, or another MASTER_PORT if .* two jobs"
             },
             {
                 Jobs.environment(0, 3, 0),
@@ -102,10 +107,39 @@ public class RefusalTest {
         }
     }
 
+    /**
+     * Two jobs are given the same port. The master of the second finds it taken; a process of it
+     * comes to the first, before or after that one is complete. All are told of MASTER_PORT.
+     */
+    @Test(timeOut = 30_000)
+    public void twoJobsOnOnePortAreToldOfMasterPort() throws Exception {
+        int port = Jobs.freePort();
+        JobOptions options = Jobs.options(3).build();
+        List<Callable<Job>> tasks = new ArrayList<>();
+        tasks.add(() -> Jobs.join(0, 3, port, options));
+        tasks.add(() -> Jobs.join(1, 3, port, options));
+        tasks.add(
+                () -> {
+                    Thread.sleep(500);
+                    return Jobs.join(0, 3, port, options);
+                });
+        tasks.add(
+                () -> {
+                    Thread.sleep(1000);
+                    return Jobs.join(1, 3, port, options);
+                });
+        List<JobFailedException> failures = Jobs.failures(tasks);
+        for (JobFailedException failure : failures) {
+            Jobs.assertMatches(failure, ".* MASTER_PORT .*");
+        }
+        Jobs.assertMatches(failures.get(2), "Process 0 cannot listen at .* set MASTER_PORT to .*");
+        Jobs.assertMatches(failures.get(3), failures.get(0).getMessage().replaceAll("\\W", "."));
+    }
+
     // a second process 0 would bind a port of its own: only one that is faked gets so far
     private static Job joinAsSecondMaster(int port) throws Exception {
         Thread.sleep(300);
-        Hello hello = new Hello(1, "1.0", 0, 3, 6, "h", 7, Jobs.LOOPBACK, 1);
+        Hello hello = new Hello(1, "1.0", 0, 3, 6, "h", 7, Jobs.LOOPBACK);
         try (FakeMember fake = FakeMember.connect(port, hello)) {
             throw new JobFailedException(fake.read().content(String.class), -1, -1, null);
         }
@@ -133,7 +167,7 @@ public class RefusalTest {
         ServerSocketChannel bound = Jobs.bind();
         int port = MasterPort.getPort(bound);
         JobOptions options = Jobs.options(3).build();
-        Hello first = new Hello(1, "1.0", 1, 3, 3, "h", 7, Jobs.LOOPBACK, 1);
+        Hello first = new Hello(1, "1.0", 1, 3, 3, "h", 7, Jobs.LOOPBACK);
         List<Callable<Job>> tasks = new ArrayList<>();
         tasks.add(() -> Job.join(Jobs.environment(0, 3, port), options, bound));
         tasks.add(
@@ -157,7 +191,7 @@ public class RefusalTest {
     public void theSameProcessMayConnectAgain() throws Exception {
         ServerSocketChannel bound = Jobs.bind();
         int port = MasterPort.getPort(bound);
-        Hello hello = new Hello(1, "1.0", 1, 3, 3, "h", 7, Jobs.LOOPBACK, 1);
+        Hello hello = new Hello(1, "1.0", 1, 3, 3, "h", 7, Jobs.LOOPBACK);
         JobOptions options = Jobs.options(3).build();
         List<Callable<Job>> tasks = new ArrayList<>();
         tasks.add(() -> Job.join(Jobs.environment(0, 3, port), options, bound));
@@ -375,7 +409,7 @@ public class RefusalTest {
         Jobs.inParallel(
                 jobs,
                 job -> {
-                    job.connectMesh("all");
+                    RankSockets.connect(job, "all");
                     return null;
                 });
         Jobs.closeAll(jobs);

@@ -1,5 +1,8 @@
 package io.djltp.job;
 
+import io.djltp.environment.LaunchEnvironment;
+import io.djltp.environment.MasterPort;
+
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;

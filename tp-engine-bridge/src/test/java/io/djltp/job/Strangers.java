@@ -56,9 +56,11 @@ final class Strangers {
         Jobs.results(tasks);
     }
 
-    void closeAll() {
+    void closeAll() throws IOException {
         synchronized (kept) {
-            kept.forEach(Dialer::closeQuietly);
+            for (SocketChannel channel : kept) {
+                channel.close();
+            }
             kept.clear();
         }
     }
@@ -89,11 +91,11 @@ final class Strangers {
         return kind < 2 ? kind : Integer.MAX_VALUE;
     }
 
-    private void keep(SocketChannel channel) {
+    private void keep(SocketChannel channel) throws IOException {
         synchronized (kept) {
             kept.add(channel);
             if (kept.size() > KEPT) {
-                Dialer.closeQuietly(kept.remove());
+                kept.remove().close();
             }
         }
     }

@@ -1,5 +1,7 @@
 package io.djltp.job;
 
+import io.djltp.environment.MasterPort;
+
 import org.testng.Assert;
 import org.testng.annotations.Test;
 

@@ -1,9 +1,9 @@
 package io.djltp.launch;
 
+import io.djltp.environment.LaunchEnvironment;
+import io.djltp.environment.MasterPort;
 import io.djltp.job.Job;
 import io.djltp.job.JobOptions;
-import io.djltp.job.LaunchEnvironment;
-import io.djltp.job.MasterPort;
 
 import java.nio.ByteBuffer;
 import java.nio.channels.ServerSocketChannel;

@@ -1,9 +1,9 @@
 package io.djltp.launch;
 
 import io.djltp.collective.ForkedJvm;
+import io.djltp.environment.LaunchEnvironment;
+import io.djltp.environment.MasterPort;
 import io.djltp.job.JobOptions;
-import io.djltp.job.LaunchEnvironment;
-import io.djltp.job.MasterPort;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;

@@ -6,9 +6,9 @@ import io.djltp.collective.Communicator;
 import io.djltp.collective.RankThreads;
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.nccl.NcclDouble;
+import io.djltp.environment.LaunchEnvironment;
 import io.djltp.job.Job;
 import io.djltp.job.JobOptions;
-import io.djltp.job.LaunchEnvironment;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;

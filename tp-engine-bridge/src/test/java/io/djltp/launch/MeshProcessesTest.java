@@ -2,7 +2,7 @@ package io.djltp.launch;
 
 import io.djltp.collective.ForkedJvm;
 import io.djltp.collective.nccl.NcclDouble;
-import io.djltp.job.MasterPort;
+import io.djltp.environment.MasterPort;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;

@@ -1,6 +1,6 @@
 package io.djltp.examples.bench;
 
-import io.djltp.job.MasterPort;
+import io.djltp.environment.MasterPort;
 
 import java.io.IOException;
 import java.nio.channels.ServerSocketChannel;

@@ -9,10 +9,10 @@ import com.google.gson.Gson;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
+import io.djltp.environment.LaunchEnvironment;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 import io.djltp.job.JobOptions;
-import io.djltp.job.LaunchEnvironment;
 import io.djltp.launch.Backend;
 import io.djltp.launch.Connector;
 import io.djltp.torch.TensorView;

@@ -5,7 +5,7 @@ import ai.djl.engine.Engine;
 
 import io.djltp.collective.mpi.MpiLibrary;
 import io.djltp.collective.nccl.NcclLibrary;
-import io.djltp.job.LaunchEnvironment;
+import io.djltp.environment.LaunchEnvironment;
 import io.djltp.launch.Launcher;
 import io.djltp.report.SystemMemory;
 import io.djltp.torch.Autograd;

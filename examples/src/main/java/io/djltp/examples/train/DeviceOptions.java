@@ -3,9 +3,9 @@ package io.djltp.examples.train;
 import ai.djl.Device;
 import ai.djl.engine.Engine;
 
+import io.djltp.environment.LaunchEnvironment;
 import io.djltp.examples.BadInputException;
 import io.djltp.job.Job;
-import io.djltp.job.LaunchEnvironment;
 import io.djltp.launch.Backend;
 import io.djltp.launch.Connector;
 import io.djltp.launch.Launcher;

@@ -3,11 +3,11 @@ package io.djltp.spark;
 import ai.djl.Device;
 import ai.djl.util.Utils;
 
+import io.djltp.environment.LaunchEnvironment;
+import io.djltp.environment.MasterPort;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 import io.djltp.job.JobOptions;
-import io.djltp.job.LaunchEnvironment;
-import io.djltp.job.MasterPort;
 import io.djltp.launch.Launcher;
 
 import org.apache.spark.BarrierTaskContext;

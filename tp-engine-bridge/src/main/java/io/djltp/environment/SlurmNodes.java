@@ -1,4 +1,4 @@
-package io.djltp.job;
+package io.djltp.environment;
 
 /** Reads lists of hosts as Slurm writes them, such as {@code gpu[003-007,12],cpu1}. */
 final class SlurmNodes {

@@ -1,4 +1,4 @@
-package io.djltp.job;
+package io.djltp.environment;
 
 /** What torchrun sets, and who sets the same by hand. */
 final class TorchrunVariables {

@@ -1,4 +1,4 @@
-package io.djltp.job;
+package io.djltp.environment;
 
 import java.util.Map;
 

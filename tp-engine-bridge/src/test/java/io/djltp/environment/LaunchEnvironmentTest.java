@@ -1,4 +1,4 @@
-package io.djltp.job;
+package io.djltp.environment;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;

@@ -1,4 +1,8 @@
-package io.djltp.job;
+package io.djltp.sockets;
+
+import io.djltp.job.Job;
+import io.djltp.job.JobFailedException;
+import io.djltp.job.Jobs;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -13,7 +17,7 @@ import java.util.List;
 import java.util.concurrent.Callable;
 
 /** All ranks are connected with all others. */
-public class RankConnectionsTest {
+public class RankSocketsTest {
 
     @DataProvider
     static Object[][] sizes() {
@@ -27,7 +31,7 @@ public class RankConnectionsTest {
                 ranks,
                 job -> {
                     for (String name : new String[] {"first", "second", "first"}) {
-                        try (Closing mesh = new Closing(job.connectMesh(name))) {
+                        try (Closing mesh = new Closing(RankSockets.connect(job, name))) {
                             talk(job, mesh.channels);
                         }
                     }
@@ -43,7 +47,7 @@ public class RankConnectionsTest {
                 job -> {
                     Assert.expectThrows(
                             JobFailedException.class,
-                            () -> job.connectMesh("mesh " + job.getProcess()));
+                            () -> RankSockets.connect(job, "mesh " + job.getProcess()));
                     return null;
                 });
     }
@@ -97,7 +101,7 @@ public class RankConnectionsTest {
         public void close() {
             for (SocketChannel[] row : channels) {
                 for (SocketChannel channel : row) {
-                    Dialer.closeQuietly(channel);
+                    RankSockets.closeQuietly(channel);
                 }
             }
         }

@@ -1,5 +1,6 @@
-package io.djltp.job;
+package io.djltp.environment;
 
+import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
@@ -27,7 +28,6 @@ public record LaunchEnvironment(
         int masterPort,
         String run) {
 
-    private static final String SLURM = "Slurm";
     private static final int POD_PORT = 29500;
 
     /**
@@ -140,14 +140,20 @@ public record LaunchEnvironment(
                 variables.masterPort());
     }
 
+    /**
+     * Returns the ports at which process 0 may listen: that of the launcher, and if the launcher
+     * names the run, some more in case that is taken.
+     *
+     * @return the ports, the same in all processes of the run, in the order in which they are tried
+     */
+    public List<Integer> masterPorts() {
+        return MasterPort.candidates(this);
+    }
+
     private LaunchEnvironment at(int port) {
         return port == 0
                 ? this
                 : new LaunchEnvironment(
                         launcher, process, processes, localProcess, masterAddress, port);
-    }
-
-    boolean isSlurm() {
-        return launcher.equals(SLURM);
     }
 }

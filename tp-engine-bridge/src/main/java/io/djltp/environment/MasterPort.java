@@ -1,4 +1,4 @@
-package io.djltp.job;
+package io.djltp.environment;
 
 import java.io.IOException;
 import java.net.InetAddress;
@@ -13,12 +13,12 @@ import java.util.Set;
  * The port at which process 0 of a job listens, for launchers that do not say one.
  *
  * <p>Process 0 binds a free port first, tells the others its number by the launcher's own means,
- * and joins with {@link Job#join(LaunchEnvironment, JobOptions, ServerSocketChannel)}.
+ * and joins with the bound channel, see {@link io.djltp.job.Job}.
  */
 public final class MasterPort {
 
     /** How many connections may wait for the thread that accepts them. */
-    static final int BACKLOG = 1024;
+    private static final int BACKLOG = 1024;
 
     /** Below the ports that systems give out for connections, and away from those of services. */
     private static final int FIRST_DERIVED = 20_000;
@@ -68,7 +68,7 @@ public final class MasterPort {
         } catch (IOException e) {
             throw new IllegalArgumentException(
                     "Cannot listen at the address '%s' (%s): give an address of this machine"
-                            .formatted(address, Dialer.reason(e)),
+                            .formatted(address, e.getMessage()),
                     e);
         }
     }
@@ -83,7 +83,15 @@ public final class MasterPort {
         return channel.socket().getLocalPort();
     }
 
-    static ServerSocketChannel bind(InetAddress address, int port) throws IOException {
+    /**
+     * Binds a port.
+     *
+     * @param address an address of this machine, or {@code null} for all of them
+     * @param port the port, or 0 for any that is free
+     * @return the bound channel
+     * @throws IOException if the port is taken, or the address is none of this machine
+     */
+    public static ServerSocketChannel bind(InetAddress address, int port) throws IOException {
         ServerSocketChannel channel = ServerSocketChannel.open();
         try {
             return channel.bind(new InetSocketAddress(address, port), BACKLOG);

@@ -1,4 +1,6 @@
-package io.djltp.job;
+package io.djltp.environment;
+
+import io.djltp.job.Jobs;
 
 import org.testng.Assert;
 import org.testng.SkipException;

@@ -1,4 +1,4 @@
-package io.djltp.job;
+package io.djltp.environment;
 
 /** What Slurm sets for the tasks of a step. */
 final class SlurmVariables {

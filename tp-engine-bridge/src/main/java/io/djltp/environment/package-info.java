@@ -1,0 +1,5 @@
+/**
+ * Contains what a launcher says about a process: its number, where process 0 is, and the secret of
+ * the job, read from the variables of torchrun, Kubernetes, Open MPI and Slurm.
+ */
+package io.djltp.environment;

@@ -1,0 +1,2 @@
+/** Contains the tests of what launchers say about a process, and where the secret lies. */
+package io.djltp.environment;
