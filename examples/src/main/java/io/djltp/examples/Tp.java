@@ -36,7 +36,8 @@ import picocli.CommandLine.Spec;
             BenchCommand.class,
             PlanCommand.class,
             CompletionCommand.class,
-            CheckpointCommand.class
+            CheckpointCommand.class,
+            CommandLine.HelpCommand.class
         },
         mixinStandardHelpOptions = true,
         version = "DJL Tensor Parallel 0.1.0-SNAPSHOT")

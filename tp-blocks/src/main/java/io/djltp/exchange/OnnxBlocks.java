@@ -59,9 +59,9 @@ final class OnnxBlocks {
         if (!linear && !head || head && ((ClassificationHead) block).getMargin() != null) {
             throw new IllegalArgumentException(
                     String.format(
-                            "What %s computes, a %s%s, is not known in ONNX's operators: say it"
+                            "%s is a %s%s, which is not known in ONNX's operators: say what it computes"
                                     + " with optBlock",
-                            path.isEmpty() ? "the network" : path,
+                            path.isEmpty() ? "The network" : path,
                             block.getClass().getSimpleName(),
                             head ? " with a margin" : ""));
         }

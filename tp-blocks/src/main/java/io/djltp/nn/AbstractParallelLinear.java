@@ -101,6 +101,9 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
         LayerInput layerInput = new LayerInput(this);
         boolean alone = context == null || context.getTensorGroup().getSize() == 1;
         boolean fused = context != null && isFused(context);
+        if (alone && context != null) {
+            layerInput.checkComputed(context.getPass(), input);
+        }
         if (alone && !fused) {
             layerInput.checkLength(input, weight().getShape().get(1));
             return forwardWhole(input, weight, bias);

@@ -93,6 +93,19 @@ final class LayerInput {
         checkLength(input, cut.getShardLength(rank));
     }
 
+    /** Refuses the output of a fused head, on one rank too: it has the features in it. */
+    void checkComputed(ForwardPass pass, NDArray input) {
+        ShardedLayout layout = pass.layoutOf(input);
+        if (layout != null && layout.head() != null) {
+            throw new IllegalArgumentException(
+                    describe()
+                            + " follows a layer with the weight "
+                            + layout.head().getShape()
+                            + ", a fused head whose logits are never computed: build that"
+                            + " one with optFusedLoss(false)");
+        }
+    }
+
     /** Gathers the rows of all ranks; what the other ranks' rows get backward is scattered. */
     NDArray gatherBatch(ParallelContext context, NDArray input, NDArray weight, boolean fused) {
         ForwardPass pass = context.getPass();
@@ -110,16 +123,8 @@ final class LayerInput {
      * Returns whether the batch has to be gathered, and refuses an input that the layer is not for.
      */
     boolean checkRegion(ForwardPass pass, NDArray input) {
+        checkComputed(pass, input);
         Region region = pass.regionOf(input);
-        ShardedLayout layout = pass.layoutOf(input);
-        if (layout != null && layout.head() != null) {
-            throw new IllegalArgumentException(
-                    describe()
-                            + " follows a layer with the weight "
-                            + layout.head().getShape()
-                            + ", a fused head whose logits are never computed: build that"
-                            + " one with optFusedLoss(false)");
-        }
         if (region.isShard() && !layer.takesSlice()) {
             throw new IllegalArgumentException(
                     describe()

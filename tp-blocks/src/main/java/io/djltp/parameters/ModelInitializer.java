@@ -7,11 +7,14 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.norm.BatchNorm;
 import ai.djl.training.initializer.Initializer;
+import ai.djl.util.Preconditions;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.util.ArrayList;
 import java.util.IdentityHashMap;
+import java.util.List;
 import java.util.Map;
 
 /**
@@ -34,6 +37,12 @@ final class ModelInitializer {
 
     /** Initializes the model, whose batch may be cut over the ranks. */
     void run(boolean cutRows, DataType dataType, Shape... shapes) {
+        Preconditions.checkArgument(
+                dataType != DataType.BFLOAT16,
+                "DJL has no arrays in bfloat16, and its native code would end the process: use"
+                        + " model.setDataType(DataType.FLOAT32), and let layers multiply in"
+                        + " bfloat16 with optPrecision(Precision.BFLOAT16)");
+        List<String> normalizations = new ArrayList<>();
         Map<Parameter, Initializer> initializers = new IdentityHashMap<>();
         for (Parameter parameter : shards.parameters()) {
             if (!parameter.isInitialized()) {
@@ -50,21 +59,25 @@ final class ModelInitializer {
                     (each, path, certain) -> {
                         prepare(each, dataType, shapes);
                         if (cutRows && each instanceof BatchNorm) {
-                            warnOfRowMixing(path);
+                            normalizations.add(path);
                         }
                     });
+            if (!normalizations.isEmpty()) {
+                warnOfRowMixing(normalizations);
+            }
         } finally {
             initializers.forEach(Parameter::setInitializer);
         }
     }
 
-    private static void warnOfRowMixing(String path) {
+    /** Warns once, however many there are: a ResNet-20 has 21. */
+    private static void warnOfRowMixing(List<String> paths) {
         logger.warn(
-                "{} is a batch normalization: where the batch is cut over the ranks, each"
-                        + " normalizes its own rows, and the step is not that of one device."
-                        + " io.djltp.nn.SyncBatchNorm takes the statistics of all rows, and TENSOR"
-                        + " mode has no such limit.",
-                path);
+                "{}: where the batch is cut over the ranks, each batch normalization normalizes"
+                        + " its own rows, and the step is not that of one device."
+                        + " io.djltp.nn.SyncBatchNorm (in a plan, Style.batchNorm()) takes the"
+                        + " statistics of all rows, and TENSOR mode has no such limit.",
+                String.join(", ", paths));
     }
 
     /**

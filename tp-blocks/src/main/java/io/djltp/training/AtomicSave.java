@@ -1,6 +1,7 @@
 package io.djltp.training;
 
 import ai.djl.Model;
+import ai.djl.util.Preconditions;
 import ai.djl.util.Utils;
 
 import io.djltp.files.SideFolder;
@@ -37,10 +38,16 @@ final class AtomicSave {
      * @param model the model
      * @param folder the folder
      * @param newName the name of the model, or {@code null} for its own
+     * @throws IllegalArgumentException if the name has folders in it
      * @throws IOException if it cannot be written
      */
     static void save(Model model, Path folder, String newName) throws IOException {
         String name = newName == null || newName.isEmpty() ? model.getName() : newName;
+        Preconditions.checkArgument(
+                name.equals(String.valueOf(Path.of(name).getFileName())),
+                "The name of a model begins the name of its file, and \""
+                        + name
+                        + "\" leads to another folder: save it to that folder");
         Files.createDirectories(folder);
         try (SideFolder side = SideFolder.in(folder)) {
             Path last = null;

@@ -114,9 +114,11 @@ final class LossOnRanks {
         if (ofSlices && !(loss instanceof AbstractCompositeLoss) && !(loss instanceof IndexLoss)) {
             throw new IllegalArgumentException(
                     loss.getName()
-                            + " cannot be computed on "
-                            + predictions.head().getShape()
-                            + ", one rank's slice of the classes. Use"
+                            + (part.isDeferred()
+                                    ? " needs logits, which a fused head never computes. Use"
+                                    : " cannot be computed on "
+                                            + predictions.head().getShape()
+                                            + ", one rank's slice of the classes. Use")
                             + " VocabParallelCrossEntropyLoss, or let a"
                             + " ColumnParallelLinear with optGatherOutput(true) be the last layer."
                             + " For several outputs, add one loss for each to a"

@@ -181,6 +181,11 @@ final class RankOutput {
         return regions.stream().anyMatch(Region::isShard);
     }
 
+    /** Returns whether an output are the features of a fused head, whose logits nobody has. */
+    boolean isDeferred() {
+        return layouts.stream().anyMatch(layout -> layout != null && layout.head() != null);
+    }
+
     /** Returns whether the rank has its rows only of all arrays. */
     boolean isBatchCut() {
         return regions.stream().allMatch(Region::isRowsCut);

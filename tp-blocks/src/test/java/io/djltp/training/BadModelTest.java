@@ -4,6 +4,7 @@ import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
@@ -118,6 +119,24 @@ public class BadModelTest {
                     Trainer trainer = open(model, new TrainerKind(mode, 2), Loss.l2Loss())) {
                 trainer.initialize(new Shape(ROWS, FEATURES)); // here the masks are the rank's own
             }
+        }
+    }
+
+    /** DJL's native code has no such arrays, and would end the process. */
+    @Test(timeOut = 60_000)
+    public void arraysInBfloat16() {
+        for (int ranks = 1; ranks <= 2; ranks++) {
+            assertRefused(
+                    IllegalArgumentException.class,
+                    new TrainerKind(ParallelMode.TENSOR, ranks),
+                    ColumnParallelLinear.builder().setUnits(CLASSES).build(),
+                    trainer -> {
+                        trainer.getModel().setDataType(DataType.BFLOAT16);
+                        trainer.initialize(new Shape(ROWS, FEATURES));
+                    },
+                    "bfloat16",
+                    "setDataType(DataType.FLOAT32)",
+                    "optPrecision(Precision.BFLOAT16)");
         }
     }
 

@@ -20,6 +20,7 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 import ai.djl.translate.NoopTranslator;
 
+import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainerKind;
@@ -31,7 +32,10 @@ import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.stream.Stream;
@@ -146,6 +150,23 @@ public class BatchNormTest {
             }
         }
         throw new AssertionError("no batch normalization");
+    }
+
+    /** One warning with all names: a network of DJL's zoo has dozens. */
+    @Test(timeOut = 60_000)
+    public void oneWarningNamesAll() {
+        PrintStream before = System.err;
+        ByteArrayOutputStream logged = new ByteArrayOutputStream();
+        System.setErr(new PrintStream(logged, true, StandardCharsets.UTF_8));
+        try (Model model = model()) {
+            ((SequentialBlock) model.getBlock()).add(BatchNorm.builder().build());
+            open(new TrainerKind(ParallelMode.DATA, 2), model).close();
+        } finally {
+            System.setErr(before);
+        }
+        String text = logged.toString(StandardCharsets.UTF_8);
+        Assert.assertTrue(text.contains("02BatchNorm, 04BatchNorm: where the batch is cut"), text);
+        Assert.assertEquals(text.split("statistics of all rows", -1).length, 2, text);
     }
 
     private static void step(Trainer trainer, NDManager manager, int seed) {

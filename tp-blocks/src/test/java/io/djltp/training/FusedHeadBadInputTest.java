@@ -4,10 +4,13 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 
 import io.djltp.head.LossOptions;
 import io.djltp.layout.ParallelMode;
+import io.djltp.nn.ClassificationHead;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -91,6 +94,55 @@ public class FusedHeadBadInputTest {
         Parameter weight =
                 trainer.getModel().getBlock().getParameters().get("03ClassificationHead_weight");
         return trainer.getParameterStore(0).getValue(weight, null, true).toFloatArray();
+    }
+
+    /** On one rank, too, it is not the number of features that is wrong. */
+    @Test(timeOut = 60_000)
+    public void aHeadBehindAHead() {
+        for (int ranks = 1; ranks <= 2; ranks++) {
+            Block block =
+                    new SequentialBlock()
+                            .add(FusedTraining.network(head -> head.optFusedLoss(true)))
+                            .add(ClassificationHead.builder().setUnits(5).build());
+            String message = refusal(ranks, block, FusedTraining.loss(LossOptions.DEFAULT));
+            Assert.assertTrue(
+                    message.contains("a fused head whose logits are never computed"), message);
+        }
+    }
+
+    /** What a fused head hands on are its features: no slice of the classes. */
+    @Test(timeOut = 60_000)
+    public void aLossThatNeedsLogits() {
+        for (int ranks = 1; ranks <= 2; ranks++) {
+            Block block = FusedTraining.network(head -> head.optFusedLoss(true));
+            String message = refusal(ranks, block, Loss.softmaxCrossEntropyLoss());
+            Assert.assertTrue(
+                    message.contains("a fused head never computes")
+                            && message.contains("Use VocabParallelCrossEntropyLoss")
+                            && !message.contains("slice"),
+                    message);
+        }
+    }
+
+    private static String refusal(int ranks, Block block, Loss loss) {
+        String[] message = new String[1];
+        FusedTraining.use(
+                new TrainerKind(ParallelMode.TENSOR, ranks),
+                block,
+                loss,
+                FusedTraining.sgd(),
+                (trainer, manager) ->
+                        message[0] =
+                                Assert.expectThrows(
+                                                IllegalArgumentException.class,
+                                                () ->
+                                                        step(
+                                                                (ParallelTrainer) trainer,
+                                                                manager,
+                                                                0,
+                                                                0))
+                                        .getMessage());
+        return message[0];
     }
 
     @Test(timeOut = 60_000)

@@ -49,12 +49,19 @@ final class ReshardCommand implements Callable<Integer> {
             Resharding.write(from, to, ranks);
             try (Checkpoint again = to.openStep(from.getStep())) {
                 out.printf(
-                        "%s, written in %d parts, is in %d parts in %s%n",
-                        from.getPath(), from.getParts(), again.getParts(), again.getPath());
+                        "%s, written in %s, is in %s in %s%n",
+                        from.getPath(),
+                        parts(from.getParts()),
+                        parts(again.getParts()),
+                        again.getPath());
             }
         } catch (CheckpointException e) {
             throw new BadInputException(e.getMessage(), e);
         }
         return 0;
+    }
+
+    private static String parts(int number) {
+        return number == 1 ? "1 part" : number + " parts";
     }
 }

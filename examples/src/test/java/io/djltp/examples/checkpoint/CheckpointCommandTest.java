@@ -148,6 +148,21 @@ public class CheckpointCommandTest {
         }
     }
 
+    @Test
+    public void testReshardForOneRank() {
+        assertPrints(
+                TpRun.of(
+                        "checkpoint",
+                        "reshard",
+                        folder.toString(),
+                        "--ranks",
+                        "1",
+                        "--out",
+                        root.resolve("one").toString()),
+                0,
+                "written in 2 parts, is in 1 part in");
+    }
+
     @DataProvider
     public Object[][] badInput() {
         String run = folder.toString();

@@ -1,0 +1,49 @@
+package io.djltp.training;
+
+import ai.djl.Model;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.core.Linear;
+import ai.djl.util.Utils;
+
+import org.testng.Assert;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.stream.Stream;
+
+/** Any name that can be one of a file can be one of a model. */
+public class SavedNamesTest {
+
+    @Test(timeOut = 60_000)
+    public void namesOfFilesOnly() throws IOException {
+        Path folder = Files.createTempDirectory("names");
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(Linear.builder().setUnits(2).build());
+            model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, new Shape(1, 3));
+            for (String name : List.of("a/b", "a/", "/a")) {
+                IllegalArgumentException e =
+                        Assert.expectThrows(
+                                IllegalArgumentException.class,
+                                () -> AtomicSave.save(model, folder, name));
+                Assert.assertTrue(e.getMessage().contains("\"" + name + "\" leads"), e.toString());
+                Assert.assertEquals(names(folder), List.of());
+            }
+            AtomicSave.save(model, folder, "ü ? $(x) #1");
+            AtomicSave.save(model, folder, "");
+            Assert.assertEquals(
+                    names(folder), List.of("net-0000.params", "ü ? $(x) #1-0000.params"));
+        } finally {
+            Utils.deleteQuietly(folder);
+        }
+    }
+
+    private static List<String> names(Path folder) throws IOException {
+        try (Stream<Path> files = Files.list(folder)) {
+            return files.map(each -> each.getFileName().toString()).sorted().toList();
+        }
+    }
+}
