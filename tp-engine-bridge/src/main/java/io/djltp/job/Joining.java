@@ -176,16 +176,21 @@ final class Joining {
     private Job joinMaster(Rendezvous rendezvous) throws IOException, InterruptedException {
         JobTls tls = rendezvous.tls();
         MemberControl control = new MemberControl(options, state, status);
-        Link link =
-                rendezvous.dial(
-                        deadline,
-                        options.getTimeout(),
-                        (channel, until) -> shake(tls, control, channel, until));
-        InetSocketAddress here = link.channel().localAddress();
-        InetSocketAddress listens = connections.listen(here.getAddress());
-        Hello own = hello(here.getAddress().getHostAddress(), listens.getPort());
-        rendezvous.found(link.channel().remoteAddress().getPort());
-        Welcome welcome = control.join(link, rendezvous.place(), own);
+        Hello own = hello("", 0); // before it connects: a machine may take long to find its name
+        Welcome welcome = null;
+        while (welcome == null) {
+            Link link =
+                    rendezvous.dial(
+                            deadline,
+                            options.getTimeout(),
+                            (channel, until) -> shake(tls, control, channel, until));
+            if (own.meshPort() == 0) {
+                InetAddress here = link.channel().localAddress().getAddress();
+                own = own.at(here.getHostAddress(), connections.listen(here).getPort());
+            }
+            rendezvous.found(link.channel().remoteAddress().getPort());
+            welcome = control.join(link, rendezvous.place(), own);
+        }
         connections.start(welcome.timeout(), welcome.members());
         return job(own.process(), welcome.jobMembers(), control);
     }

@@ -34,6 +34,7 @@ final class Link extends ChannelInboundHandlerAdapter {
     private boolean closing;
     private volatile long heard = System.nanoTime();
     private volatile String lastStatus = "";
+    private volatile boolean spoken;
     private volatile boolean finished;
 
     /** What happens on a link. Called on the thread of the job's connections. */
@@ -82,6 +83,11 @@ final class Link extends ChannelInboundHandlerAdapter {
     /** Counts as if something had come now. */
     void touch() {
         heard = System.nanoTime();
+    }
+
+    /** Returns whether a message has come. */
+    boolean hasSpoken() {
+        return spoken;
     }
 
     String lastStatus() {
@@ -170,6 +176,7 @@ final class Link extends ChannelInboundHandlerAdapter {
     }
 
     private void received(Message message) throws IOException {
+        spoken = true;
         if (message.type() == Message.Type.HEARTBEAT) {
             lastStatus = message.content(String.class);
             return;

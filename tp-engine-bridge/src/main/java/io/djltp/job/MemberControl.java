@@ -3,6 +3,7 @@ package io.djltp.job;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Supplier;
@@ -22,6 +23,7 @@ final class MemberControl implements Control, Link.Events {
     private volatile boolean masterGone;
     private volatile JobFailedException reported;
     private volatile Link link; // to the master, once it was found
+    private volatile Link dropped; // the last that ended before the master had said anything
     private Heartbeats heartbeats;
     private long sent;
 
@@ -44,16 +46,22 @@ final class MemberControl implements Control, Link.Events {
      * @param connection the link to the master
      * @param place where the master listens, in words
      * @param own what this process says of itself
-     * @return what the master said
+     * @return what the master said; {@code null} if it closed the connection before it had let this
+     *     process in, which may come again
      * @throws JobFailedException if the job does not come together
      */
     Welcome join(Link connection, String place, Hello own) throws InterruptedException {
         link = connection;
         address = place;
-        heartbeats =
-                new Heartbeats(
-                        link.channel().eventLoop(), () -> List.of(link), status::get, this::silent);
-        heartbeats.start(options.getHeartbeatTimeout());
+        if (heartbeats == null) {
+            heartbeats =
+                    new Heartbeats(
+                            link.channel().eventLoop(),
+                            () -> List.of(link),
+                            status::get,
+                            this::silent);
+            heartbeats.start(options.getHeartbeatTimeout());
+        }
         link.send(new Message(Message.Type.HELLO, own));
         if (!link.channel().isActive()) {
             ended(link, null); // before it was known which link it is
@@ -61,7 +69,7 @@ final class MemberControl implements Control, Link.Events {
         // the master's own time-out comes first, and its error says more
         Duration timeout = options.getTimeout();
         long deadline = System.nanoTime() + timeout.toNanos() + MARGIN_NANOS;
-        Welcome said = state.await(() -> welcome, deadline);
+        Optional<Welcome> said = state.await(() -> answer(connection), deadline);
         if (said == null) {
             String text =
                     ("%s did not say within %s that all processes have come: see whether all were"
@@ -69,8 +77,13 @@ final class MemberControl implements Control, Link.Events {
                             .formatted(master(), Texts.time(timeout));
             throw new JobFailedException(text, -1, -1, null);
         }
-        status.setHeartbeatTimeout(said.heartbeatTimeout());
-        return said;
+        said.ifPresent(all -> status.setHeartbeatTimeout(all.heartbeatTimeout()));
+        return said.orElse(null);
+    }
+
+    private Optional<Welcome> answer(Link connection) {
+        Welcome said = welcome;
+        return said == null && dropped != connection ? null : Optional.ofNullable(said);
     }
 
     /** {@inheritDoc} */
@@ -150,7 +163,10 @@ final class MemberControl implements Control, Link.Events {
     /** {@inheritDoc} */
     @Override
     public void ended(Link from, String error) {
-        if (from == link && !masterGone) {
+        if (from == link && !from.hasSpoken() && error == null) {
+            dropped = from;
+            state.changed();
+        } else if (from == link && !masterGone) {
             lost(error == null ? " ended without a word" : " sent what it must not: " + error);
         }
     }

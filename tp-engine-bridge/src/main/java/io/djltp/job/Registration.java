@@ -120,6 +120,7 @@ final class Registration implements Link.Events {
             return;
         }
         letIn.accept(link);
+        link.send(new Message(Message.Type.HEARTBEAT, "")); // so that it knows
         String mismatch = mismatch(hello);
         if (mismatch != null) {
             refused.add(link);
