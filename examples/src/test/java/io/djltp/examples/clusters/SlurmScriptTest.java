@@ -89,6 +89,35 @@ public class SlurmScriptTest {
         }
     }
 
+    /** Slurm gives up the node after its time-out, and the script goes on with the other. */
+    @Test(timeOut = 240_000)
+    public void aJobThatLosesANodeGoesOnWithTheOthers() throws Exception {
+        try (ForkedTp job =
+                submit(
+                        """
+                        echo "$SLURMD_NODENAME $$ of $SLURM_NTASKS" >> "$here/tasks"
+                        [ "$SLURM_NTASKS" = 1 ] && exit 0
+                        while [ ! -e "$here/lost" ]; do sleep 0.1; done
+                        exit 1 # as tp does when a process of the job is lost
+                        """)) {
+            Path tasks = folder.resolve("tasks");
+            while (!Files.exists(tasks) || Files.readAllLines(tasks).size() < 2) {
+                Thread.sleep(50);
+            }
+            for (String task : Files.readAllLines(tasks)) {
+                if (task.startsWith("n2 ")) {
+                    slurm.lose("n2", Long.parseLong(task.split(" ")[1]));
+                }
+            }
+            Files.createFile(folder.resolve("lost"));
+            ForkedTp.Result result = job.await();
+            Assert.assertEquals(result.status(), 0, result + log());
+            List<String> all = Files.readAllLines(tasks);
+            Assert.assertEquals(all.size(), 3, all.toString());
+            Assert.assertTrue(all.get(2).matches("n1 \\d+ of 1"), all.toString());
+        }
+    }
+
     private ForkedTp submit(String body) throws IOException {
         Path tp = folder.resolve("tp");
         String head =
