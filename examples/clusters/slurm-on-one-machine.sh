@@ -53,6 +53,7 @@ SelectTypeParameters=CR_Core
 SchedulerParameters=requeue_delay=5
 ReturnToService=2
 KillWait=5
+SlurmdParameters=config_overrides
 InactiveLimit=0
 SlurmdTimeout=30
 MpiDefault=none
