@@ -52,5 +52,5 @@ while true; do
         # the step that has lost a node may hold the processors of the others for long
         nodes=(--overlap --nodes="$count" --ntasks=$((count * ${SLURM_NTASKS_PER_NODE:-1})))
     fi
-    echo "slurm.sh: the step has ended with $status: starting it again on $count nodes" >&2
+    echo "slurm.sh: the step has ended with $status: starting it again, nodes: $count" >&2
 done
