@@ -55,6 +55,7 @@ SchedulerParameters=requeue_delay=5
 ReturnToService=2
 KillWait=5
 MinJobAge=5
+SlurmdParameters=config_overrides
 InactiveLimit=0
 SlurmdTimeout=30
 MpiDefault=none

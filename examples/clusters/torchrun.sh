@@ -27,8 +27,17 @@ fi
 if [ "${RESTARTS:-0}" != 0 ]; then
     options+=(--monitor_interval 1) # in seconds; torchrun looks after its processes every 5 otherwise
 fi
+if ! found=$(command -v "${torchrun[0]}"); then
+    echo "torchrun.sh: there is no ${torchrun[0]}: install PyTorch, or set TORCHRUN to the command" >&2
+    exit 127
+fi
+case ${found##*/} in
+    python*) python=$found ;;
+    *) python=$(sed -n '1s/^#! *\(.*python.*\)/\1/p;1q' "$found") ;; # torchrun's own, from its first line
+esac
 # PyTorch 1 under Python 3.11 and later fails without: it does not know its own default
-if "${PYTHON:-python3}" -c 'import sys; from importlib.metadata import version
+# shellcheck disable=SC2086 # may be: env python3
+if ${PYTHON:-${python:-python3}} -c 'import sys; from importlib.metadata import version
 sys.exit(not (sys.version_info >= (3, 11) and version("torch").startswith("1.")))' 2>/dev/null; then
     options+=(-r 1 -t 1)
 fi

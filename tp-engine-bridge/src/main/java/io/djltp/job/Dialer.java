@@ -42,6 +42,7 @@ final class Dialer {
     private final JobTls tls;
     private final long limit;
     private final Link.Events events;
+    private final long start = System.nanoTime(); // of all attempts, also after a connection
 
     /**
      * Creates a dialer.
@@ -68,13 +69,12 @@ final class Dialer {
      */
     Link dial() throws InterruptedException {
         Duration timeout = local.options().getTimeout();
-        long start = System.nanoTime();
         IOException reason = null;
         for (long pause = MIN_PAUSE_MILLIS; ; pause = Math.min(MAX_PAUSE_MILLIS, 2 * pause)) {
             IOException closest = null;
             for (int port : environment.masterPorts()) {
                 try {
-                    return attempt(port, left(start, timeout));
+                    return attempt(port, left(timeout));
                 } catch (IOException e) {
                     // an interrupt closes the channel, and would look like a failed attempt
                     if (Thread.interrupted()) {
@@ -88,7 +88,7 @@ final class Dialer {
             boolean hopeless = slurm && reason instanceof UnknownHostException;
             Duration patience =
                     hopeless && SLURM_NAME.compareTo(timeout) < 0 ? SLURM_NAME : timeout;
-            Duration left = left(start, patience);
+            Duration left = left(patience);
             if (left.isZero()) {
                 throw failure(reason, patience);
             }
@@ -96,7 +96,7 @@ final class Dialer {
         }
     }
 
-    private static Duration left(long start, Duration time) {
+    private Duration left(Duration time) {
         Duration left = time.minusNanos(System.nanoTime() - start);
         return left.toMillis() <= 0 ? Duration.ZERO : left;
     }

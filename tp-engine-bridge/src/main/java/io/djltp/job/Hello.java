@@ -54,9 +54,9 @@ record Hello(
     }
 
     /** Returns the same, reached at another address. */
-    JobMember member(InetAddress at) {
-        int count = ranks / processes;
-        return new JobMember(process, host, pid, process * count, count, at.getHostAddress());
+    Hello at(InetAddress place) {
+        String text = place.getHostAddress();
+        return new Hello(instance, version, process, processes, ranks, host, pid, text);
     }
 
     /** Says who it is before it is known to fit. */

@@ -39,6 +39,7 @@ final class Link extends ByteToMessageDecoder {
     private boolean closing;
     private volatile long heard = System.nanoTime();
     private volatile String lastStatus = "";
+    private volatile boolean spoken;
     private volatile boolean finished;
 
     /** What happens on a link. Called on the thread of the job's connections. */
@@ -91,6 +92,11 @@ final class Link extends ByteToMessageDecoder {
     /** Counts as if something had come now. */
     void touch() {
         heard = System.nanoTime();
+    }
+
+    /** Returns whether nothing has come, neither right nor wrong. */
+    boolean isUnheard() {
+        return !spoken && error == null;
     }
 
     String lastStatus() {
@@ -168,6 +174,7 @@ final class Link extends ByteToMessageDecoder {
     }
 
     private void received(Message message) throws IOException {
+        spoken = true;
         if (message.type() == Message.Type.HEARTBEAT) {
             lastStatus = message.content(String.class);
             return;

@@ -1,8 +1,11 @@
 package io.djltp.job;
 
 import java.io.IOException;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.time.Duration;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 
 /** The control of every process but the master: it talks with the master alone. */
@@ -15,9 +18,11 @@ final class MemberControl implements Control, Link.Events {
 
     private final Local local;
     private final JobState state;
-    private final CompletableFuture<Message.Welcome> welcome = new CompletableFuture<>();
+    // what the master says to the last hello; nothing, if it dropped the connection before that
+    private volatile CompletableFuture<Optional<Message.Welcome>> answer;
     private volatile Link link; // to the master, once it was found
     private volatile String master = "process 0";
+    private String place = ""; // of the master
     private volatile boolean masterGone;
     private volatile JobFailedException reported;
     private Heartbeats heartbeats;
@@ -34,7 +39,8 @@ final class MemberControl implements Control, Link.Events {
     }
 
     /**
-     * Finds the master, and waits until it says that all have come.
+     * Finds the master, and waits until it says that all have come. Who was so slow, or came among
+     * so many strangers, that the master's door has dropped him before he was let in, comes again.
      *
      * @param rendezvous where it is
      * @return what the master said
@@ -42,18 +48,32 @@ final class MemberControl implements Control, Link.Events {
      */
     Message.Welcome join(Rendezvous rendezvous) throws InterruptedException {
         long limit = (long) local.environment().processes() * (Job.MAX_EXCHANGE + MAX_MEMBER);
-        link = new Dialer(local, rendezvous, limit, this).dial();
-        int port = link.channel().remoteAddress().getPort();
-        String place = " at " + Texts.address(local.environment().masterAddress(), port);
-        master += place;
-        heartbeats = new Heartbeats(local, () -> List.of(link), this::silent);
-        heartbeats.start();
-        link.send(Message.Type.HELLO, Hello.own(local, link.channel().localAddress().getAddress()));
+        Dialer dialer = new Dialer(local, rendezvous, limit, this);
+        Hello own = Hello.own(local, InetAddress.getLoopbackAddress()); // the name may take long
+        Optional<Message.Welcome> said;
+        do {
+            said = ask(dialer.dial(), own);
+        } while (said.isEmpty());
+        master = said.get().members().get(0) + place;
+        return said.get();
+    }
+
+    private Optional<Message.Welcome> ask(Link connection, Hello own) throws InterruptedException {
+        answer = new CompletableFuture<>();
+        link = connection;
+        InetSocketAddress there = link.channel().remoteAddress();
+        place = " at " + Texts.address(local.environment().masterAddress(), there.getPort());
+        master = "process 0" + place;
+        if (heartbeats == null) {
+            heartbeats = new Heartbeats(local, () -> List.of(link), this::silent);
+            heartbeats.start();
+        }
+        link.send(Message.Type.HELLO, own.at(link.channel().localAddress().getAddress()));
         if (!link.channel().isActive()) {
             ended(link); // before it was known which link it is
         }
         // the master's own time-out comes first, and its error says more
-        Message.Welcome said = state.await(welcome, local.options().getTimeout().plus(MARGIN));
+        var said = state.await(answer, local.options().getTimeout().plus(MARGIN));
         if (said == null) {
             String text =
                     ("%s did not say within %s that all processes have come: see whether all were"
@@ -61,7 +81,6 @@ final class MemberControl implements Control, Link.Events {
                             .formatted(master, Texts.time(local.options().getTimeout()));
             throw new JobFailedException(text, -1, -1, null);
         }
-        master = said.members().get(0) + place;
         return said;
     }
 
@@ -120,7 +139,7 @@ final class MemberControl implements Control, Link.Events {
                 Message.Welcome said = message.content(Message.Welcome.class);
                 heartbeatTimeout = Duration.ofMillis(said.heartbeatMillis());
                 heartbeats.setTimeout(heartbeatTimeout);
-                welcome.complete(said);
+                answer.complete(Optional.of(said));
                 break;
             case REFUSE:
                 state.fail(new JobFailedException(message.content(String.class), -1, -1, null));
@@ -143,7 +162,9 @@ final class MemberControl implements Control, Link.Events {
     /** {@inheritDoc} */
     @Override
     public void ended(Link from) {
-        if (from == link && !masterGone) {
+        if (from == link && from.isUnheard()) {
+            answer.complete(Optional.empty());
+        } else if (from == link && !masterGone) {
             lost(from.describeEnd());
         }
     }

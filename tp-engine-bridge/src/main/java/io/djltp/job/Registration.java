@@ -135,6 +135,7 @@ final class Registration implements Link.Events {
             return;
         }
         door.letIn(link.channel());
+        link.send(Message.Type.HEARTBEAT, ""); // so that it knows
         Link old = come.get(hello.process());
         String mismatch = own.mismatch(hello, old == null ? own : old.hello());
         if (mismatch != null) {
@@ -156,7 +157,7 @@ final class Registration implements Link.Events {
         for (Link link : come.values()) {
             // it reaches the master's ranks where it reached the master
             List<JobMember> members = members();
-            members.set(0, own.member(link.channel().localAddress().getAddress()));
+            members.set(0, own.at(link.channel().localAddress().getAddress()).member());
             link.touch();
             link.send(Message.Type.WELCOME, Message.welcome(local.options(), members));
         }

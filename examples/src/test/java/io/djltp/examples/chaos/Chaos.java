@@ -13,7 +13,7 @@ import java.util.SplittableRandom;
  */
 public final class Chaos {
 
-    private static final int MAX_TRIES = 3;
+    private static final int MAX_TRIES = 5;
 
     private final PrintStream out;
     private final List<KillRun.Outcome> outcomes = new ArrayList<>();
@@ -61,6 +61,7 @@ public final class Chaos {
         KillRun.Outcome outcome = KillRun.of(plan);
         for (int i = 1; i < MAX_TRIES && outcome.spoiled(); i++) {
             out.println(plan + ": did not happen as planned; again");
+            outcome.problems().forEach(out::println);
             spoiled++;
             outcome = KillRun.of(plan);
         }

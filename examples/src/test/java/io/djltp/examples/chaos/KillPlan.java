@@ -83,6 +83,13 @@ record KillPlan(
         return phase == Phase.CLOSING ? 20 : ENDLESS;
     }
 
+    /**
+     * Returns whether all processes have come together before: on a busy machine that takes long.
+     */
+    boolean isOfAWholeJob() {
+        return phase.compareTo(Phase.JOINED) >= 0;
+    }
+
     /** Returns whether a text names the victim, or one of its ranks. */
     boolean isNamedIn(String text) {
         String names = "\\b[Pp]rocess " + victim + "\\b";

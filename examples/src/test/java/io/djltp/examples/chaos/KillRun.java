@@ -82,7 +82,12 @@ final class KillRun implements AutoCloseable {
         }
         int ranks = plan.processes() * plan.ranks();
         List<String> arguments =
-                List.of(plan.mode().name(), "" + ranks, "" + plan.steps(), "" + TIMEOUT_SECONDS);
+                List.of(
+                        plan.mode().name(),
+                        "" + ranks,
+                        "" + plan.steps(),
+                        "" + TIMEOUT_SECONDS,
+                        "" + (plan.isOfAWholeJob() ? START_SECONDS : TIMEOUT_SECONDS));
         processes.addAll(ForkedJob.start(ToyJob.class, arguments, logs));
     }
 
@@ -102,6 +107,7 @@ final class KillRun implements AutoCloseable {
         awaitEnds(survivors, begin);
         if (!spoiled && plan.frozen() && victim.isAlive() && !isStopped(victim)) {
             spoiled = true;
+            problem(plan.victim(), "was continued by the system");
             return;
         }
         for (int survivor : survivors) {
@@ -111,6 +117,9 @@ final class KillRun implements AutoCloseable {
             signal("CONT", victim);
         }
         checkVictim(victim);
+        if (spoiled) {
+            problem(plan.victim(), "was to be lost, and the job had ended before");
+        }
     }
 
     private void awaitPhase() throws IOException, InterruptedException {
@@ -122,10 +131,13 @@ final class KillRun implements AutoCloseable {
             Thread.sleep(1);
         }
         Thread.sleep(plan.delayMillis());
+        boolean reached =
+                plan.phase() == KillPlan.Phase.LAUNCH || hasReached(plan.victim(), plan.phase());
         // at the end of a job its processes may end before the signal, as they should
         spoiled =
-                plan.phase() != KillPlan.Phase.CLOSING
-                        && processes.stream().anyMatch(process -> !process.isAlive());
+                !reached
+                        || plan.phase() != KillPlan.Phase.CLOSING
+                                && processes.stream().anyMatch(process -> !process.isAlive());
     }
 
     private void awaitEnds(List<Integer> numbers, long begin) throws InterruptedException {

@@ -17,8 +17,10 @@ import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.TrainingConfig;
 
+import io.djltp.environment.LaunchEnvironment;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
+import io.djltp.job.JobOptions;
 import io.djltp.launch.Launcher;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
@@ -45,7 +47,8 @@ public final class ToyJob {
     /**
      * Trains, as a process of the job that the environment variables tell.
      *
-     * @param args the mode, the ranks of all processes, the steps, and the time-out in seconds
+     * @param args the mode, the ranks of all processes, the steps, the time-out in seconds, and
+     *     that until all have come
      */
     public static void main(String[] args) {
         int status = 0;
@@ -54,7 +57,8 @@ public final class ToyJob {
                     ParallelMode.valueOf(args[0]),
                     Integer.parseInt(args[1]),
                     Integer.parseInt(args[2]),
-                    Duration.ofSeconds(Integer.parseInt(args[3])));
+                    Duration.ofSeconds(Integer.parseInt(args[3])),
+                    Duration.ofSeconds(Integer.parseInt(args[4])));
             say(KillPlan.Phase.END);
         } catch (JobFailedException | RankFailedException e) {
             System.err.println(ERROR + e.getMessage());
@@ -67,9 +71,18 @@ public final class ToyJob {
         System.exit(status);
     }
 
-    private static void run(ParallelMode mode, int ranks, int steps, Duration timeout) {
+    private static void run(
+            ParallelMode mode, int ranks, int steps, Duration timeout, Duration toJoin) {
         say(KillPlan.Phase.START);
-        try (Job job = Launcher.join(System.getenv(), ranks, timeout);
+        JobOptions options =
+                JobOptions.builder()
+                        .setRanks(ranks)
+                        .optEnvironment(System.getenv())
+                        .optTimeout(toJoin)
+                        .optHeartbeatTimeout(timeout)
+                        .build();
+        LaunchEnvironment environment = LaunchEnvironment.detect(System.getenv()).orElseThrow();
+        try (Job job = Launcher.join(environment, options, null);
                 Model model = Model.newInstance("toy", Device.cpu(), "PyTorch")) {
             say(KillPlan.Phase.JOINED);
             model.setBlock(network());

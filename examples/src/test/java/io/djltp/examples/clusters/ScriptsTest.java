@@ -78,7 +78,9 @@ public class ScriptsTest {
     @Test(dataProvider = "launches", timeOut = 240_000)
     public void itLearnsTheSame(String name, String how, int ranks) throws Exception {
         prepare(name);
-        if (how.equals("c10d")) {
+        if (how.equals("static")) {
+            script.with("TORCHRUN", Torchrun.script());
+        } else if (how.equals("c10d")) {
             script.with("RDZV", "localhost:" + FreePort.find());
         }
         if (name.equals(MPIRUN) && !ALL) {
@@ -201,7 +203,7 @@ public class ScriptsTest {
     private void prepare(String name) throws Exception {
         if (name.equals(TORCHRUN)) {
             Torchrun.skipWithout();
-            script.with("TORCHRUN", Torchrun.COMMAND).with("PYTHON", Torchrun.PYTHON);
+            script.with("TORCHRUN", Torchrun.COMMAND);
             script.with("MASTER_PORT", "" + FreePort.find());
         } else if (name.equals(MPIRUN)) {
             ForkedTp.skipWithout("mpirun", "apt-get install openmpi-bin libopenmpi3");

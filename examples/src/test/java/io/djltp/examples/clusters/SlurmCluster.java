@@ -44,6 +44,20 @@ final class SlurmCluster {
         return folder.resolve("slurm.conf").toString();
     }
 
+    /**
+     * Ends all that runs on a node.
+     *
+     * @param task the process of a task on it
+     */
+    void lose(String node, long task) throws IOException {
+        ProcessHandle handle = ProcessHandle.of(task).orElseThrow();
+        ProcessHandle step = handle.parent().orElseThrow(); // slurmstepd
+        String daemon = Files.readString(folder.resolve("slurmd." + node + ".pid")).strip();
+        ProcessHandle.of(Long.parseLong(daemon)).orElseThrow().destroyForcibly();
+        step.destroyForcibly();
+        handle.destroyForcibly();
+    }
+
     private void run(String what) throws IOException, InterruptedException {
         Path log = folder.resolve(what + ".log");
         ProcessBuilder builder =

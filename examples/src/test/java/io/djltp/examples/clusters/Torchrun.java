@@ -18,6 +18,16 @@ public final class Torchrun {
     private Torchrun() {}
 
     /**
+     * Returns what a user calls, or {@link #COMMAND} where only the module is installed.
+     *
+     * @return the command
+     */
+    static String script() {
+        String script = "/usr/bin/torchrun";
+        return Files.isExecutable(Path.of(script)) ? script : COMMAND;
+    }
+
+    /**
      * Skips the test where there is none.
      *
      * @throws IOException if Python cannot be started
