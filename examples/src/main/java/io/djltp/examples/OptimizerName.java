@@ -74,10 +74,7 @@ public enum OptimizerName {
      */
     public Optimizer create(ParameterTracker rate, float epsilon) {
         return this == ADAGRAD
-                ? RowwiseAdagrad.builder()
-                        .optLearningRateTracker(rate)
-                        .optEpsilon(epsilon)
-                        .build()
+                ? RowwiseAdagrad.builder().optLearningRateTracker(rate).optEpsilon(epsilon).build()
                 : create(rate);
     }
 }

@@ -196,7 +196,8 @@ public final class TrainCommand implements Callable<Integer> {
                         options.training(), progress[0], () -> progress[0].isOver());
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optOptimizer(options.optimizer.create(
+                        .optOptimizer(
+                                options.optimizer.create(
                                         LearningRates.of(options, head),
                                         LearningRates.epsilon(options)))
                         .addTrainingListeners(progress[0]);
