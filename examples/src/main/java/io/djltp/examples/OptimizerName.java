@@ -64,4 +64,17 @@ public enum OptimizerName {
                 return Optimizer.adamW().optLearningRateTracker(rate).build();
         }
     }
+
+    /**
+     * Creates the optimizer, row-wise Adagrad with an epsilon.
+     *
+     * @param rate the learning rates of parameters
+     * @param epsilon what Adagrad adds to the root of a row's mean squares; others have their own
+     * @return the optimizer
+     */
+    public Optimizer create(ParameterTracker rate, float epsilon) {
+        return this == ADAGRAD
+                ? RowwiseAdagrad.builder().optLearningRateTracker(rate).optEpsilon(epsilon).build()
+                : create(rate);
+    }
 }

@@ -196,7 +196,10 @@ public final class TrainCommand implements Callable<Integer> {
                         options.training(), progress[0], () -> progress[0].isOver());
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optOptimizer(options.optimizer.create(LearningRates.of(options, head)))
+                        .optOptimizer(
+                                options.optimizer.create(
+                                        LearningRates.of(options, head),
+                                        LearningRates.epsilon(options)))
                         .addTrainingListeners(progress[0]);
         if (checkpoints != null) {
             config.addTrainingListeners(checkpoints); // after all others
