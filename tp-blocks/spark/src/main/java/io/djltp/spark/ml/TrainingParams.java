@@ -10,7 +10,7 @@ import org.apache.spark.ml.param.Param;
 import org.apache.spark.ml.param.StringArrayParam;
 
 /** How a classifier is trained. */
-public interface TrainingParams extends PredictionParams {
+public interface TrainingParams extends PredictionParams, RunParams {
 
     /**
      * Returns the column with the labels: the numbers of the classes, from 0.
@@ -48,27 +48,6 @@ public interface TrainingParams extends PredictionParams {
                 "classNames",
                 "the names of the classes: in their order. Without them those that a StringIndexer"
                         + " has left with the label column, or the numbers");
-    }
-
-    /**
-     * Returns the number of ranks: over which the classes are cut.
-     *
-     * @return the parameter; default 2
-     */
-    default IntParam ranks() {
-        return new IntParam(this, "ranks", "the number of ranks: over which the classes are cut");
-    }
-
-    /**
-     * Returns the ranks of a task: 0 for one; on the master local, for all.
-     *
-     * @return the parameter; default 0
-     */
-    default IntParam ranksPerTask() {
-        return new IntParam(
-                this,
-                "ranksPerTask",
-                "the ranks of a task: 0 for one; on the master local, for all");
     }
 
     /**
@@ -237,11 +216,10 @@ public interface TrainingParams extends PredictionParams {
     /** Sets the defaults of all parameters. */
     default void setTrainingDefaults() {
         setPredictionDefaults();
+        setRunDefaults();
         setDefault(labelCol(), "label");
         setDefault(numClasses(), 0);
         setDefault(classNames(), new String[0]);
-        setDefault(ranks(), 2);
-        setDefault(ranksPerTask(), 0);
         setDefault(epochs(), 10);
         setDefault(batchSize(), 256);
         setDefault(learningRate(), 1e-3);
