@@ -29,20 +29,29 @@ host=127.0.0.1
 
 # A distribution has jars and bin/spark-class; of the jars of Maven this makes as much of one.
 if [ -z "${SPARK_HOME:-}" ]; then
-    jars=$root/examples/spark/target/spark.txt
-    if [ ! -f "$jars" ]; then
-        (cd "$root" && ./mvnw -q -B -ntp -Pspark -pl :examples-spark -am package -Dmaven.test.skip=true -Dfmt.skip) >&2
-    fi
+    version() { sed -n "s:.*<$1.version>\(.*\)</$1.version>.*:\1:p" "$root/pom.xml"; }
+    cat >"$dir/pom.xml" <<P
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>local</groupId><artifactId>spark</artifactId><version>1</version>
+  <dependencies><dependency>
+    <groupId>org.scala-lang</groupId><artifactId>scala-library</artifactId><version>$(version scala)</version>
+  </dependency><dependency>
+    <groupId>org.apache.spark</groupId><artifactId>spark-mllib_2.13</artifactId><version>$(version spark)</version>
+  </dependency></dependencies>
+</project>
+P
+    "$root/mvnw" -q -B -ntp -f "$dir/pom.xml" dependency:build-classpath -Dmdep.outputFile="$dir/jars.txt" >&2
     export SPARK_HOME=$dir/spark
     rm -rf "$SPARK_HOME"
     mkdir -p "$SPARK_HOME/jars" "$SPARK_HOME/bin"
-    tr ':' '\n' <"$jars" | xargs -I{} ln -sf {} "$SPARK_HOME/jars"
+    tr ':' '\n' <"$dir/jars.txt" | xargs -I{} ln -sf {} "$SPARK_HOME/jars"
     cat >"$SPARK_HOME/bin/spark-class" <<'S'
 #!/usr/bin/env bash
 export SPARK_HOME=$(cd "$(dirname "$0")/.." && pwd) SPARK_SCALA_VERSION=2.13
 java=${JAVA_HOME:+$JAVA_HOME/bin/}java
 readarray -d '' -t words < <("$java" -cp "$SPARK_HOME/jars/*" org.apache.spark.launcher.Main "$@")
-exec "${words[@]}"
+exec "${words[1]#$'\n'}" "${words[@]:2}" # the first line is empty
 S
     printf '#!/usr/bin/env bash\nexec "$(dirname "$0")/spark-class" org.apache.spark.deploy.SparkSubmit "$@"\n' \
         >"$SPARK_HOME/bin/spark-submit"
