@@ -6,6 +6,7 @@ import io.djltp.spark.ml.ParallelClassificationModel;
 import io.djltp.spark.ml.ParallelClassifier;
 import io.djltp.zoo.lemma.LemmaNetwork;
 
+import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
@@ -52,6 +53,21 @@ public final class LemmatiserOnSpark implements Callable<Integer> {
 
     @Option(names = "--epochs", defaultValue = "3", description = "passes over the words")
     private int epochs;
+
+    @Option(
+            names = "--checkpoints",
+            defaultValue = "",
+            description = "a folder for checkpoints that all executors see: go on from there")
+    private String checkpoints;
+
+    @Option(names = "--interval", defaultValue = "100", description = "steps to a checkpoint")
+    private int interval;
+
+    @Option(
+            names = "--attempts",
+            defaultValue = "1",
+            description = "how often the training may be started when executors are lost")
+    private int attempts;
 
     @Option(names = "--out", description = "where the model is saved, by Spark ML's conventions")
     private String out;
@@ -104,8 +120,8 @@ public final class LemmatiserOnSpark implements Callable<Integer> {
                 new StructType()
                         .add("word", DataTypes.StringType)
                         .add("lemma", DataTypes.IntegerType);
-        return spark.createDataFrame(rows, schema)
-                .repartition(2 * ranks)
+        JavaSparkContext context = new JavaSparkContext(spark.sparkContext());
+        return spark.createDataFrame(context.parallelize(rows, 2 * ranks), schema)
                 .withColumn(
                         "ngrams",
                         functions
@@ -128,6 +144,9 @@ public final class LemmatiserOnSpark implements Callable<Integer> {
                 .setBodyArguments("rows=" + TABLE, "dim=" + dim)
                 .setHeadSigma(LemmaNetwork.HEAD_SIGMA)
                 .setRanks(ranks)
+                .setCheckpointFolder(checkpoints)
+                .setCheckpointInterval(interval)
+                .setMaxAttempts(attempts)
                 .setBatchSize(batch)
                 .setEpochs(epochs)
                 .setLearningRate(0.01);

@@ -14,7 +14,11 @@ public interface RunParams extends Params {
      * @return the parameter; default 2
      */
     default IntParam ranks() {
-        return new IntParam(this, "ranks", "the number of ranks: over which the classes are cut");
+        return new IntParam(
+                this,
+                "ranks",
+                "the number of ranks: over which the classes are cut",
+                ParamValidators.gt(0));
     }
 
     /**

@@ -7,6 +7,7 @@ import org.apache.spark.ml.param.IntArrayParam;
 import org.apache.spark.ml.param.IntParam;
 import org.apache.spark.ml.param.LongParam;
 import org.apache.spark.ml.param.Param;
+import org.apache.spark.ml.param.ParamValidators;
 import org.apache.spark.ml.param.StringArrayParam;
 
 /** How a classifier is trained. */
@@ -56,7 +57,8 @@ public interface TrainingParams extends PredictionParams, RunParams {
      * @return the parameter; default 10
      */
     default IntParam epochs() {
-        return new IntParam(this, "epochs", "the passes over the rows: 1 or more");
+        return new IntParam(
+                this, "epochs", "the passes over the rows: 1 or more", ParamValidators.gt(0));
     }
 
     /**
@@ -75,7 +77,8 @@ public interface TrainingParams extends PredictionParams, RunParams {
      * @return the parameter; default 1e-3
      */
     default DoubleParam learningRate() {
-        return new DoubleParam(this, "learningRate", "the learning rate: above 0");
+        return new DoubleParam(
+                this, "learningRate", "the learning rate: above 0", ParamValidators.gt(0));
     }
 
     /**

@@ -46,11 +46,11 @@ import java.util.Map;
 public class LemmatiserOnSparkTest {
 
     private static final boolean FULL = Boolean.getBoolean("djltp.spark.full");
-    private static final int WORDS = FULL ? 16_384 : 1003;
+    private static final int WORDS = FULL ? 8192 : 1003;
     private static final int TABLE = FULL ? 1 << 17 : 4096;
     private static final int DIM = FULL ? 64 : 16;
     private static final int BATCH = FULL ? 512 : 64;
-    private static final int EPOCHS = 3;
+    private static final int EPOCHS = FULL ? 2 : 3;
     private static final int CHECKED = 256; // predictions: with all logits of so many words
     private static final float RATE = 0.01f;
 

@@ -175,7 +175,7 @@ public class ParallelClassifierTest {
             Object value = classifier.getOrDefault(each);
             values.put(each.name(), Arrays.deepToString(new Object[] {value}));
         }
-        Assert.assertEquals(values.size(), 24);
+        Assert.assertEquals(values.size(), 27);
         Assert.assertEquals(values.get("headMargin"), "[[64.0, 1.0, 0.5, 0.0]]");
         return values;
     }
