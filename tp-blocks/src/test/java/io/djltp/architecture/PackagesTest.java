@@ -92,9 +92,7 @@ public class PackagesTest {
 
     @DataProvider
     public static Object[][] packages() {
-        return ORDER.stream()
-                .map(name -> new Object[] {name})
-                .toArray(Object[][]::new);
+        return ORDER.stream().map(name -> new Object[] {name}).toArray(Object[][]::new);
     }
 
     @Test

@@ -138,7 +138,8 @@ public final class TensorParallelSpark {
                     throw e;
                 }
                 lost.add(e);
-                logger.warn("Attempt {} of {} failed: {}", lost.size(), maxAttempts, e.getMessage());
+                logger.warn(
+                        "Attempt {} of {} failed: {}", lost.size(), maxAttempts, e.getMessage());
             }
         }
     }

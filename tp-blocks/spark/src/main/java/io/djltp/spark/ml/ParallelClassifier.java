@@ -171,8 +171,7 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
             throw new IllegalArgumentException(
                     ("The batch of %d rows is not shared out to %d ranks alike: set batchSize to a"
                                     + " multiple, such as %d")
-                            .formatted(
-                                    batch, ranks, Math.max(1, batch / ranks) * ranks));
+                            .formatted(batch, ranks, Math.max(1, batch / ranks) * ranks));
         }
     }
 

@@ -26,8 +26,7 @@ final class RankRows {
             JavaRDD<Row> rows, Columns columns, RowCheck.Result known, int ranks, int tasks) {
         JavaRDD<Tuple2<Long, byte[]>> keyed =
                 rows.mapPartitionsWithIndex(
-                        (partition, part) ->
-                                new KeyedRows(part, columns, known, partition, ranks),
+                        (partition, part) -> new KeyedRows(part, columns, known, partition, ranks),
                         false);
         return JavaPairRDD.fromJavaRDD(keyed)
                 .repartitionAndSortWithinPartitions(new ByRank(ranks / tasks, tasks))

@@ -100,8 +100,7 @@ public class ElasticOnSparkTest {
 
         RuntimeException other =
                 Assert.expectThrows(
-                        RuntimeException.class,
-                        () -> classifier.fit(rows.filter("label < 6")));
+                        RuntimeException.class, () -> classifier.fit(rows.filter("label < 6")));
         Assert.assertTrue(
                 other.getMessage().contains("is of another training: "), other.getMessage());
     }
