@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # The lemmatiser under spark-submit: the arguments are those of LemmatiserOnSpark.
 #   export SPARK_HOME=... MASTER=spark://host1:7077
-#   examples/clusters/spark.sh --ranks 8 --words 1000000
+#   EXECUTORS=8 examples/clusters/spark.sh --ranks 8 --words 1000000
+# Started again when an executor is lost, and going on from the last checkpoint:
+#   examples/clusters/spark.sh --checkpoints /mnt/shared/run --attempts 3
 # EXECUTORS: how many (2, as --ranks has). CORES: of each (1). MEMORY: its Java heap (1g).
 # OVERHEAD: its memory outside of that, where the weights are (2g). DEPLOY: client or cluster.
 # More words for spark-submit are in SPARK_OPTIONS. For a program of your own, APP and CLASS.

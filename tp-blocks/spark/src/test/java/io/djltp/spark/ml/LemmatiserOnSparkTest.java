@@ -113,7 +113,7 @@ public class LemmatiserOnSparkTest {
                 .setLearningRate(RATE);
     }
 
-    @Test(timeOut = 240_000)
+    @Test(timeOut = 600_000)
     public void twoExecutorsReachTheLossesOfOneJvmTwiceInARow() throws Exception {
         ParallelClassificationModel first = classifier().fit(words);
         ParallelClassificationModel second = classifier().fit(words);
