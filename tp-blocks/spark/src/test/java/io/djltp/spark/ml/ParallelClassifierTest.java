@@ -249,6 +249,11 @@ public class ParallelClassifierTest {
                 column(each -> each.setClassNames("a", "b").setNumClasses(4)),
                 numbers("number % 4")
             },
+            {
+                "checkpointFolder hdfs://host/run is no path",
+                column(each -> each.setCheckpointFolder("hdfs://host/run")),
+                numbers("0")
+            },
             {"'rms' is none of", column(each -> each.setOptimizer("rms")), numbers("0")},
             {
                 "body no.such.Body cannot be made",

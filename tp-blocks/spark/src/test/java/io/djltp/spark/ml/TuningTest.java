@@ -1,5 +1,6 @@
 package io.djltp.spark.ml;
 
+import io.djltp.spark.SparkJobException;
 import io.djltp.spark.TestCluster;
 
 import org.apache.spark.SparkConf;
@@ -20,6 +21,9 @@ import org.apache.spark.ml.tuning.ParamGridBuilder;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.api.java.UDF0;
+import org.apache.spark.sql.functions;
+import org.apache.spark.sql.types.DataTypes;
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
@@ -29,9 +33,12 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /** The classifier among the other stages of Spark ML, and under its search for parameters. */
 public class TuningTest {
+
+    private static final AtomicInteger READ = new AtomicInteger();
 
     private SparkSession spark;
     private Dataset<Row> rows;
@@ -147,5 +154,25 @@ public class TuningTest {
         Assert.assertEquals(found.columns(), new String[] {"point", "prediction", "p", "t"});
         Assert.assertEquals(found.first().getList(3).size(), 1, "topK of the fit");
         Assert.assertEquals(model.parent().getOrDefault(classifier.topK()), 1);
+    }
+
+    @Test(timeOut = 60_000)
+    public void rowsThatChangeFromOneReadingToTheNextAreRefused() {
+        UDF0<Float> next = () -> (float) READ.incrementAndGet();
+        Dataset<Row> changing =
+                rows.select(
+                        functions
+                                .array(
+                                        functions
+                                                .udf(next, DataTypes.FloatType)
+                                                .asNondeterministic()
+                                                .apply())
+                                .as("features"),
+                        functions.lit(0).as("label"));
+        SparkJobException e =
+                Assert.expectThrows(SparkJobException.class, () -> classifier().fit(changing));
+        Assert.assertTrue(
+                e.getMessage().contains("Partition 0 of the DataFrame has other rows"),
+                e.getMessage());
     }
 }
