@@ -59,6 +59,12 @@ final class BarrierSlots {
         }
     }
 
+    /**
+     * Asks Spark for what it itself checks before a barrier stage. The call is public in Java, and
+     * private to Spark in Scala; what is public everywhere knows less: the status tracker has
+     * executors without their cores, the default parallelism is never below 2, a listener hears of
+     * executors that come after it only, and none of them counts what a task needs of GPUs.
+     */
     private int slots() {
         return context.maxNumConcurrentTasks(
                 context.resourceProfileManager().defaultResourceProfile());

@@ -48,6 +48,10 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
         this.progress = progress;
     }
 
+    Progress progress() {
+        return progress;
+    }
+
     /** {@inheritDoc} */
     @Override
     public Iterator<R> apply(Iterator<T> rows) {

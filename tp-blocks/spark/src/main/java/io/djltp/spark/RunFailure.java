@@ -1,5 +1,7 @@
 package io.djltp.spark;
 
+import org.apache.spark.storage.BlockManagerId;
+
 /**
  * Why a run failed, as the driver heard it from one of the tasks.
  *
@@ -27,6 +29,14 @@ record RunFailure(String message, boolean own, Throwable cause) {
         String message =
                 "task %d: executor %s on %s was lost (%s)%s"
                         .formatted(task, executor, host, why.strip(), MEMORY);
+        return new RunFailure(message, true, null);
+    }
+
+    /** Returns the failure of a task that could not read rows of an executor. */
+    static RunFailure unread(int task, BlockManagerId of, String why) {
+        String message =
+                "task %d: the rows of %s could not be read: %s"
+                        .formatted(task, of == null ? "an executor that was lost" : of, why);
         return new RunFailure(message, true, null);
     }
 

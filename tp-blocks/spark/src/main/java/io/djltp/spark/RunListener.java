@@ -2,10 +2,12 @@ package io.djltp.spark;
 
 import org.apache.spark.ExceptionFailure;
 import org.apache.spark.ExecutorLostFailure;
+import org.apache.spark.FetchFailed;
 import org.apache.spark.TaskEndReason;
 import org.apache.spark.scheduler.AccumulableInfo;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerExecutorMetricsUpdate;
+import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
@@ -17,6 +19,7 @@ import org.slf4j.LoggerFactory;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
+import java.time.Duration;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Map;
@@ -24,6 +27,7 @@ import java.util.Properties;
 import java.util.Set;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.function.BooleanSupplier;
 
 /** Hears at the driver what the tasks of a run tell, and how they end. */
 final class RunListener extends SparkListener {
@@ -36,11 +40,14 @@ final class RunListener extends SparkListener {
     private final String run;
     private final long progress;
     private final Map<Long, Integer> tasks = new HashMap<>(); // partitions by the ids of tasks
+    private final Set<Long> atWork = new HashSet<>(); // tasks
+    private final Set<String> executors = new HashSet<>();
     private final Set<Integer> stages = new HashSet<>();
     private final CountDownLatch ended = new CountDownLatch(1);
     private int job = -1;
     private String last = "";
     private RunFailure failure;
+    private boolean executorLost;
 
     /**
      * Creates a listener.
@@ -51,6 +58,10 @@ final class RunListener extends SparkListener {
     RunListener(String run, long progress) {
         this.run = run;
         this.progress = progress;
+    }
+
+    String run() {
+        return run;
     }
 
     /** {@inheritDoc} */
@@ -69,7 +80,16 @@ final class RunListener extends SparkListener {
     public synchronized void onTaskStart(SparkListenerTaskStart event) {
         if (stages.contains(event.stageId())) {
             tasks.put(event.taskInfo().taskId(), event.taskInfo().index());
+            atWork.add(event.taskInfo().taskId());
+            executors.add(event.taskInfo().executorId());
         }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public synchronized void onExecutorRemoved(SparkListenerExecutorRemoved event) {
+        executorLost |= executors.contains(event.executorId());
+        notifyAll();
     }
 
     /** {@inheritDoc} */
@@ -100,6 +120,10 @@ final class RunListener extends SparkListener {
             return;
         }
         TaskInfo task = event.taskInfo();
+        if (task != null) {
+            atWork.remove(task.taskId());
+            notifyAll();
+        }
         if (task != null && task.index() == 0) {
             CollectionConverters.asJava(task.accumulables()).forEach(this::log);
         }
@@ -120,6 +144,10 @@ final class RunListener extends SparkListener {
             String why = lost.reason().isDefined() ? lost.reason().get() : "no reason is known";
             return RunFailure.lost(task.index(), lost.execId(), task.host(), why);
         }
+        if (reason instanceof FetchFailed) {
+            FetchFailed failed = (FetchFailed) reason;
+            return RunFailure.unread(task.index(), failed.bmAddress(), failed.message());
+        }
         return null; // it succeeded, or was killed because of another
     }
 
@@ -134,19 +162,47 @@ final class RunListener extends SparkListener {
     /**
      * Returns what ended the run, once all is heard that there is.
      *
-     * @param seconds how long to wait for it
+     * @param patience how long to wait for it
      * @return the failure, or {@code null} if no task said anything
      */
-    RunFailure awaitFailure(long seconds) {
+    RunFailure awaitFailure(Duration patience) {
         try {
-            if (!ended.await(seconds, TimeUnit.SECONDS)) {
-                logger.debug("Spark has not told the end of the run in {} s", seconds);
+            if (!ended.await(patience.toMillis(), TimeUnit.MILLISECONDS)) {
+                logger.debug("Spark has not told the end of the run in {}", patience);
             }
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         }
         synchronized (this) {
             return failure;
+        }
+    }
+
+    /**
+     * Returns whether the run failed because an executor was lost, and waits for the end of the
+     * other tasks then, which Spark kills. Where tasks have only heard of it from each other,
+     * Spark's word is awaited too: before it, the executor counts as one that can be used.
+     *
+     * @param patience how long to wait
+     */
+    synchronized boolean awaitLoss(Duration patience) {
+        boolean thrown = failure.own() && failure.cause() != null;
+        if (thrown && !executorLost) {
+            return false; // it would throw again
+        }
+        await(() -> executorLost && atWork.isEmpty(), patience);
+        return true;
+    }
+
+    private void await(BooleanSupplier told, Duration patience) {
+        long end = System.nanoTime() + patience.toNanos();
+        try {
+            for (long left = 1; left > 0 && !told.getAsBoolean(); ) {
+                left = TimeUnit.NANOSECONDS.toMillis(end - System.nanoTime());
+                wait(Math.max(1, left));
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
         }
     }
 }

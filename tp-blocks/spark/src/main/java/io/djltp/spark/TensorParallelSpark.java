@@ -3,17 +3,15 @@ package io.djltp.spark;
 import io.djltp.job.JobOptions;
 
 import org.apache.spark.SparkContext;
-import org.apache.spark.SparkException;
 import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.api.java.JavaSparkContext;
-import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.SparkSession;
-
-import scala.reflect.ClassTag;
-import scala.reflect.ClassTag$;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
-import java.util.UUID;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.stream.IntStream;
 
 /**
@@ -36,21 +34,23 @@ import java.util.stream.IntStream;
  * that task 0 draws for each run. It crosses Spark's own connections, which are encrypted if {@code
  * spark.network.crypto.enabled} is set, and is in no log, no page and no event of Spark's.
  *
- * <p>Spark does not start a barrier stage again whose task has failed.
+ * <p>Spark does not start a barrier stage with results again; {@link Builder#optMaxAttempts} does
+ * after an executor is lost.
  */
 public final class TensorParallelSpark {
 
-    private static final String INTERRUPT = "spark.job.interruptOnCancel";
-    private static final long PATIENCE = 10; // seconds for Spark to tell how tasks ended
+    private static final Logger logger = LoggerFactory.getLogger(TensorParallelSpark.class);
 
     private final int ranks;
     private final int ranksPerTask; // 0: by the master
     private final Duration timeout;
+    private final int maxAttempts;
 
     private TensorParallelSpark(Builder builder) {
         ranks = builder.ranks;
         ranksPerTask = builder.ranksPerTask;
         timeout = builder.timeout;
+        maxAttempts = builder.maxAttempts;
     }
 
     /**
@@ -123,46 +123,25 @@ public final class TensorParallelSpark {
                             + tasks
                             + " tasks: repartition them into as many");
         }
-        new BarrierSlots(context).check(tasks, ranksPerTask(context));
         Progress progress = new Progress();
         context.register(progress, "tensor-parallel progress");
-        String run = UUID.randomUUID().toString();
-        RunListener listener = new RunListener(run, progress.id());
         BarrierTask<T, R> task =
                 new BarrierTask<>(function, ranksPerTask(context), timeout, progress);
-        String runBefore = context.getLocalProperty(RunListener.PROPERTY);
-        String interruptBefore = context.getLocalProperty(INTERRUPT);
-        context.addSparkListener(listener);
-        context.setLocalProperty(RunListener.PROPERTY, run);
-        context.setLocalProperty(INTERRUPT, "true");
-        try {
-            return collect(rows.rdd(), task);
-        } catch (Exception e) { // of Scala's, where checked exceptions are not declared
-            throw failure(e, listener.awaitFailure(PATIENCE));
-        } finally {
-            context.setLocalProperty(INTERRUPT, interruptBefore);
-            context.setLocalProperty(RunListener.PROPERTY, runBefore);
-            context.removeSparkListener(listener);
+        List<SparkJobException> lost = new ArrayList<>(); // attempts that an executor ended
+        while (true) {
+            new BarrierSlots(context).check(tasks, ranksPerTask(context));
+            try {
+                return new StageAttempt<>(rows.rdd(), task).run();
+            } catch (SparkJobException e) {
+                if (!e.isExecutorLost() || lost.size() + 1 >= maxAttempts) {
+                    lost.forEach(e::addSuppressed);
+                    throw e;
+                }
+                lost.add(e);
+                logger.warn(
+                        "Attempt {} of {} failed: {}", lost.size(), maxAttempts, e.getMessage());
+            }
         }
-    }
-
-    private static <T, R> R collect(RDD<T> rows, BarrierTask<T, R> task) {
-        ClassTag<R> tag = ClassTag$.MODULE$.apply(Object.class);
-        Object results = rows.barrier().mapPartitions(task, false, tag).collect();
-        @SuppressWarnings("unchecked")
-        R result = (R) ((Object[]) results)[0];
-        return result;
-    }
-
-    private static RuntimeException failure(Exception thrown, RunFailure known) {
-        if (known != null) {
-            return new SparkJobException(
-                    known.message(), known.cause() == null ? thrown : known.cause());
-        }
-        if (thrown instanceof SparkException || !(thrown instanceof RuntimeException)) {
-            return new SparkJobException(thrown.getMessage(), thrown);
-        }
-        return (RuntimeException) thrown;
     }
 
     /**
@@ -200,6 +179,7 @@ public final class TensorParallelSpark {
         private int ranks;
         private int ranksPerTask;
         private Duration timeout = JobOptions.DEFAULT_TIMEOUT;
+        private int maxAttempts = 1;
 
         private Builder() {}
 
@@ -239,16 +219,38 @@ public final class TensorParallelSpark {
         }
 
         /**
+         * Sets how often the stage may be started. Default: once. After an executor is lost, all
+         * tasks begin again, once there are as many slots as before: a training that goes on from
+         * its last checkpoint keeps what was done. What a task throws is not tried again, since it
+         * would throw it again.
+         *
+         * <p>Spark's own {@code spark.stage.maxConsecutiveAttempts} and {@code
+         * spark.task.maxFailures} do not count here: it never repeats a barrier stage that has
+         * results.
+         *
+         * @param maxAttempts the number of attempts, the first included
+         * @return this builder
+         */
+        public Builder optMaxAttempts(int maxAttempts) {
+            this.maxAttempts = maxAttempts;
+            return this;
+        }
+
+        /**
          * Builds the job.
          *
          * @return the job, which can be run any number of times
-         * @throws IllegalArgumentException if there is no rank
+         * @throws IllegalArgumentException if there is no rank, or no attempt
          */
         public TensorParallelSpark build() {
             if (ranks < 1 || ranksPerTask < 0) {
                 throw new IllegalArgumentException(
                         "A job needs 1 rank or more in each task, not %d, %d in a task"
                                 .formatted(ranks, ranksPerTask));
+            }
+            if (maxAttempts < 1) {
+                throw new IllegalArgumentException(
+                        "A job needs 1 attempt or more, not " + maxAttempts);
             }
             return new TensorParallelSpark(this);
         }

@@ -56,7 +56,7 @@ public class SparkGuideTest {
                         }
                     });
         }
-        Assert.assertEquals(blocks.size(), 2);
+        Assert.assertEquals(blocks.size(), 3);
         JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
         StringWriter errors = new StringWriter();
         Path classes = Files.createTempDirectory("guide");

@@ -1,14 +1,9 @@
 package io.djltp.spark.ml;
 
-import org.apache.spark.ml.Estimator;
-
-/** The setters of a {@link ParallelClassifier}. */
-abstract class ClassifierSetters extends Estimator<ParallelClassificationModel>
-        implements TrainingParams {
+/** The setters of a {@link ParallelClassifier} for what it learns. */
+abstract class ClassifierSetters extends RunSetters {
 
     private static final long serialVersionUID = 1L;
-
-    abstract ParallelClassifier self();
 
     /**
      * Sets the column with the labels: the numbers of the classes, from 0.
@@ -42,28 +37,6 @@ abstract class ClassifierSetters extends Estimator<ParallelClassificationModel>
      */
     public ParallelClassifier setClassNames(String... value) {
         set(classNames(), value);
-        return self();
-    }
-
-    /**
-     * Sets the number of ranks: over which the classes are cut.
-     *
-     * @param value the value
-     * @return this classifier
-     */
-    public ParallelClassifier setRanks(int value) {
-        set(ranks(), value);
-        return self();
-    }
-
-    /**
-     * Sets the ranks of a task: 0 for one; on the master local, for all.
-     *
-     * @param value the value
-     * @return this classifier
-     */
-    public ParallelClassifier setRanksPerTask(int value) {
-        set(ranksPerTask(), value);
         return self();
     }
 

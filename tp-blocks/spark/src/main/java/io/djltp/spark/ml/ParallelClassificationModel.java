@@ -99,6 +99,28 @@ public final class ParallelClassificationModel extends Model<ParallelClassificat
     }
 
     /**
+     * Sets the column that the best class is written to.
+     *
+     * @param value the name
+     * @return this model
+     */
+    public ParallelClassificationModel setPredictionCol(String value) {
+        set(predictionCol(), value);
+        return this;
+    }
+
+    /**
+     * Sets the column that the best classes are written to.
+     *
+     * @param value the name
+     * @return this model
+     */
+    public ParallelClassificationModel setTopClassesCol(String value) {
+        set(topClassesCol(), value);
+        return this;
+    }
+
+    /**
      * Sets how many of the best classes are written.
      *
      * @param value the number

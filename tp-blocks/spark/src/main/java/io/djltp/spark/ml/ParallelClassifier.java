@@ -143,6 +143,7 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
                 TensorParallelSpark.builder()
                         .setRanks(ranks)
                         .optRanksPerTask(get(ranksPerTask(), Integer.class))
+                        .optMaxAttempts(get(maxAttempts(), Integer.class))
                         .build();
         int tasks = job.tasks(rows.context());
         TrainedNetwork trained =
@@ -166,15 +167,11 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
     private void checkBatch() {
         int ranks = get(ranks(), Integer.class);
         int batch = get(batchSize(), Integer.class);
-        if (ranks < 1 || batch < ranks || batch % ranks != 0) {
+        if (batch < ranks || batch % ranks != 0) {
             throw new IllegalArgumentException(
                     ("The batch of %d rows is not shared out to %d ranks alike: set batchSize to a"
                                     + " multiple, such as %d")
-                            .formatted(
-                                    batch, ranks, Math.max(1, batch / Math.max(1, ranks)) * ranks));
-        }
-        if (get(epochs(), Integer.class) < 1) {
-            throw new IllegalArgumentException("There must be 1 epoch or more");
+                            .formatted(batch, ranks, Math.max(1, batch / ranks) * ranks));
         }
     }
 
@@ -208,7 +205,11 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
                         get(optimizer(), String.class),
                         get(learningRate(), Double.class).floatValue(),
                         get(labelSmoothing(), Double.class).floatValue(),
-                        get(seed(), Long.class));
+                        get(seed(), Long.class),
+                        known.checksum(),
+                        new Checkpoints(
+                                get(checkpointFolder(), String.class),
+                                get(checkpointInterval(), Integer.class)));
         plan.newOptimizer(); // what cannot be built is told here, not by an executor
         network.newNetwork();
         return plan;

@@ -2,6 +2,7 @@ package io.djltp.spark.ml;
 
 import org.apache.spark.ml.param.IntParam;
 import org.apache.spark.ml.param.Param;
+import org.apache.spark.ml.param.ParamValidators;
 import org.apache.spark.ml.param.Params;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
@@ -47,7 +48,8 @@ public interface PredictionParams extends Params {
      * @return the parameter; default 5, or all classes if there are fewer
      */
     default IntParam topK() {
-        return new IntParam(this, "topK", "how many of the best classes are written");
+        return new IntParam(
+                this, "topK", "how many of the best classes are written", ParamValidators.gt(0));
     }
 
     /** Sets the defaults of these parameters. */

@@ -5,10 +5,10 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.training.dataset.Batch;
-import ai.djl.training.dataset.Dataset;
 import ai.djl.translate.Batchifier;
 import ai.djl.util.Progress;
 
+import io.djltp.checkpoint.ResumableDataset;
 import io.djltp.spark.SparkRanks;
 
 import java.io.IOException;
@@ -16,6 +16,7 @@ import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.util.Iterator;
 import java.util.NoSuchElementException;
+import java.util.concurrent.ExecutorService;
 
 /**
  * The batches of a task: of each it has the rows of its own ranks, and the labels of all rows.
@@ -25,7 +26,7 @@ import java.util.NoSuchElementException;
  * <p>Of a batch of B rows every rank has B divided by the ranks; the last batch of an epoch is what
  * is left.
  */
-final class RankBatches implements Dataset {
+final class RankBatches implements ResumableDataset {
 
     private final TrainingPlan plan;
     private final SparkRanks ranks;
@@ -43,8 +44,14 @@ final class RankBatches implements Dataset {
     /** Returns the batches of the next epoch. */
     @Override
     public Iterable<Batch> getData(NDManager manager) {
-        int now = epoch++;
-        return () -> new Epoch(manager, now);
+        return getData(manager, null, epoch++, 0);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Iterable<Batch> getData(
+            NDManager manager, ExecutorService executor, long number, long firstBatch) {
+        return () -> new Epoch(manager, Math.toIntExact(number), firstBatch);
     }
 
     /** {@inheritDoc} */
@@ -61,8 +68,9 @@ final class RankBatches implements Dataset {
         private final ByteBuffer record;
         private long done; // batches
 
-        Epoch(NDManager manager, int epoch) {
+        Epoch(NDManager manager, int epoch, long firstBatch) {
             this.manager = manager;
+            done = firstBatch;
             record = ByteBuffer.allocate(RowFile.recordBytes(plan.network().width()));
             for (int i = 0; i < orders.length; i++) {
                 int rank = ranks.getFirstRank() + i;

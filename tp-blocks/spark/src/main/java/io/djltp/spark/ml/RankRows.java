@@ -24,12 +24,9 @@ final class RankRows {
     /** Returns the rows, a partition for each task, as {@link RowFile} has them. */
     static JavaRDD<Tuple2<Long, byte[]>> of(
             JavaRDD<Row> rows, Columns columns, RowCheck.Result known, int ranks, int tasks) {
-        long[] starts = known.starts();
-        int width = known.width();
         JavaRDD<Tuple2<Long, byte[]>> keyed =
                 rows.mapPartitionsWithIndex(
-                        (partition, part) ->
-                                new KeyedRows(part, columns, starts[partition], ranks, width),
+                        (partition, part) -> new KeyedRows(part, columns, known, partition, ranks),
                         false);
         return JavaPairRDD.fromJavaRDD(keyed)
                 .repartitionAndSortWithinPartitions(new ByRank(ranks / tasks, tasks))
@@ -46,32 +43,58 @@ final class RankRows {
         return rows / ranks + (rank < rows % ranks ? 1 : 0);
     }
 
-    /** The rows of a partition as records, each with its rank and its place there. */
+    /**
+     * The rows of a partition as records, each with its rank and its place there. They have to be
+     * those that were checked, in the same order: what a rank learns from follows from it.
+     */
     private static final class KeyedRows implements Iterator<Tuple2<Long, byte[]>> {
 
         private final Iterator<Row> rows;
         private final Columns columns;
         private final int ranks;
+        private final int partition;
+        private final long expected; // checksum
+        private final RowChecksum sum = new RowChecksum();
         private final int[] bits;
         private long number;
 
-        KeyedRows(Iterator<Row> rows, Columns columns, long first, int ranks, int width) {
+        KeyedRows(
+                Iterator<Row> rows,
+                Columns columns,
+                RowCheck.Result known,
+                int partition,
+                int ranks) {
             this.rows = rows;
             this.columns = columns;
             this.ranks = ranks;
-            number = first;
-            bits = new int[width];
+            this.partition = partition;
+            expected = known.checksums()[partition];
+            number = known.starts()[partition];
+            bits = new int[known.width()];
         }
 
         @Override
         public boolean hasNext() {
-            return rows.hasNext();
+            if (rows.hasNext()) {
+                return true;
+            }
+            if (sum.value() != expected) {
+                throw new IllegalStateException(
+                        "Partition "
+                                + partition
+                                + " of the DataFrame has other rows, or another order of them, than"
+                                + " when they were counted: rows that change from one reading to"
+                                + " the next, as after a shuffle whose executor was lost, have to"
+                                + " be kept in a file, or with checkpoint()");
+            }
+            return false;
         }
 
         @Override
         public Tuple2<Long, byte[]> next() {
             Row row = rows.next();
             columns.read(row, bits);
+            sum.add(bits, columns.label(row));
             ByteBuffer record = ByteBuffer.allocate(RowFile.recordBytes(bits.length));
             record.asIntBuffer().put(bits);
             record.putLong(bits.length * Integer.BYTES, (long) columns.label(row));

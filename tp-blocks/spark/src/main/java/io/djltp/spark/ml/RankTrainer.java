@@ -6,12 +6,12 @@ import ai.djl.engine.Engine;
 import ai.djl.metric.Metrics;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
-import ai.djl.training.Trainer;
 import ai.djl.training.listener.DivergenceCheckTrainingListener;
 import ai.djl.training.listener.EpochTrainingListener;
 import ai.djl.training.listener.EvaluatorTrainingListener;
-import ai.djl.training.listener.TrainingListenerAdapter;
+import ai.djl.translate.TranslateException;
 
+import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.head.LossOptions;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
@@ -23,10 +23,7 @@ import scala.Tuple2;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.Iterator;
-import java.util.List;
-import java.util.Locale;
 import java.util.stream.Stream;
 
 /** What a task does to train: keeps its rows, and lets its ranks train with them. */
@@ -85,7 +82,8 @@ final class RankTrainer {
             SparkRanks ranks, TrainingPlan plan, RowFile file, Model model) throws Exception {
         LossOptions options =
                 new LossOptions(LossOptions.DEFAULT_IGNORE_INDEX, plan.labelSmoothing(), 0);
-        Losses losses = new Losses(ranks, plan.epochs());
+        EpochLosses losses = new EpochLosses(ranks, plan.epochs());
+        CheckpointListener checkpoints = plan.checkpoints().newListener(plan, losses);
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss("loss", options))
                         .optOptimizer(plan.newOptimizer())
@@ -95,6 +93,9 @@ final class RankTrainer {
                                 new EvaluatorTrainingListener(),
                                 new DivergenceCheckTrainingListener(),
                                 losses);
+        if (checkpoints != null) {
+            config.addTrainingListeners(checkpoints); // the last one
+        }
         Path folder = Files.createTempDirectory("tp-spark");
         try {
             try (ParallelTrainer trainer =
@@ -108,15 +109,13 @@ final class RankTrainer {
                 trainer.setMetrics(new Metrics());
                 trainer.initialize(plan.network().inputShape(plan.batchSize()));
                 LabelGather labels = new LabelGather(trainer.getRanks(), trainer.getManager());
-                EasyTrain.fit(
-                        trainer, plan.epochs(), new RankBatches(plan, ranks, file, labels), null);
+                fit(trainer, plan, checkpoints, new RankBatches(plan, ranks, file, labels));
             }
             if (ranks.getTask() > 0) {
                 return null;
             }
             model.save(folder, NAME); // closing the trainer has made it whole
-            return new TrainedNetwork(
-                    read(folder), losses.all.stream().mapToDouble(Double::doubleValue).toArray());
+            return new TrainedNetwork(read(folder), losses.all());
         } finally {
             try (Stream<Path> files = Files.list(folder)) {
                 for (Path each : files.toList()) {
@@ -125,6 +124,24 @@ final class RankTrainer {
             }
             Files.delete(folder);
         }
+    }
+
+    private static void fit(
+            ParallelTrainer trainer,
+            TrainingPlan plan,
+            CheckpointListener checkpoints,
+            RankBatches batches)
+            throws IOException, TranslateException {
+        if (checkpoints == null) {
+            EasyTrain.fit(trainer, plan.epochs(), batches, null);
+            return;
+        }
+        checkpoints.resume(trainer);
+        EasyTrain.fit(
+                trainer,
+                checkpoints.remainingEpochs(plan.epochs()),
+                checkpoints.resumed(batches),
+                null);
     }
 
     private static byte[] read(Path folder) throws IOException {
@@ -139,28 +156,6 @@ final class RankTrainer {
                                 + " rank 0 write it");
             }
             return Files.readAllBytes(file);
-        }
-    }
-
-    /** Keeps the loss of each epoch, and tells the driver of it. */
-    private static final class Losses extends TrainingListenerAdapter {
-
-        private final List<Double> all = new ArrayList<>();
-        private final SparkRanks ranks;
-        private final int epochs;
-
-        Losses(SparkRanks ranks, int epochs) {
-            this.ranks = ranks;
-            this.epochs = epochs;
-        }
-
-        @Override
-        public void onEpoch(Trainer trainer) {
-            double loss = trainer.getTrainingResult().getTrainLoss();
-            all.add(loss);
-            ranks.report(
-                    String.format(
-                            Locale.ROOT, "epoch %d of %d: loss %.5f", all.size(), epochs, loss));
         }
     }
 }

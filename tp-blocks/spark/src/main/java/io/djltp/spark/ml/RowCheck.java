@@ -4,6 +4,7 @@ import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.sql.Row;
 
 import java.io.Serializable;
+import java.util.Arrays;
 import java.util.Iterator;
 import java.util.List;
 
@@ -23,20 +24,29 @@ final class RowCheck {
      * @param rows the number of its rows
      * @param width the length of the features
      * @param largest the largest label
+     * @param checksum tells its rows from others
      * @param problem what is wrong with its first bad row, or {@code null}
      */
-    private record Facts(long rows, int width, double largest, String problem)
+    private record Facts(long rows, int width, double largest, long checksum, String problem)
             implements Serializable {}
 
     /**
      * What is known of all rows.
      *
      * @param starts the number of the first row of each partition
+     * @param checksums tell the rows of each partition from others
      * @param rows the number of rows
      * @param width the length of the features
      * @param classes the number of classes
      */
-    record Result(long[] starts, long rows, int width, int classes) implements Serializable {}
+    record Result(long[] starts, long[] checksums, long rows, int width, int classes)
+            implements Serializable {
+
+        /** Returns what tells all rows, in their partitions, from others. */
+        long checksum() {
+            return Arrays.hashCode(checksums);
+        }
+    }
 
     /**
      * Reads all rows once.
@@ -54,6 +64,7 @@ final class RowCheck {
                                 false)
                         .collect();
         long[] starts = new long[all.size()];
+        long[] checksums = new long[all.size()];
         long count = 0;
         int width = -1;
         double largest = -1;
@@ -72,6 +83,7 @@ final class RowCheck {
                 throw new IllegalArgumentException(facts.problem());
             }
             starts[i] = count;
+            checksums[i] = facts.checksum();
             count += facts.rows();
             width = facts.rows() > 0 ? facts.width() : width;
             largest = Math.max(largest, facts.largest());
@@ -80,7 +92,8 @@ final class RowCheck {
             throw new IllegalArgumentException(
                     "The DataFrame is empty: there is nothing to train with");
         }
-        return new Result(starts, count, width, classes > 0 ? classes : (int) largest + 1);
+        int found = classes > 0 ? classes : (int) largest + 1;
+        return new Result(starts, checksums, count, width, found);
     }
 
     private static Facts check(Iterator<Row> rows, int partition, Columns columns, int classes) {
@@ -88,6 +101,7 @@ final class RowCheck {
         int width = -1;
         double largest = -1;
         int[] bits = {};
+        RowChecksum sum = new RowChecksum();
         while (rows.hasNext()) {
             Row row = rows.next();
             int own = columns.width(row);
@@ -110,6 +124,7 @@ final class RowCheck {
                         count,
                         width,
                         largest,
+                        sum.value(),
                         "Row "
                                 + count
                                 + " of partition "
@@ -120,9 +135,10 @@ final class RowCheck {
                                 + text);
             }
             largest = Math.max(largest, columns.label(row));
+            sum.add(bits, columns.label(row));
             count++;
         }
-        return new Facts(count, width, largest, null);
+        return new Facts(count, width, largest, sum.value(), null);
     }
 
     private static String problem(double label, int classes) {

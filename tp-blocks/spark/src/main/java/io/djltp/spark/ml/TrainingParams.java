@@ -7,10 +7,11 @@ import org.apache.spark.ml.param.IntArrayParam;
 import org.apache.spark.ml.param.IntParam;
 import org.apache.spark.ml.param.LongParam;
 import org.apache.spark.ml.param.Param;
+import org.apache.spark.ml.param.ParamValidators;
 import org.apache.spark.ml.param.StringArrayParam;
 
 /** How a classifier is trained. */
-public interface TrainingParams extends PredictionParams {
+public interface TrainingParams extends PredictionParams, RunParams {
 
     /**
      * Returns the column with the labels: the numbers of the classes, from 0.
@@ -51,33 +52,13 @@ public interface TrainingParams extends PredictionParams {
     }
 
     /**
-     * Returns the number of ranks: over which the classes are cut.
-     *
-     * @return the parameter; default 2
-     */
-    default IntParam ranks() {
-        return new IntParam(this, "ranks", "the number of ranks: over which the classes are cut");
-    }
-
-    /**
-     * Returns the ranks of a task: 0 for one; on the master local, for all.
-     *
-     * @return the parameter; default 0
-     */
-    default IntParam ranksPerTask() {
-        return new IntParam(
-                this,
-                "ranksPerTask",
-                "the ranks of a task: 0 for one; on the master local, for all");
-    }
-
-    /**
      * Returns the passes over the rows: 1 or more.
      *
      * @return the parameter; default 10
      */
     default IntParam epochs() {
-        return new IntParam(this, "epochs", "the passes over the rows: 1 or more");
+        return new IntParam(
+                this, "epochs", "the passes over the rows: 1 or more", ParamValidators.gt(0));
     }
 
     /**
@@ -96,7 +77,8 @@ public interface TrainingParams extends PredictionParams {
      * @return the parameter; default 1e-3
      */
     default DoubleParam learningRate() {
-        return new DoubleParam(this, "learningRate", "the learning rate: above 0");
+        return new DoubleParam(
+                this, "learningRate", "the learning rate: above 0", ParamValidators.gt(0));
     }
 
     /**
@@ -237,11 +219,10 @@ public interface TrainingParams extends PredictionParams {
     /** Sets the defaults of all parameters. */
     default void setTrainingDefaults() {
         setPredictionDefaults();
+        setRunDefaults();
         setDefault(labelCol(), "label");
         setDefault(numClasses(), 0);
         setDefault(classNames(), new String[0]);
-        setDefault(ranks(), 2);
-        setDefault(ranksPerTask(), 0);
         setDefault(epochs(), 10);
         setDefault(batchSize(), 256);
         setDefault(learningRate(), 1e-3);

@@ -16,6 +16,8 @@ import java.io.Serializable;
  * @param learningRate its learning rate
  * @param labelSmoothing the smoothed part of the labels
  * @param seed the seed of first weights and of the order of rows
+ * @param checksum tells the rows from others
+ * @param checkpoints where and when checkpoints are taken
  */
 record TrainingPlan(
         NetworkPlan network,
@@ -25,7 +27,9 @@ record TrainingPlan(
         String optimizer,
         float learningRate,
         float labelSmoothing,
-        long seed)
+        long seed,
+        long checksum,
+        Checkpoints checkpoints)
         implements Serializable {
 
     /** Returns the batches of an epoch. */

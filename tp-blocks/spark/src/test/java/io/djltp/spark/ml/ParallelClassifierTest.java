@@ -175,7 +175,7 @@ public class ParallelClassifierTest {
             Object value = classifier.getOrDefault(each);
             values.put(each.name(), Arrays.deepToString(new Object[] {value}));
         }
-        Assert.assertEquals(values.size(), 24);
+        Assert.assertEquals(values.size(), 27);
         Assert.assertEquals(values.get("headMargin"), "[[64.0, 1.0, 0.5, 0.0]]");
         return values;
     }
@@ -248,6 +248,11 @@ public class ParallelClassifierTest {
                 "2 names of classes and 4 classes",
                 column(each -> each.setClassNames("a", "b").setNumClasses(4)),
                 numbers("number % 4")
+            },
+            {
+                "checkpointFolder hdfs://host/run is no path",
+                column(each -> each.setCheckpointFolder("hdfs://host/run")),
+                numbers("0")
             },
             {"'rms' is none of", column(each -> each.setOptimizer("rms")), numbers("0")},
             {

@@ -1,0 +1,29 @@
+package io.djltp.examples.spark;
+
+import io.djltp.zoo.lemma.CharNGrams;
+
+import org.apache.spark.sql.api.java.UDF1;
+
+/** The n-grams of a word, as rows of the embedding table: computed on the executors. */
+final class NGrams implements UDF1<String, int[]> {
+
+    private static final long serialVersionUID = 1L;
+
+    private static final int LIMIT = 24; // of a word
+
+    private final int rows;
+    private transient CharNGrams nGrams;
+
+    NGrams(int rows) {
+        this.rows = rows;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public int[] call(String word) {
+        if (nGrams == null) {
+            nGrams = CharNGrams.builder().setRows(rows).optLimit(LIMIT).build();
+        }
+        return nGrams.rowsOf(word);
+    }
+}

@@ -1,0 +1,2 @@
+/** An application of Spark: the lemmatiser, trained from a DataFrame. */
+package io.djltp.examples.spark;

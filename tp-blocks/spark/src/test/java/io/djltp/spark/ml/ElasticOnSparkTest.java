@@ -1,0 +1,131 @@
+package io.djltp.spark.ml;
+
+import io.djltp.spark.SparkJobException;
+import io.djltp.spark.TestCluster;
+
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.RowFactory;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+
+/** A training whose executor is killed (SIGKILL) goes on from its last checkpoint. */
+public class ElasticOnSparkTest {
+
+    private static final int EPOCHS = 3;
+
+    private SparkSession spark;
+    private Dataset<Row> rows;
+    private ParallelClassificationModel undisturbed;
+
+    @BeforeClass
+    public void start() throws IOException {
+        spark = TestCluster.twoExecutors();
+        List<Row> all = new ArrayList<>();
+        for (int i = 0; i < 45; i++) {
+            List<Float> features = List.of((float) Math.sin(i), (float) Math.cos(i), i / 45f);
+            all.add(RowFactory.create(features, i % 7));
+        }
+        StructType schema =
+                new StructType()
+                        .add("features", DataTypes.createArrayType(DataTypes.FloatType))
+                        .add("label", DataTypes.IntegerType);
+        rows = spark.createDataFrame(all, schema);
+        undisturbed = classifier(Files.createTempDirectory("elastic"), 0, 0).fit(rows);
+    }
+
+    @AfterClass(alwaysRun = true)
+    public void stop() {
+        if (spark != null) {
+            spark.stop();
+        }
+    }
+
+    /** Of 9 steps of 3 epochs, the fifth is the first that can be killed. */
+    private ParallelClassifier classifier(Path folder, int task, int kills) {
+        return new ParallelClassifier()
+                .setBody(KillingBody.class.getName())
+                .setBodyArguments(
+                        "mark=" + folder.resolve("mark"),
+                        "after=" + folder.resolve("run/step-00000004"),
+                        "task=" + task,
+                        "kills=" + kills)
+                .setRanks(2)
+                .setBatchSize(16)
+                .setEpochs(EPOCHS)
+                .setLearningRate(0.05)
+                .setCheckpointFolder(folder.resolve("run").toUri().toString())
+                .setCheckpointInterval(2);
+    }
+
+    @DataProvider
+    public static Object[][] tasks() {
+        return new Object[][] {{0, 1, 2}, {1, 1, 3}};
+    }
+
+    /** The second attempt of several goes on by itself, to the weights of a resume by hand. */
+    @Test(dataProvider = "tasks", timeOut = 240_000)
+    public void aKilledTrainingGoesOnByItself(int task, int kills, int attempts)
+            throws IOException {
+        Path folder = Files.createTempDirectory("elastic");
+        ParallelClassificationModel model =
+                classifier(folder, task, kills).setMaxAttempts(attempts).fit(rows);
+        Assert.assertTrue(Files.exists(folder.resolve("mark0")), "an executor was killed");
+        Assert.assertEquals(model.network().parameters(), undisturbed.network().parameters());
+        Assert.assertEquals(model.getTrainingLosses(), undisturbed.getTrainingLosses());
+    }
+
+    @Test(timeOut = 240_000)
+    public void withoutMoreAttemptsItIsResumedByHand() throws IOException {
+        Path folder = Files.createTempDirectory("elastic");
+        ParallelClassifier classifier = classifier(folder, 1, 1);
+        SparkJobException e =
+                Assert.expectThrows(SparkJobException.class, () -> classifier.fit(rows));
+        Assert.assertTrue(e.isExecutorLost(), e.toString());
+        ParallelClassificationModel model = classifier.fit(rows);
+        Assert.assertEquals(model.network().parameters(), undisturbed.network().parameters());
+        Assert.assertEquals(model.getTrainingLosses(), undisturbed.getTrainingLosses());
+
+        RuntimeException other =
+                Assert.expectThrows(
+                        RuntimeException.class, () -> classifier.fit(rows.filter("label < 6")));
+        Assert.assertTrue(
+                other.getMessage().contains("is of another training: "), other.getMessage());
+    }
+
+    @Test(timeOut = 240_000)
+    public void attemptsAreBounded() throws IOException {
+        Path folder = Files.createTempDirectory("elastic");
+        SparkJobException e =
+                Assert.expectThrows(
+                        SparkJobException.class,
+                        () -> classifier(folder, 1, 2).setMaxAttempts(2).fit(rows));
+        Assert.assertTrue(e.isExecutorLost(), e.toString());
+        Assert.assertEquals(e.getSuppressed().length, 1, "the first attempt");
+        Assert.assertTrue(Files.exists(folder.resolve("mark1")));
+    }
+
+    @Test(timeOut = 60_000)
+    public void whatATaskThrowsIsNotTriedAgain() throws IOException {
+        Path folder = Files.createTempDirectory("elastic");
+        Files.createFile(folder.resolve("run")); // no folder
+        SparkJobException e =
+                Assert.expectThrows(
+                        SparkJobException.class,
+                        () -> classifier(folder, 1, 0).setMaxAttempts(3).fit(rows));
+        Assert.assertFalse(e.isExecutorLost(), e.toString());
+        Assert.assertEquals(e.getSuppressed().length, 0);
+    }
+}
