@@ -20,7 +20,7 @@ public class RandomSweepTest {
     private static final long FIRST = Long.getLong("djltp.sweep.seed", 0L);
     private static final int CASES =
             Integer.getInteger(
-                    "djltp.sweep.cases", System.getProperty("djltp.sweep.seed") == null ? 300 : 1);
+                    "djltp.sweep.cases", System.getProperty("djltp.sweep.seed") == null ? 150 : 1);
 
     private static final int MOST_FAILURES = 10; // then a sweep ends
 

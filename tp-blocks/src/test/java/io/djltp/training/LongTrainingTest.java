@@ -20,6 +20,9 @@ import java.util.regex.Pattern;
  * A thousand steps hold no more than ten: not one array, and no native memory. One mode after
  * another in a JVM whose heap is there from the start, so that what grows is native. What the mode
  * before has freed is used up, by whatever leaks, well before step 300.
+ *
+ * <p>By default the modes in which all that the others do is done too; all six with {@code
+ * -Psweep}.
  */
 public class LongTrainingTest {
 
@@ -36,14 +39,11 @@ public class LongTrainingTest {
 
     @DataProvider
     public Object[][] modes() {
-        return new Object[][] {
-            {"TENSOR:plain"},
-            {"DATA:plain"},
-            {"MIXED:plain"},
-            {"TENSOR:fused"},
-            {"MIXED:recompute"},
-            {"MIXED:sampled"}
+        Object[][] mixed = {{"TENSOR:fused"}, {"MIXED:recompute"}, {"MIXED:sampled"}};
+        Object[][] all = {
+            {"TENSOR:plain"}, {"DATA:plain"}, {"MIXED:plain"}, mixed[0], mixed[1], mixed[2]
         };
+        return Boolean.getBoolean("djltp.long") ? all : mixed;
     }
 
     @BeforeClass(timeOut = 300_000)

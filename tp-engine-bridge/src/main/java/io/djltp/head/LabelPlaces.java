@@ -8,7 +8,8 @@ import org.bytedeco.pytorch.Tensor;
  */
 final class LabelPlaces {
 
-    private static final OfChunk NONE = new OfChunk(0, 0, null);
+    /** What a chunk without labels has. */
+    static final OfChunk NONE = new OfChunk(0, 0, null);
 
     private final ShardLabels labels;
     private final ChunkPlan plan;

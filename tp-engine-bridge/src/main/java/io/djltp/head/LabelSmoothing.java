@@ -76,23 +76,19 @@ final class LabelSmoothing {
     /**
      * Computes the gradient of a chunk's logits in place of the exponentials.
      *
-     * @param index the chunk
      * @param exponentials the exponentials, [classes of the chunk, rows], contiguous
      * @param factor the factor of the softmax, [rows of the batch]
+     * @param labels where the logits of the labels lie
      * @param scale the factor of the loss in the backward pass
      * @return the gradient, without the last row of the features, [classes, rows of the batch]
      */
-    Tensor logitGradient(int index, Tensor exponentials, Tensor factor, float scale) {
+    Tensor logitGradient(
+            Tensor exponentials, Tensor factor, LabelPlaces.OfChunk labels, float scale) {
         Tensor gradient = exponentials.narrow(1, 0, pass.rows);
         torch.addcmul_out(gradient, pass.smoothedPart(), gradient, factor);
-        ShardLabels labels = pass.labels;
-        long start = buffers.plan().start(index);
-        int from = labels.from(start);
-        int to = labels.from(start + buffers.plan().length(index));
-        if (from < to) {
-            long[] places = labels.places(from, to, start, exponentials.size(1), 1);
-            Tensor parts = pass.labelParts().narrow(0, from, to - from);
-            exponentials.view(-1).index_add_(0, buffers.index(places), parts, new Scalar(scale));
+        if (labels.places() != null) {
+            Tensor parts = labels.part(pass.labelParts());
+            exponentials.view(-1).index_add_(0, labels.places(), parts, new Scalar(scale));
         }
         return gradient;
     }

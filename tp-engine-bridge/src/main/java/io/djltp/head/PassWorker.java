@@ -21,8 +21,6 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
 @SuppressWarnings("try") // a scope is used by being open
 final class PassWorker {
 
-    private static final LabelPlaces.OfChunk NO_LABELS = new LabelPlaces.OfChunk(0, 0, null);
-
     private final FusedPass pass;
     private final ChunkBuffers buffers;
     private final ChunkedLinear linear;
@@ -171,7 +169,7 @@ final class PassWorker {
             }
             inClasses = new LabelPlaces(pass.labels, buffers, 1, 0);
             boolean allKept = buffers.plan().kept() == buffers.plan().count();
-            inLogits = allKept ? null : placesInLogits();
+            inLogits = allKept && smoothing == null ? null : placesInLogits();
             int count = buffers.plan().count();
             boolean behindReader = update != null && update.isRead();
             for (int i = 0; i < count; i++) {
@@ -190,7 +188,8 @@ final class PassWorker {
         Tensor exponentials = exponentials(index, weight);
         Tensor factor = factor(index);
         if (smoothing != null) {
-            Tensor ofLogits = smoothing.logitGradient(index, exponentials, factor, scale);
+            Tensor ofLogits =
+                    smoothing.logitGradient(exponentials, factor, inLogits.of(index), scale);
             if (biasGradient != null) {
                 long[] rows = {1};
                 torch.sum_out(
@@ -198,7 +197,7 @@ final class PassWorker {
             }
             if (update != null) {
                 Tensor x = pass.batch(pass.buffers.rows(Matrix.FEATURES));
-                apply(update, index, weight, ofLogits, x, NO_LABELS, scale);
+                apply(update, index, weight, ofLogits, x, LabelPlaces.NONE, scale);
             }
             return;
         }

@@ -43,6 +43,7 @@ public class WireTest {
                         job.exchange("name-of-exchange", part);
                         // some heartbeats with the status
                         Assert.assertNull(job.awaitFailure(Duration.ofMillis(2500)));
+                        job.exchange("all-have-waited", part); // before one of them fails
                         if (job.getProcess() == 1) {
                             job.fail(2, new IllegalStateException("text-of-error"));
                         }

@@ -163,7 +163,8 @@ public class LemmaOnnxTest {
                                             .setInput("x", DataType.FLOAT32, new Shape(-1, 4))
                                             .build()
                                             .write(model, folder.resolve("none.onnx")));
-            Assert.assertTrue(e.getMessage().contains("say it with optBlock"), e.getMessage());
+            Assert.assertTrue(
+                    e.getMessage().contains("say what it computes with optBlock"), e.getMessage());
             Assert.assertFalse(Files.exists(folder.resolve("none.onnx")));
         }
     }

@@ -85,7 +85,7 @@ public class ManyProcessesTest {
         }
         Assert.assertEquals(results.get(0).status(), 0, results.toString());
         Assert.assertEquals(results.get(1).status(), 0, results.toString());
-        Assert.assertTrue(results.get(0).out().contains("500 held-out words"), results.toString());
+        Assert.assertTrue(results.get(0).out().contains("100 held-out words"), results.toString());
         Assert.assertEquals(results.get(1).out() + results.get(1).err(), "");
         Assert.assertFalse(Files.exists(json("env-1", mode)), "only process 0 writes --json");
         Assert.assertFalse(
@@ -130,7 +130,7 @@ public class ManyProcessesTest {
                 "--drift-check",
                 "2",
                 "--held-out",
-                "500",
+                "100",
                 "--out",
                 out(name, mode).toString(),
                 "--json",
