@@ -42,6 +42,7 @@ final class HostReadsRule {
                             + "|TopClasses|VocabParallelAccuracy|VocabParallelTopK" // evaluation
                             + "|FusedHeadState|ParallelDropout|RandomDraws|RandomState" // state
                             + "|ShardedArray|RemoteShards" // the way back into the model
+                            + "|RowClassifier" // predictions of a model of Spark
                             + "|TableShard");
 
     private HostReadsRule() {}

@@ -15,8 +15,6 @@ import io.djltp.rank.RankPool;
 import io.djltp.testing.Ranks;
 
 import org.testng.Assert;
-import org.testng.ITestResult;
-import org.testng.annotations.AfterClass;
 import org.testng.annotations.AfterMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -31,18 +29,12 @@ public class VocabParallelAccuracyTest {
     private static final int ROWS = 200;
     private static final int CLASSES = 10;
 
-    /** By their number: to let ranks join takes longer than most of what is computed here. */
+    /**
+     * Of a test, by their number: to let ranks join takes longer than most of what they compute.
+     */
     private final Map<Integer, RankPool> pools = new HashMap<>();
 
-    /** After a failure the next test has ranks of its own. */
     @AfterMethod(alwaysRun = true)
-    public void closeFailedRanks(ITestResult result) {
-        if (!result.isSuccess()) {
-            closeRanks();
-        }
-    }
-
-    @AfterClass(alwaysRun = true)
     public void closeRanks() {
         pools.values().forEach(RankPool::close);
         pools.clear();

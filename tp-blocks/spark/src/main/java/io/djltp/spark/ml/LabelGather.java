@@ -1,5 +1,6 @@
 package io.djltp.spark.ml;
 
+import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
@@ -7,6 +8,7 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
 import io.djltp.rank.RankPool;
+import io.djltp.torch.HostReads;
 import io.djltp.torch.TensorView;
 
 import java.util.Arrays;
@@ -66,7 +68,7 @@ final class LabelGather {
         return all;
     }
 
-    private long[] gather(Communicator world, long[] mine, ai.djl.Device device) {
+    private long[] gather(Communicator world, long[] mine, Device device) {
         long[] counts = new long[world.getSize()];
         Arrays.fill(counts, mine.length);
         world.setIssuer("the labels of the batch");
@@ -76,7 +78,7 @@ final class LabelGather {
                         scope.create(
                                 new Shape((long) mine.length * counts.length), DataType.INT64)) {
             world.allGather(TensorView.of(input), TensorView.of(output), counts).await();
-            return output.toLongArray();
+            return HostReads.longs(output);
         }
     }
 }
