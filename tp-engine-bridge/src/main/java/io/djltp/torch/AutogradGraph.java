@@ -193,16 +193,42 @@ public final class AutogradGraph {
             for (int i = 0; i < node.num_outputs(); i++) {
                 Edge edge = node.next_edge(i);
                 if (edge.is_valid()) {
+                    edge = behindEmptySlice(edge);
                     org.bytedeco.pytorch.Node input = edge.function();
                     inputs.add(input.address());
                     uses.add(new Node.Use(i, input.address(), edge.input_nr()));
                     open.add(input);
                 }
             }
-            nodes.put(
-                    node.address(),
-                    new Node(node.address(), name(node), shapesOf(node), inputs, uses));
+            String name = name(node);
+            long[][] shapes = shapesOf(node);
+            shapes[0] = withAllFeatures(node, name, shapes[0]);
+            nodes.put(node.address(), new Node(node.address(), name, shapes, inputs, uses));
         }
+    }
+
+    /** {@link OneDnnLinear} takes the first 0 features of what it computes with all of. */
+    private static Edge behindEmptySlice(Edge edge) {
+        org.bytedeco.pytorch.Node slice = edge.function();
+        long[] shape = slice.num_inputs() == 1 ? shapeOf(slice, 0) : new long[0];
+        boolean empty = shape.length > 1 && shape[shape.length - 1] == 0;
+        return empty && name(slice).equals("SliceBackward0") ? slice.next_edge(0) : edge;
+    }
+
+    /** Returns the shape of a view of such features, as if they were all. */
+    private static long[] withAllFeatures(
+            org.bytedeco.pytorch.Node node, String name, long[] shape) {
+        boolean none = shape.length == 2 && shape[0] * shape[1] == 0 && node.num_outputs() > 0;
+        Edge edge = none ? node.next_edge(0) : null;
+        Edge behind = edge == null || !edge.is_valid() ? edge : behindEmptySlice(edge);
+        if (behind == edge) {
+            return shape;
+        }
+        long[] all = shapeOf(behind.function(), behind.input_nr());
+        boolean transposed = name.equals("TBackward0");
+        return transposed
+                ? new long[] {all[1], all[0]}
+                : new long[] {shape[0], all[all.length - 1]};
     }
 
     private static String name(org.bytedeco.pytorch.Node node) {

@@ -71,7 +71,7 @@ public final class LinearProduct {
      */
     public NDArray of(NDArray x, NDArray weight, NDArray bias) {
         if (precision == Precision.FLOAT32) {
-            return Linear.linear(x, weight, bias).singletonOrThrow();
+            return float32(x, weight, bias);
         }
         NDArray y = of(x, weight, product -> {});
         return bias == null ? y : y.addi(bias);
@@ -89,7 +89,7 @@ public final class LinearProduct {
      */
     public NDArray of(NDArray x, NDArray weight, Consumer<NDArray> listener) {
         if (precision == Precision.FLOAT32) {
-            NDArray y = Linear.linear(x, weight).singletonOrThrow();
+            NDArray y = float32(x, weight, null);
             listener.accept(y);
             return y;
         }
@@ -105,6 +105,12 @@ public final class LinearProduct {
             }
             return TensorView.toArray(product.to(ScalarType.Float), x.getManager());
         }
+    }
+
+    private static NDArray float32(NDArray x, NDArray weight, NDArray bias) {
+        return OneDnnLinear.isFaster(x, weight)
+                ? OneDnnLinear.of(x, weight, bias)
+                : Linear.linear(x, weight, bias).singletonOrThrow();
     }
 
     /**

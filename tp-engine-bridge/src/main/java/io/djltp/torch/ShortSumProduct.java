@@ -1,15 +1,8 @@
 package io.djltp.torch;
 
-import com.sun.jna.Platform;
-
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
-
-import java.io.IOException;
-import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
 
 /**
  * Products of matrices in float32 whose sums are short, in the calling thread.
@@ -24,7 +17,6 @@ import java.nio.file.Path;
 public final class ShortSumProduct {
 
     private static final String PRODUCT = "_ZN2at6native7cpublas6brgemmEllllllbPKfS3_Pfb";
-    private static final String AVX512 = "_ZN2at3cpu19is_avx512_supportedEv";
 
     /** What MKL divides otherwise; and of few summands, rows or columns its kernels are others. */
     private static final long LONGEST = 192;
@@ -40,19 +32,12 @@ public final class ShortSumProduct {
 
     private static Brgemm find() {
         try {
-            if (!Platform.isLinux() || !Platform.is64Bit() || isOfIntel()) {
-                return null;
-            }
-            boolean wide = (LibTorchFunctions.get(AVX512).invokeInt(new Object[0]) & 0xff) != 0;
-            return wide ? new Brgemm(PRODUCT, Float.BYTES, MOST_ROWS, false) : null;
-        } catch (UnsatisfiedLinkError | IOException e) {
+            return OneDnnProduct.hasFasterKernels()
+                    ? new Brgemm(PRODUCT, Float.BYTES, MOST_ROWS, false)
+                    : null;
+        } catch (UnsatisfiedLinkError e) {
             return null; // another platform
         }
-    }
-
-    private static boolean isOfIntel() throws IOException {
-        String text = Files.readString(Path.of("/proc/cpuinfo"), StandardCharsets.UTF_8);
-        return text.contains("GenuineIntel");
     }
 
     /** {@return whether there are products here that are not libtorch's own} */
