@@ -21,27 +21,36 @@ import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Spec;
 
+import java.util.List;
+import java.util.Set;
+
 /** The {@code tp} command: tensor parallelism for DJL, to be tried out. */
 @Command(
         name = "tp",
         description = "Tensor parallelism for the Deep Java Library.",
-        subcommands = {
-            TrainCommand.class,
-            LemmaCommand.class,
-            ExportCommand.class,
-            EmbedCommand.class,
-            LmCommand.class,
-            VerifyCommand.class,
-            DoctorCommand.class,
-            BenchCommand.class,
-            PlanCommand.class,
-            CompletionCommand.class,
-            CheckpointCommand.class,
-            CommandLine.HelpCommand.class
-        },
         mixinStandardHelpOptions = true,
         version = "DJL Tensor Parallel 0.1.0-SNAPSHOT")
 public final class Tp implements Runnable {
+
+    /** In the order of the help. */
+    private static final List<Class<?>> COMMANDS =
+            List.of(
+                    TrainCommand.class,
+                    LemmaCommand.class,
+                    ExportCommand.class,
+                    EmbedCommand.class,
+                    LmCommand.class,
+                    VerifyCommand.class,
+                    DoctorCommand.class,
+                    BenchCommand.class,
+                    PlanCommand.class,
+                    CompletionCommand.class,
+                    CheckpointCommand.class,
+                    CommandLine.HelpCommand.class);
+
+    /** Those that speak of the others. */
+    private static final Set<Class<?>> OVERVIEWS =
+            Set.of(CompletionCommand.class, CommandLine.HelpCommand.class);
 
     @Spec private CommandSpec spec;
 
@@ -65,11 +74,31 @@ public final class Tp implements Runnable {
      * @return the exit status
      */
     public static int execute(String... args) {
-        return new CommandLine(new Tp())
+        return commandLine(args)
                 .setCaseInsensitiveEnumValuesAllowed(true)
                 .setExecutionExceptionHandler(Tp::report)
                 .setParameterExceptionHandler(Tp::refuse)
                 .execute(args);
+    }
+
+    /**
+     * Returns a command line with the command that is asked for: to read the options of all takes
+     * longer than the virtual machine takes to start.
+     */
+    private static CommandLine commandLine(String... args) {
+        CommandLine line = new CommandLine(new Tp());
+        for (Class<?> command : COMMANDS) {
+            boolean asked = args.length > 0 && nameOf(command).equals(args[0]);
+            if (asked && !OVERVIEWS.contains(command)) {
+                return line.addSubcommand(command);
+            }
+        }
+        COMMANDS.forEach(line::addSubcommand);
+        return line;
+    }
+
+    private static String nameOf(Class<?> command) {
+        return command.getAnnotation(Command.class).name();
     }
 
     /** {@inheritDoc} */

@@ -29,6 +29,11 @@ final class DictionaryWalk {
     private final Visitor visitor;
     private final byte[] form = new byte[LONGEST];
     private final byte[] change = new byte[LONGEST];
+
+    /** Views of the two, for the encoder: two new ones for each pair are a third of the walk. */
+    private final ByteBuffer formView = ByteBuffer.wrap(form);
+
+    private final ByteBuffer changeView = ByteBuffer.wrap(change);
     private ByteBuffer lemma = ByteBuffer.allocate(LONGEST);
 
     /**
@@ -48,14 +53,14 @@ final class DictionaryWalk {
         this.visitor = visitor;
     }
 
-    /** Gets what is in a dictionary, in UTF-8 that is overwritten after the call. */
+    /** Gets what is in a dictionary: UTF-8 at the start of an array, overwritten after the call. */
     interface Visitor {
 
         /** Called with each form. */
-        void form(ByteBuffer text);
+        void form(byte[] text, int length);
 
         /** Called with each lemma of the form before, once or more. */
-        void lemma(ByteBuffer text);
+        void lemma(byte[] text, int length);
     }
 
     /**
@@ -75,7 +80,7 @@ final class DictionaryWalk {
                 throw new IOException("a form in the dictionary has no lemma");
             }
             if (letter == separator) {
-                visitor.form(text(form, length));
+                giveForm(length);
                 walkChange(automaton.getEndNode(arc), length, 0);
             } else {
                 form[length] = letter;
@@ -102,17 +107,27 @@ final class DictionaryWalk {
         }
     }
 
+    private void giveForm(int length) {
+        if (inUtf8) {
+            visitor.form(form, length);
+        } else {
+            ByteBuffer text = toUtf8(formView.clear().limit(length));
+            visitor.form(text.array(), text.remaining());
+        }
+    }
+
     private void giveLemma(int formLength, int length) {
         lemma =
                 encoder.decode(
                         lemma,
-                        ByteBuffer.wrap(form, 0, formLength),
-                        ByteBuffer.wrap(change, 0, length));
-        visitor.lemma(text(lemma.array(), lemma.remaining()));
+                        formView.clear().limit(formLength),
+                        changeView.clear().limit(length));
+        ByteBuffer text = inUtf8 ? lemma : toUtf8(lemma);
+        visitor.lemma(text.array(), text.remaining());
     }
 
-    private ByteBuffer text(byte[] bytes, int length) {
-        ByteBuffer text = ByteBuffer.wrap(bytes, 0, length);
-        return inUtf8 ? text : StandardCharsets.UTF_8.encode(charset.decode(text));
+    /** Returns a text of the dictionary's encoding in UTF-8, from the start of an array. */
+    private ByteBuffer toUtf8(ByteBuffer text) {
+        return StandardCharsets.UTF_8.encode(charset.decode(text));
     }
 }

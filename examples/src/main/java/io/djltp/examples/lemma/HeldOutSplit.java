@@ -1,9 +1,10 @@
 package io.djltp.examples.lemma;
 
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.BitSet;
 import java.util.Comparator;
-import java.util.stream.IntStream;
+import java.util.List;
 
 /**
  * Cuts a corpus into pairs to train on and a few forms that are never trained on.
@@ -143,17 +144,22 @@ public final class HeldOutSplit {
 
     /** Returns the pairs whose form has a hash up to a limit; equal forms are neighbours. */
     private static int[] candidates(LemmaCorpus corpus, long limit, long seed) {
-        return IntStream.range(0, corpus.size())
-                .filter(i -> Long.compareUnsigned(corpus.formHash(i, seed), limit) <= 0)
-                .boxed()
-                .sorted(
-                        Comparator.<Integer>comparingLong(
-                                        i -> corpus.formHash(i, seed) ^ Long.MIN_VALUE)
-                                .thenComparing(corpus::form)
-                                .thenComparing(Comparator.naturalOrder()))
-                .mapToInt(Integer::intValue)
-                .toArray();
+        List<Candidate> candidates = new ArrayList<>();
+        for (int i = 0; i < corpus.size(); i++) {
+            long hash = corpus.formHash(i, seed);
+            if (Long.compareUnsigned(hash, limit) <= 0) {
+                candidates.add(new Candidate(hash ^ Long.MIN_VALUE, i));
+            }
+        }
+        candidates.sort(
+                Comparator.comparingLong(Candidate::order)
+                        .thenComparing(candidate -> corpus.form(candidate.pair))
+                        .thenComparingInt(Candidate::pair));
+        return candidates.stream().mapToInt(Candidate::pair).toArray();
     }
+
+    /** A pair, and the hash of its form as a signed number. */
+    private record Candidate(long order, int pair) {}
 
     /** Takes the first forms among the candidates that leave each of their lemmas a pair. */
     private static HeldOutSplit select(LemmaCorpus corpus, int[] candidates, int size, int[] left) {

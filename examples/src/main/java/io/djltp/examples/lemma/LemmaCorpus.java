@@ -5,7 +5,6 @@ import morfologik.stemming.Dictionary;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.net.URL;
-import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -180,8 +179,10 @@ public final class LemmaCorpus {
                 parts.add(new Part(language));
             }
             Part part = parts.get(parts.size() - 1);
-            part.form(StandardCharsets.UTF_8.encode(form));
-            part.lemma(StandardCharsets.UTF_8.encode(lemma));
+            byte[] inflected = form.getBytes(StandardCharsets.UTF_8);
+            part.form(inflected, inflected.length);
+            byte[] right = lemma.getBytes(StandardCharsets.UTF_8);
+            part.lemma(right, right.length);
             return this;
         }
 
@@ -234,8 +235,8 @@ public final class LemmaCorpus {
 
         /** All entries of a form are neighbours in a dictionary. */
         @Override
-        public void form(ByteBuffer text) {
-            int offset = forms.append(text);
+        public void form(byte[] text, int length) {
+            int offset = forms.append(text, length);
             if (formOffset >= 0 && forms.equal(offset, formOffset)) {
                 forms.truncate(offset);
             } else {
@@ -246,8 +247,8 @@ public final class LemmaCorpus {
 
         /** Adds a pair unless it is there. */
         @Override
-        public void lemma(ByteBuffer text) {
-            int lemmaClass = lemmas.intern(text);
+        public void lemma(byte[] text, int length) {
+            int lemmaClass = lemmas.intern(text, length);
             for (int i = formStart; i < count; i++) {
                 if (classes[i] == lemmaClass) {
                     return;

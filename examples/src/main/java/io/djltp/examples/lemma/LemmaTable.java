@@ -1,6 +1,5 @@
 package io.djltp.examples.lemma;
 
-import java.nio.ByteBuffer;
 import java.util.Arrays;
 
 /** The lemmas of one language, numbered in the order of their first appearance. */
@@ -12,8 +11,8 @@ final class LemmaTable {
     private int count;
 
     /** Returns the number of a lemma, a new one if it has not been seen before. */
-    int intern(ByteBuffer lemma) {
-        int offset = pool.append(lemma);
+    int intern(byte[] lemma, int length) {
+        int offset = pool.append(lemma, length);
         int slot = slotOf(offset);
         if (slots[slot] != 0) {
             pool.truncate(offset);

@@ -5,7 +5,6 @@ import io.djltp.files.SideFolder;
 import java.io.BufferedReader;
 import java.io.BufferedWriter;
 import java.io.IOException;
-import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -182,7 +181,7 @@ public final class Lexicon {
         LemmaTable table = tables.get(last);
         int count = table.count();
         byte[] lemma = line.substring(tab + 1).getBytes(StandardCharsets.UTF_8);
-        if (table.intern(ByteBuffer.wrap(lemma)) < count) {
+        if (table.intern(lemma, lemma.length) < count) {
             throw new IllegalArgumentException("this lemma was there before");
         }
     }

@@ -1,6 +1,5 @@
 package io.djltp.examples.lemma;
 
-import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 
@@ -20,9 +19,8 @@ final class Utf8Pool {
         bytes = new byte[capacity];
     }
 
-    /** Appends a string in UTF-8 and returns its offset. */
-    int append(ByteBuffer text) {
-        int length = text.remaining();
+    /** Appends a string in UTF-8, the first bytes of an array, and returns its offset. */
+    int append(byte[] text, int length) {
         if (length > MAX_LENGTH) {
             throw new IllegalArgumentException("a word of " + length + " bytes is too long");
         }
@@ -30,7 +28,7 @@ final class Utf8Pool {
         int offset = size;
         bytes[offset] = (byte) (length >> 8);
         bytes[offset + 1] = (byte) length;
-        text.get(text.position(), bytes, offset + PREFIX, length);
+        System.arraycopy(text, 0, bytes, offset + PREFIX, length);
         size += PREFIX + length;
         return offset;
     }

@@ -9,7 +9,6 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
-import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -52,16 +51,17 @@ public class DictionaryWalkTest {
                     private String form;
 
                     @Override
-                    public void form(ByteBuffer text) {
-                        form = StandardCharsets.UTF_8.decode(text).toString();
+                    public void form(byte[] text, int length) {
+                        form = new String(text, 0, length, StandardCharsets.UTF_8);
                     }
 
                     @Override
-                    public void lemma(ByteBuffer text) {
+                    public void lemma(byte[] text, int length) {
                         if (pairs.size() == PAIRS) {
                             throw new Enough();
                         }
-                        pairs.add(form + " " + StandardCharsets.UTF_8.decode(text));
+                        String lemma = new String(text, 0, length, StandardCharsets.UTF_8);
+                        pairs.add(form + " " + lemma);
                     }
                 };
         Assert.assertThrows(Enough.class, () -> new DictionaryWalk(dictionary, visitor).run());
