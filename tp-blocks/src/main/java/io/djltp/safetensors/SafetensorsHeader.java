@@ -37,7 +37,8 @@ final class SafetensorsHeader {
     /** The longest header that the format allows, so that a broken file is not read as one. */
     static final long LIMIT = 100_000_000;
 
-    private static final int ALIGNMENT = 8; // of the first tensor
+    /** What the place of the first tensor is a multiple of. */
+    static final int ALIGNMENT = 8;
 
     private final Map<String, StoredTensor> tensors; // in the order of their bytes
     private final Map<String, String> metadata;
@@ -163,8 +164,14 @@ final class SafetensorsHeader {
         }
     }
 
-    /** Returns the header as it stands in a file, the length before it included. */
-    ByteBuffer encode() {
+    /**
+     * Returns the header as it stands in a file, the length before it included.
+     *
+     * @param unit a multiple of 8
+     * @param rest what the place of the first tensor in the file is, modulo the unit: a multiple of
+     *     8
+     */
+    ByteBuffer encode(int unit, int rest) {
         JsonObject json = new JsonObject();
         if (!metadata.isEmpty()) {
             JsonObject texts = new JsonObject();
@@ -188,7 +195,7 @@ final class SafetensorsHeader {
             json.add(tensor.name(), entry);
         }
         byte[] text = json.toString().getBytes(StandardCharsets.UTF_8);
-        int length = (text.length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        int length = text.length + Math.floorMod(rest - PREFIX - text.length, unit);
         ByteBuffer header = ByteBuffer.allocate(PREFIX + length).order(ByteOrder.LITTLE_ENDIAN);
         header.putLong(length).put(text);
         while (header.hasRemaining()) {

@@ -25,12 +25,12 @@ public final class SafetensorsWriter implements Closeable {
     private final long total;
     private long written; // bytes behind the header
 
-    private SafetensorsWriter(WritableByteChannel out, SafetensorsHeader header)
+    private SafetensorsWriter(WritableByteChannel out, SafetensorsHeader header, int unit, int rest)
             throws IOException {
         this.out = out;
         this.header = header;
         total = header.getTensors().values().stream().mapToLong(StoredTensor::bytes).sum();
-        drain(header.encode());
+        drain(header.encode(unit, rest));
     }
 
     /**
@@ -99,6 +99,8 @@ public final class SafetensorsWriter implements Closeable {
         private final Map<String, DataType> types = new LinkedHashMap<>();
         private final Map<String, Shape> shapes = new LinkedHashMap<>();
         private final Map<String, String> metadata = new LinkedHashMap<>();
+        private int unit = SafetensorsHeader.ALIGNMENT;
+        private int rest;
 
         private Builder() {}
 
@@ -136,6 +138,27 @@ public final class SafetensorsWriter implements Closeable {
         }
 
         /**
+         * Sets where in the file the first tensor begins, by spaces after the header.
+         *
+         * @param unit bytes, a multiple of 8
+         * @param rest what the place is, modulo the unit: a multiple of 8
+         * @return this builder
+         * @throws IllegalArgumentException if they are not multiples of 8
+         */
+        public Builder optBegin(int unit, int rest) {
+            int alignment = SafetensorsHeader.ALIGNMENT;
+            if (unit < alignment || unit % alignment != 0 || rest % alignment != 0) {
+                throw new IllegalArgumentException(
+                        String.format(
+                                "Tensors begin at a multiple of %d bytes, not at %d modulo %d",
+                                alignment, rest, unit));
+            }
+            this.unit = unit;
+            this.rest = rest;
+            return this;
+        }
+
+        /**
          * Returns the tensors and where each will lie.
          *
          * @return the tensors by name, in the order of their bytes
@@ -153,7 +176,8 @@ public final class SafetensorsWriter implements Closeable {
          * @throws IOException if the header cannot be written
          */
         public SafetensorsWriter build(WritableByteChannel out) throws IOException {
-            return new SafetensorsWriter(out, SafetensorsHeader.layOut(types, shapes, metadata));
+            SafetensorsHeader header = SafetensorsHeader.layOut(types, shapes, metadata);
+            return new SafetensorsWriter(out, header, unit, rest);
         }
     }
 }

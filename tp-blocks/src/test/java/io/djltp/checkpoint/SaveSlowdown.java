@@ -26,12 +26,13 @@ import java.util.Collections;
 import java.util.List;
 
 /**
- * Measures what saves cost a training: steps with a save begun before some of them, and others
- * without, in alternation. Arguments: the folder, classes, features, rows, and rounds.
+ * Measures what saves cost a training: the time of all steps that begin before a save is complete,
+ * against that of the steps before and after them. Arguments: the folder, classes, features, rows,
+ * and saves.
  */
 public final class SaveSlowdown {
 
-    private static final int WITHOUT = 3; // steps of a round, before those of the save
+    private static final int WITHOUT = 2; // steps between two saves
 
     private SaveSlowdown() {}
 
@@ -83,12 +84,10 @@ public final class SaveSlowdown {
             throws IOException {
         step.run();
         step.run();
-        List<Double> ratios = new ArrayList<>();
+        List<Double> means = new ArrayList<>();
+        List<Double> worst = new ArrayList<>();
+        double before = without(step);
         for (int round = 0; round < rounds; round++) {
-            double without = 0;
-            for (int i = 0; i < WITHOUT; i++) {
-                without += seconds(step) / WITHOUT;
-            }
             double memory = memory();
             long begin = System.nanoTime();
             PendingSave save = state.save(folder, new JsonObject());
@@ -100,15 +99,41 @@ public final class SaveSlowdown {
             }
             double took = (System.nanoTime() - begin) / 1e9;
             folder.prune(1);
-            double mean = with.stream().mapToDouble(each -> each).average().orElse(0);
-            ratios.add(mean / without);
+            double after = without(step);
+            double others = (before + after) / 2;
+            before = after;
+            means.add(with.stream().mapToDouble(each -> each / others).average().orElse(0));
+            worst.add(Collections.max(with) / others);
             System.out.printf(
-                    "steps without %.2f s; the save: %.1f s, %d steps of %.2f s, the first %.2f s;"
-                            + " memory %.0f MB, meanwhile at most %+.0f MB%n",
-                    without, took, with.size(), mean, with.get(0), memory, most - memory);
+                    "steps without %.2f s; the save: %.1f s, %d steps, mean %.3f, worst %.3f of"
+                            + " those; memory %.0f MB, meanwhile at most %+.0f MB%n",
+                    others,
+                    took,
+                    with.size(),
+                    means.get(round),
+                    worst.get(round),
+                    memory,
+                    most - memory);
         }
+        print("mean of the steps of a save", means);
+        print("worst step of a save", worst);
+    }
+
+    private static double without(Runnable step) {
+        double seconds = 0;
+        for (int i = 0; i < WITHOUT; i++) {
+            seconds += seconds(step) / WITHOUT;
+        }
+        return seconds;
+    }
+
+    private static void print(String what, List<Double> ratios) {
         Collections.sort(ratios);
-        System.out.printf("ratio: median %.3f of %s%n", ratios.get(ratios.size() / 2), ratios);
+        int count = ratios.size();
+        double median = (ratios.get((count - 1) / 2) + ratios.get(count / 2)) / 2;
+        System.out.printf(
+                "%s: median %.3f (%.3f to %.3f) of the steps without, %d saves%n",
+                what, median, ratios.get(0), ratios.get(count - 1), count);
     }
 
     private static void load(TrainingState state, CheckpointFolder folder) throws IOException {

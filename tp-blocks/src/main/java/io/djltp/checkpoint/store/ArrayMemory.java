@@ -12,7 +12,8 @@ import java.util.function.LongConsumer;
 /** The host memory of an array, which is read from its beginning to its end, some at a time. */
 final class ArrayMemory {
 
-    private static final int PIECE = 1 << 20; // after which it is told
+    private static final int PIECE = ArrayTurns.TURN; // after which it is told
+    private static final int PAGE = 4096;
 
     private final ByteBuffer[] buffers;
     private final long bytes;
@@ -41,10 +42,20 @@ final class ArrayMemory {
         return bytes - soFar;
     }
 
-    /** Writes the bytes that are read next. */
+    /**
+     * Returns how far behind a multiple of some bytes the memory begins.
+     *
+     * @param unit a power of two
+     */
+    int behind(int unit) {
+        return bytes == 0 ? 0 : buffers[0].alignmentOffset(0, unit);
+    }
+
+    /** Writes the bytes that are read next, in pieces that end where a page of memory does. */
     void write(long count, SafetensorsWriter out) throws IOException {
         for (long end = soFar + count; soFar < end; ) {
-            ByteBuffer piece = next((int) Math.min(PIECE, end - soFar));
+            int most = PIECE - (int) ((behind(PAGE) + soFar) % PAGE);
+            ByteBuffer piece = next((int) Math.min(most, end - soFar));
             int length = piece.remaining();
             out.write(piece);
             told(length);

@@ -5,8 +5,9 @@ import java.nio.ByteBuffer;
 import java.nio.channels.WritableByteChannel;
 
 /**
- * Writes to a channel and adds up the checksums of what was written, a block at a time, so that the
- * bytes are still in the processor's cache when they are copied.
+ * Writes to a channel and adds up the checksums of what was written: a block at a time, so that the
+ * bytes are still in the processor's cache when they are copied, or all at once where the disk
+ * takes them from where they lie.
  */
 final class ChecksummedChannel implements WritableByteChannel {
 
@@ -49,7 +50,8 @@ final class ChecksummedChannel implements WritableByteChannel {
         int begin = bytes.position();
         try {
             while (bytes.position() < limit) {
-                int end = Math.min(limit, bytes.position() + BlockChecksums.BLOCK);
+                int copied = Math.min(limit, bytes.position() + BlockChecksums.BLOCK);
+                int end = file.takesWithoutCopy(bytes) ? limit : copied;
                 bytes.limit(end);
                 sums.add(bytes.duplicate());
                 while (bytes.hasRemaining()) {

@@ -13,11 +13,12 @@ import java.util.function.BooleanSupplier;
 
 /**
  * The file of a part while it is written, from its beginning to its end, or some blocks of it in
- * another order. Its bytes go to the disk past the page cache (O_DIRECT), through half a chunk of
- * memory: that takes a third of the processor time, which training has instead, and leaves in
- * memory what the kernel had there. It takes as long as the disk takes, though. When training waits
- * too long for the arrays, and where the file system wants no direct writes, the rest goes through
- * the page cache.
+ * another order. Its bytes go to the disk past the page cache (O_DIRECT), which takes little of the
+ * processor, and leaves in memory what the kernel had there: from where they lie, if their address
+ * is a multiple of the file system's blocks where their place in the file is, and else through half
+ * a chunk of memory. It takes as long as the disk takes, though. When training waits too long for
+ * the arrays, and where the file system wants no direct writes, the rest goes through the page
+ * cache.
  */
 final class PartFile implements WritableByteChannel {
 
@@ -28,7 +29,8 @@ final class PartFile implements WritableByteChannel {
     private final BooleanSupplier hurry;
     private FileChannel direct; // null once the rest goes through the page cache
     private ByteBuffer chunk; // what was not written yet; not null while direct is not
-    private long place; // in the file, of what is written next
+    private int unit; // what direct writes are multiples of
+    private long place; // in the file, of the chunk: a multiple of the unit while there is one
 
     /**
      * Creates the file.
@@ -46,6 +48,7 @@ final class PartFile implements WritableByteChannel {
         if (chunk != null) {
             try {
                 direct = FileChannel.open(path, StandardOpenOption.WRITE, DirectOption.get());
+                unit = (int) WriteChunk.block(path);
             } catch (IOException | UnsupportedOperationException e) {
                 endDirect(e);
             }
@@ -59,16 +62,60 @@ final class PartFile implements WritableByteChannel {
         if (direct != null && hurry.getAsBoolean()) {
             endDirect(null);
         }
+        if (takesWithoutCopy(bytes)) {
+            copy(bytes, gap());
+            flush();
+            writeWhole(bytes);
+        }
         while (direct != null && bytes.hasRemaining()) {
-            int some = Math.min(bytes.remaining(), chunk.remaining());
-            chunk.put(bytes.slice(bytes.position(), some));
-            bytes.position(bytes.position() + some);
+            copy(bytes, Math.min(bytes.remaining(), chunk.remaining()));
             if (!chunk.hasRemaining()) {
                 writeChunk();
             }
         }
         writeThroughCache(bytes);
         return count;
+    }
+
+    /** Returns what the bytes of direct writes are multiples of, or 0 if there are none. */
+    int unit() {
+        return direct == null ? 0 : unit;
+    }
+
+    /**
+     * Returns whether bytes that are written next go to the disk from where they lie, but for less
+     * than a unit at their ends.
+     */
+    boolean takesWithoutCopy(ByteBuffer bytes) {
+        return direct != null
+                && bytes.isDirect()
+                && bytes.remaining() >= WriteChunk.SIZE + unit
+                && bytes.alignmentOffset(bytes.position() + gap(), unit) == 0;
+    }
+
+    /** Returns how many bytes the chunk lacks to be of whole units. */
+    private int gap() {
+        return Math.floorMod(-chunk.position(), unit);
+    }
+
+    private void copy(ByteBuffer bytes, int count) {
+        chunk.put(bytes.slice(bytes.position(), count));
+        bytes.position(bytes.position() + count);
+    }
+
+    /** Writes the whole units of bytes, none of which is in the chunk. */
+    private void writeWhole(ByteBuffer bytes) throws IOException {
+        int limit = bytes.limit();
+        bytes.limit(limit - bytes.remaining() % unit);
+        try {
+            while (direct != null && bytes.hasRemaining()) {
+                place += direct.write(bytes, place);
+            }
+        } catch (IOException e) {
+            endDirect(e); // fails again if it is for more than the alignment
+        } finally {
+            bytes.limit(limit);
+        }
     }
 
     /**
@@ -78,10 +125,14 @@ final class PartFile implements WritableByteChannel {
      *     so far has whole blocks
      */
     void moveTo(long position) throws IOException {
+        flush();
+        place = position;
+    }
+
+    private void flush() throws IOException {
         if (direct != null && chunk.position() > 0) {
             writeChunk();
         }
-        place = position;
     }
 
     private void writeChunk() throws IOException {

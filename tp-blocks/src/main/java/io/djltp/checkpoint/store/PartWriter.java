@@ -3,6 +3,7 @@ package io.djltp.checkpoint.store;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.safetensors.SafetensorsWriter;
+import io.djltp.safetensors.StoredTensor;
 
 import java.io.Closeable;
 import java.io.IOException;
@@ -19,6 +20,8 @@ import java.util.function.UnaryOperator;
 
 /** Writes the file of one part: first all its bytes, then they are synced. */
 final class PartWriter implements Closeable {
+
+    private static final int ALIGNMENT = 8; // of the first tensor, by the format
 
     private final Path folder;
     private final long step;
@@ -74,6 +77,7 @@ final class PartWriter implements Closeable {
         }
         file = new PartFile(path(), bytes, chunk, hurry);
         ChecksummedChannel out = new ChecksummedChannel(output.apply(file), file);
+        begin(builder);
         SafetensorsWriter writer = builder.build(out);
         for (List<ArraySource> group : groups(tensors)) {
             stream(group, writer, out);
@@ -83,6 +87,21 @@ final class PartWriter implements Closeable {
         sources.clear(); // the arrays are the trainer's again
         checksums = out.checksums();
         return checksums.size();
+    }
+
+    /** Lets the largest array lie in the file as in memory, so that it needs no copy. */
+    private void begin(SafetensorsWriter.Builder builder) {
+        StoredTensor largest = null;
+        for (StoredTensor each : builder.getTensors().values()) {
+            largest = largest == null || each.bytes() > largest.bytes() ? each : largest;
+        }
+        ArrayMemory memory = largest == null ? null : sources.get(largest.name()).memory();
+        if (memory != null && file.unit() > 0) {
+            long behind = memory.behind(file.unit()) - largest.begin();
+            if (behind % ALIGNMENT == 0) {
+                builder.optBegin(file.unit(), Math.floorMod(behind, file.unit()));
+            }
+        }
     }
 
     /** Returns weights, each with what is kept of it, if that follows: {@code name/array}. */

@@ -42,8 +42,12 @@ final class WriteChunk {
                 .slice(0, SIZE);
     }
 
-    /** Returns the bytes that direct writes are of, or 0 where there are none. */
-    private static long block(Path file) {
+    /**
+     * Returns the bytes that direct writes are of, or 0 where there are none.
+     *
+     * @param file a file, of the same file system each time
+     */
+    static long block(Path file) {
         if (DurableFiles.WINDOWS) {
             return 0; // not tried
         }

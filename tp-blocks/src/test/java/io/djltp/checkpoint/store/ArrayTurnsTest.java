@@ -7,7 +7,11 @@ import ai.djl.ndarray.types.Shape;
 
 import com.google.gson.JsonObject;
 
+import io.djltp.safetensors.SafetensorsFile;
+import io.djltp.torch.TensorBuffers;
+
 import org.testng.Assert;
+import org.testng.SkipException;
 import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
@@ -101,6 +105,39 @@ public class ArrayTurnsTest {
         if (sizes[1] == sizes[2] && sizes[2] == sizes[3]) {
             double turn = (ArrayTurns.TURN + 2.0 * BLOCK) / sizes[1];
             Assert.assertTrue(apart[0] <= turn, apart[0] + " of the rows, a turn is " + turn);
+        }
+    }
+
+    /** So that the disk can take it from where it lies. */
+    @Test(timeOut = 60_000)
+    public void theLargestLiesInTheFileAsInMemory() throws IOException {
+        int unit;
+        WriteChunk chunk = new WriteChunk();
+        Path empty = folder.resolve("empty");
+        try (PartFile file = new PartFile(empty, WriteChunk.SIZE, chunk, () -> false)) {
+            unit = file.unit();
+        }
+        if (unit == 0) {
+            throw new SkipException("this file system takes no direct writes");
+        }
+        try (NDManager manager = NDManager.newBaseManager();
+                CheckpointFolder checkpoints = CheckpointFolder.open(folder);
+                CheckpointWriter writer = checkpoints.begin(1, "one", 1, List.of(0))) {
+            Shape shape = new Shape(40 * BLOCK);
+            NDArray few = manager.zeros(new Shape(24), DataType.UINT8);
+            NDArray many = manager.ones(shape, DataType.UINT8);
+            writer.declare(CutTensor.whole("few", DataType.UINT8, few.getShape()));
+            writer.declare(CutTensor.whole("many", DataType.UINT8, shape));
+            writer.put("few", 0, few);
+            writer.put("many", 0, many);
+            writer.stream();
+            writer.finish(new JsonObject());
+            Path part = folder.resolve(StepNames.complete(1)).resolve(StepNames.part(0, 1));
+            try (SafetensorsFile file = SafetensorsFile.open(part)) {
+                long place = file.getDataStart() + file.getTensor("many").begin();
+                int address = TensorBuffers.of(many)[0].alignmentOffset(0, unit);
+                Assert.assertEquals(place % unit, address);
+            }
         }
     }
 

@@ -71,6 +71,47 @@ public class PartFileTest {
         }
     }
 
+    /** Pieces of memory that begin where the file's blocks do, or elsewhere. */
+    @Test(timeOut = 60_000)
+    public void takesWhatLiesAlikeWithoutACopy() throws IOException {
+        int page = 4096;
+        ByteBuffer memory = ByteBuffer.allocateDirect(9 * CHUNK + page).alignedSlice(page);
+        byte[] bytes = new byte[memory.capacity()];
+        random.nextBytes(bytes);
+        memory.put(0, bytes);
+        for (int round = 0; round < 20; round++) {
+            Path path = folder.resolve("file" + round);
+            int before = random.nextInt(2 * CHUNK); // from the heap
+            boolean alike = round % 4 != 0;
+            int hurry = round % 5 != 0 ? Integer.MAX_VALUE : random.nextInt(bytes.length);
+            int begin = alike ? before % page : (before + 1 + random.nextInt(page - 1)) % page;
+            int[] done = {begin};
+            int count = 0;
+            try (PartFile file = new PartFile(path, bytes.length, spare, () -> done[0] > hurry)) {
+                boolean direct = file.unit() == page;
+                file.write(ByteBuffer.wrap(bytes, 0, before));
+                while (done[0] < bytes.length) {
+                    int most = bytes.length - done[0];
+                    int size = Math.min(most, 1 + random.nextInt(4 * CHUNK));
+                    ByteBuffer piece = memory.duplicate().position(done[0]).limit(done[0] + size);
+                    count += file.takesWithoutCopy(piece) ? 1 : 0;
+                    Assert.assertEquals(file.write(piece), size);
+                    done[0] += size;
+                }
+                file.finish();
+                boolean some = count > 0;
+                boolean early = hurry < bytes.length; // perhaps before the first of them
+                Assert.assertEquals(some, direct && alike && (some || !early), "" + round);
+            }
+            byte[] written = Files.readAllBytes(path);
+            Assert.assertTrue(
+                    Arrays.equals(written, 0, before, bytes, 0, before)
+                            && Arrays.equals(
+                                    written, before, written.length, bytes, begin, bytes.length),
+                    before + " bytes, then those from " + begin + " on, hurry at " + hurry);
+        }
+    }
+
     /** What nobody waits for leaves nothing in the page cache but its end. */
     @Test(timeOut = 60_000)
     public void goesPastThePageCacheUntilItIsWaitedFor() throws Exception {
