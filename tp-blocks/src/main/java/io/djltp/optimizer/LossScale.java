@@ -1,5 +1,7 @@
 package io.djltp.optimizer;
 
+import ai.djl.metric.Metrics;
+
 import io.djltp.rank.LossScaling;
 
 import org.slf4j.Logger;
@@ -58,6 +60,17 @@ public final class LossScale {
      */
     public void setState(State other) {
         state = other;
+    }
+
+    /**
+     * Adds the scale to metrics as {@code loss_scale}, if the loss is scaled.
+     *
+     * @param metrics the metrics of the trainer, or {@code null}
+     */
+    public void addTo(Metrics metrics) {
+        if (metrics != null && isUsed()) {
+            metrics.addMetric("loss_scale", state.scale);
+        }
     }
 
     /**

@@ -197,6 +197,7 @@ public class ParallelTrainer extends Trainer {
             driftCheck.run(steps.count());
         }
         addMetric("step", begin);
+        steps.getLossScale().addTo(getMetrics());
     }
 
     /**
@@ -228,11 +229,7 @@ public class ParallelTrainer extends Trainer {
         trained.save(folder, name);
     }
 
-    /**
-     * Returns the ranks, to run something on all of them.
-     *
-     * @return the ranks
-     */
+    /** {@return the ranks, to run something on all of them} */
     public RankPool getRanks() {
         return ranks;
     }

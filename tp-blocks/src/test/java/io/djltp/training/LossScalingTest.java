@@ -10,6 +10,7 @@ import static io.djltp.testing.Blocks.tanh;
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
+import ai.djl.metric.Metrics;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
@@ -20,6 +21,7 @@ import ai.djl.nn.Parameter;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
+import ai.djl.training.initializer.Initializer;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
@@ -123,12 +125,18 @@ public class LossScalingTest {
             model.setBlock(network());
             try (ParallelTrainer trainer = (ParallelTrainer) kind.open(model, adam())) {
                 trainer.initialize(new Shape(7, 5));
+                trainer.setMetrics(new Metrics());
                 for (int step = 0; step < 8; step++) {
                     TrainingRun.backward(trainer, data(manager, step), labels(manager, step));
                     trainer.step();
                     result.scales.add(trainer.getState().getLossScale().get());
                 }
                 Assert.assertEquals(trainer.getState().getStep(), 8);
+                List<Float> metric = new ArrayList<>();
+                trainer.getMetrics()
+                        .getMetric("loss_scale")
+                        .forEach(each -> metric.add(each.getValue().floatValue()));
+                Assert.assertEquals(metric, result.scales);
             }
             result.weights.addAll(TrainingRun.weights(model.getBlock()));
         }
@@ -407,6 +415,26 @@ public class LossScalingTest {
                 }
             }
             return TrainingRun.weights(model.getBlock());
+        }
+    }
+
+    /** A block of the user's own that updates itself would keep the scale in its gradients. */
+    @Test(timeOut = 60_000)
+    public void aParticipantThatKnowsNoScaleIsRefused() {
+        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2).scaledBy(scaling(4, 2));
+        try (Model model = Model.newInstance("net");
+                NDManager manager = NDManager.newBaseManager()) {
+            Block centres = new ClassCentres(3, 5);
+            centres.setInitializer(Initializer.ONES, Parameter.Type.OTHER);
+            model.setBlock(sequence(centres, linear(4)));
+            try (Trainer trainer = kind.open(model, adam())) {
+                trainer.initialize(new Shape(7, 5));
+                TrainingRun.backward(trainer, data(manager, 0), labels(manager, 0));
+                RuntimeException error = Assert.expectThrows(RuntimeException.class, trainer::step);
+                for (String part : List.of("ClassCentres", "StepParticipant.unscale")) {
+                    Assert.assertTrue(error.getMessage().contains(part), "" + error);
+                }
+            }
         }
     }
 
