@@ -5,6 +5,7 @@ import ai.djl.nn.Parameter;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 
+import io.djltp.optimizer.LossScale;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RandomSeeds;
@@ -15,13 +16,17 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** The numbers of a trainer: steps, updates, seeds, and which parameters are frozen. */
+/** The numbers of a trainer: steps, updates, the loss scale, seeds, what is frozen. */
 final class TrainerValues {
 
     private static final String UPDATES = "updates";
     private static final String FROZEN = "frozen";
     private static final String SEED = "seed";
     private static final String ASKED = "asked";
+    private static final String LOSS_SCALE = "loss_scale";
+    private static final String SCALE = "scale";
+    private static final String GOOD_STEPS = "good_steps";
+    private static final String SKIPPED_STEPS = "skipped_steps";
 
     private TrainerValues() {}
 
@@ -38,6 +43,14 @@ final class TrainerValues {
             }
         }
         values.add(FROZEN, frozen);
+        if (state.getLossScale().isUsed()) {
+            LossScale.State scale = state.getLossScale().getState();
+            JsonObject lossScale = new JsonObject();
+            lossScale.addProperty(SCALE, scale.scale());
+            lossScale.addProperty(GOOD_STEPS, scale.goodSteps());
+            lossScale.addProperty(SKIPPED_STEPS, scale.skippedSteps());
+            values.add(LOSS_SCALE, lossScale);
+        }
         RandomSeeds.State seeds = state.getRanks().getContext(0).getRandom().getState();
         values.addProperty(SEED, seeds.seed());
         values.addProperty(ASKED, seeds.asked());
@@ -57,6 +70,15 @@ final class TrainerValues {
             if (freeze == parameter.requiresGradient()) {
                 parameter.freeze(freeze);
             }
+        }
+        JsonObject lossScale = values.getAsJsonObject(LOSS_SCALE);
+        if (lossScale != null && state.getLossScale().isUsed()) { // else one that begins, or none
+            state.getLossScale()
+                    .setState(
+                            new LossScale.State(
+                                    lossScale.get(SCALE).getAsFloat(),
+                                    lossScale.get(GOOD_STEPS).getAsInt(),
+                                    lossScale.get(SKIPPED_STEPS).getAsLong()));
         }
         RandomSeeds.State seeds =
                 new RandomSeeds.State(values.get(SEED).getAsLong(), values.get(ASKED).getAsLong());

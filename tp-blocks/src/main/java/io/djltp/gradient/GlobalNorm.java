@@ -70,25 +70,48 @@ final class GlobalNorm {
      * @return what each gradient has to be multiplied with, the same on all ranks
      */
     float factor(ParallelContext context, GradientBuckets gradients) {
+        double total = measure(context, gradients, 1, true);
+        if (context.getLocalIndex() == 0 && !Double.isFinite(total)) {
+            logger.warn("The norm of the gradients is {}", total);
+        }
+        return factor(total);
+    }
+
+    /** Returns what gradients of a norm have to be multiplied with. */
+    float factor(double total) {
+        double factor = limit / (total + EPSILON);
+        return factor > 1 ? 1 : (float) factor; // NaN stays NaN
+    }
+
+    /**
+     * Computes the norm of the gradients of a loss that was scaled. All ranks call it.
+     *
+     * @param context the rank
+     * @param gradients the gradients, whose sums over ranks were begun
+     * @param scale what the loss was multiplied with
+     * @param finite whether all gradients of the rank are finite that are not among these
+     * @return the norm without the scale, the same on all ranks: finite if all gradients are
+     */
+    double measure(
+            ParallelContext context, GradientBuckets gradients, float scale, boolean finite) {
         double total;
         try (SquareSum squares =
                 new SquareSum(parameters.getStore(context).getManager(), context.getDevice())) {
             gradients.look(
                     (parameter, value, gradient) -> add(context, squares, parameter, gradient));
+            if (!finite) {
+                squares.get().addi(Double.NaN);
+            }
             if (context.getSize() > 1) {
                 context.getWorld().setIssuer("the norm of the gradients");
                 context.getWorld().allReduce(squares.get(), ReduceOp.SUM);
             }
-            total = Math.sqrt(HostReads.doubles(squares.get())[0]);
+            total = Math.sqrt(HostReads.doubles(squares.get())[0]) / scale;
         }
         if (context.getLocalIndex() == 0) {
             norm = total;
-            if (!Double.isFinite(total)) {
-                logger.warn("The norm of the gradients is {}", total);
-            }
         }
-        double factor = limit / (total + EPSILON);
-        return factor > 1 ? 1 : (float) factor; // NaN stays NaN
+        return total;
     }
 
     private void add(

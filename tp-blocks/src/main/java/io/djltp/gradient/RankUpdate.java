@@ -11,6 +11,7 @@ import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.ParticipantStep;
 import io.djltp.rank.RankPool;
+import io.djltp.rank.StepParticipant;
 import io.djltp.update.SquareSum;
 import io.djltp.update.WeightUpdate;
 
@@ -29,7 +30,9 @@ public final class RankUpdate implements AutoCloseable {
     private final List<ReplicaSums> replicas = new ArrayList<>(); // of these ranks
     private final List<GradientBuckets> buckets = new ArrayList<>(); // of these ranks
     private WeightReader reader; // or null
-    private final GlobalNorm norm; // or null: gradients are not limited by it
+    private final GlobalNorm norm; // or null: it is not needed
+    private final boolean limited; // whether gradients are limited by their norm
+    private final float[] factors; // of the gradients of the ranks, in this step
 
     /**
      * Creates the update of a training, without state.
@@ -39,14 +42,19 @@ public final class RankUpdate implements AutoCloseable {
      * @param optimizer the settings of the optimizer
      * @param ranks the ranks
      * @param clipNorm the largest norm of all gradients, or 0 for none
+     * @param scaled whether the loss is scaled
      */
     public RankUpdate(
             ParallelParameters parameters,
             GradientGroups groups,
             OptimizerSettings optimizer,
             RankPool ranks,
-            float clipNorm) {
-        norm = clipNorm == 0 ? null : new GlobalNorm(parameters, clipNorm);
+            float clipNorm,
+            boolean scaled) {
+        limited = clipNorm != 0;
+        float limit = limited ? clipNorm : Float.POSITIVE_INFINITY;
+        norm = limited || scaled ? new GlobalNorm(parameters, limit) : null;
+        factors = new float[ranks.size()];
         this.parameters = parameters;
         this.groups = groups;
         for (int i = 0; i < ranks.size(); i++) {
@@ -84,22 +92,68 @@ public final class RankUpdate implements AutoCloseable {
      * @param updates what is done to each parameter that is trained, in the order of the block tree
      */
     public void run(ParallelContext context, Map<Parameter, LearningRates.Update> updates) {
-        Set<Parameter> summed = new LinkedHashSet<>(updates.keySet());
+        GradientBuckets sums = start(context, updates.keySet());
+        factors[context.getLocalIndex()] = norm == null ? 1 : norm.factor(context, sums);
+        finish(context, updates); // while the others are summed
+    }
+
+    private GradientBuckets start(ParallelContext context, Set<Parameter> trained) {
+        Set<Parameter> summed = new LinkedHashSet<>(trained);
         summed.removeAll(context.getParticipants().getParameters());
         replicas.get(context.getLocalIndex()).run(context, summed);
         GradientBuckets sums = buckets.get(context.getLocalIndex());
         sums.start(context, summed);
-        float factor = norm == null ? 1 : norm.factor(context, sums);
-        // while the others are summed
+        return sums;
+    }
+
+    /**
+     * Sums the gradients of a loss that was scaled, and takes the scale from them: the first half
+     * of a step, after which all ranks know whether {@link #finish} or {@link #drop} is the other.
+     *
+     * @param context the rank
+     * @param trained the parameters that are trained, in the order of the block tree
+     * @param scale what the loss was multiplied with
+     * @return whether all gradients of all ranks are finite
+     */
+    public boolean unscale(ParallelContext context, Set<Parameter> trained, float scale) {
+        boolean finite = true;
+        for (StepParticipant participant : context.getParticipants()) {
+            finite &= participant.unscale(1 / scale);
+        }
+        GradientBuckets sums = start(context, trained);
+        double total = norm.measure(context, sums, scale, finite);
+        factors[context.getLocalIndex()] = norm.factor(total) / scale;
+        return Double.isFinite(total);
+    }
+
+    /**
+     * Leaves a step out: forgets its gradients, and changes nothing else.
+     *
+     * @param context the rank
+     */
+    public void drop(ParallelContext context) {
+        context.getParticipants().forEach(StepParticipant::zeroGradient);
+        buckets.get(context.getLocalIndex()).finish((parameter, value, gradient) -> {});
+    }
+
+    /**
+     * Updates all parameters by gradients that were summed, or are still on their way.
+     *
+     * @param context the rank
+     * @param updates what is done to each parameter that is trained, in the order of the block tree
+     */
+    public void finish(ParallelContext context, Map<Parameter, LearningRates.Update> updates) {
+        float factor = factors[context.getLocalIndex()];
         ParticipantStep step = new StepOfRank(context, updates);
         context.getParticipants().forEach(participant -> participant.step(step));
-        sums.finish(
-                (parameter, value, gradient) -> {
-                    if (factor != 1 && gradient != null) {
-                        SquareSum.scale(gradient, factor);
-                    }
-                    begin(context, parameter, updates).run(value, gradient);
-                });
+        buckets.get(context.getLocalIndex())
+                .finish(
+                        (parameter, value, gradient) -> {
+                            if (factor != 1 && gradient != null) {
+                                SquareSum.scale(gradient, factor);
+                            }
+                            begin(context, parameter, updates).run(value, gradient);
+                        });
     }
 
     /**
@@ -108,7 +162,7 @@ public final class RankUpdate implements AutoCloseable {
      * @return the norm; NaN before the first step, and where it is not computed
      */
     public double getGradientNorm() {
-        return norm == null ? Double.NaN : norm.getLast();
+        return limited ? norm.getLast() : Double.NaN;
     }
 
     /**
@@ -120,7 +174,7 @@ public final class RankUpdate implements AutoCloseable {
      */
     public void checkNorm(ParallelContext context, Set<Parameter> trained) {
         for (Parameter parameter : context.getParticipants().getParameters()) {
-            if (norm != null && trained.contains(parameter)) {
+            if (limited && trained.contains(parameter)) {
                 throw new IllegalArgumentException(
                         "optGradientClipNorm needs all gradients before the first parameter is"
                                 + " updated, and parameter "

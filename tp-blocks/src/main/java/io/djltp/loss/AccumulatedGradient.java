@@ -4,6 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.DataType;
 
 import io.djltp.head.FusedCrossEntropy;
+import io.djltp.update.GradientScale;
 
 /**
  * The sum of the gradients of the batches of a step before the last, of a head that keeps what the
@@ -60,6 +61,13 @@ final class AccumulatedGradient implements AutoCloseable {
     /** Returns the sum of the bias's gradients, or {@code null} if there is none. */
     NDArray ofBias() {
         return some ? ofBias : null;
+    }
+
+    /** Multiplies the sums, and returns whether they are finite. */
+    boolean unscale(float factor) {
+        return !some
+                || (ofWeight == null || GradientScale.takeFrom(ofWeight, factor))
+                        & (ofBias == null || GradientScale.takeFrom(ofBias, factor));
     }
 
     /** Forgets the sums, and keeps their memory for the next step. */

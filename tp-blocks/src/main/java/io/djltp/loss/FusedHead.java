@@ -224,6 +224,23 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     /**
      * {@inheritDoc}
      *
+     * <p>The gradient of the last batch is one of finite logits: only its factor is to be looked
+     * at.
+     */
+    @Override
+    public boolean unscale(float factor) {
+        boolean finite = accumulated.unscale(factor);
+        finite &= otherUse == null || otherUse.unscale(factor);
+        if (scale != null) {
+            scale *= factor;
+            finite &= Float.isFinite(scale);
+        }
+        return finite;
+    }
+
+    /**
+     * {@inheritDoc}
+     *
      * <p>Updates the weight while it computes its gradient, a chunk of the classes at a time. A
      * step that draws classes leaves the others alone.
      */

@@ -21,6 +21,14 @@ public interface OtherUse extends AutoCloseable {
      */
     AddedGradient take(ParticipantStep step, NDManager scope);
 
+    /**
+     * Takes the scale of the loss from the gradients of backward passes since the last step.
+     *
+     * @param factor what they have to be multiplied with
+     * @return whether all of this rank are finite
+     */
+    boolean unscale(float factor);
+
     /** Forgets the gradients of backward passes since the last step. */
     void zeroGradient();
 

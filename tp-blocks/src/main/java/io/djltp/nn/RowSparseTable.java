@@ -10,6 +10,7 @@ import io.djltp.rank.StepParticipant;
 import io.djltp.torch.Autograd;
 import io.djltp.update.BagIndex;
 import io.djltp.update.EmbeddingBags;
+import io.djltp.update.GradientScale;
 import io.djltp.update.WeightUpdate;
 
 import java.util.ArrayList;
@@ -82,6 +83,18 @@ final class RowSparseTable implements StepParticipant {
                         return gradient != null;
                     }
                 });
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public boolean unscale(float factor) {
+        boolean finite = true;
+        for (Bags bags : pending) {
+            try (NDArray gradient = bags.gradient()) {
+                finite &= gradient == null || GradientScale.takeFrom(gradient, factor);
+            }
+        }
+        return finite;
     }
 
     /** {@inheritDoc} */

@@ -13,6 +13,7 @@ import io.djltp.loss.OtherUse;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.ParticipantStep;
 import io.djltp.torch.Autograd;
+import io.djltp.update.GradientScale;
 import io.djltp.update.TableShard;
 
 import java.util.ArrayList;
@@ -58,6 +59,18 @@ final class TiedLookups implements OtherUse {
         context.getPass().getTrace().addLeaf(rows, weight);
         pending.add(new Lookup(shard.trainedPlaces(ids), rows));
         return TableShard.copy(rows, ids);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public boolean unscale(float factor) {
+        boolean finite = true;
+        for (Lookup lookup : pending) {
+            try (NDArray gradient = Autograd.gradient(lookup.rows)) {
+                finite &= gradient == null || GradientScale.takeFrom(gradient, factor);
+            }
+        }
+        return finite;
     }
 
     /** {@inheritDoc} */

@@ -70,7 +70,7 @@ final class MeshGroups implements AutoCloseable {
      */
     Communicator get(String axis) {
         Communicator group = groups.get(axis);
-        if (group == null && ParallelConfig.AXES.contains(axis)) {
+        if (group == null && MeshChoice.AXES.contains(axis)) {
             return alone;
         }
         if (group == null) {

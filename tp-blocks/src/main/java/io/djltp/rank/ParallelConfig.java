@@ -18,9 +18,6 @@ import java.util.List;
  */
 public final class ParallelConfig extends RankSettings {
 
-    /** The axes that a mesh may have. */
-    static final List<String> AXES = List.of(DeviceMesh.DATA, DeviceMesh.TENSOR);
-
     private static final int DOUBLING = -1; // drift checks at steps 1, 2, 4, 8, ...
 
     private final ParallelMode mode; // null: a mesh was given
@@ -29,6 +26,7 @@ public final class ParallelConfig extends RankSettings {
     private final boolean batchCheck;
     private final boolean randomCheck;
     private final float gradientClipNorm; // 0: gradients are left as they are
+    private final LossScaling lossScaling; // or null: the loss is not scaled
 
     private ParallelConfig(Builder builder, DeviceMesh mesh) {
         super(builder, mesh.getRanks());
@@ -38,6 +36,7 @@ public final class ParallelConfig extends RankSettings {
         batchCheck = builder.batchCheck;
         randomCheck = builder.randomCheck;
         gradientClipNorm = builder.gradientClipNorm;
+        lossScaling = builder.lossScaling;
     }
 
     private ParallelConfig(ParallelConfig other, List<Device> devices) {
@@ -48,6 +47,7 @@ public final class ParallelConfig extends RankSettings {
         batchCheck = other.batchCheck;
         randomCheck = other.randomCheck;
         gradientClipNorm = other.gradientClipNorm;
+        lossScaling = other.lossScaling;
     }
 
     /**
@@ -149,6 +149,15 @@ public final class ParallelConfig extends RankSettings {
     }
 
     /**
+     * Returns how the loss is scaled.
+     *
+     * @return the settings, or {@code null} if it is not
+     */
+    public LossScaling getLossScaling() {
+        return lossScaling;
+    }
+
+    /**
      * Creates a builder to build a {@code ParallelConfig}.
      *
      * @return a new builder
@@ -167,6 +176,7 @@ public final class ParallelConfig extends RankSettings {
         private boolean batchCheck = true;
         private boolean randomCheck = true;
         private float gradientClipNorm;
+        private LossScaling lossScaling;
 
         private Builder() {}
 
@@ -229,6 +239,20 @@ public final class ParallelConfig extends RankSettings {
         }
 
         /**
+         * Scales what is differentiated by a factor that follows the gradients, for layers in
+         * float16. A step whose gradients are not all finite changes no weight, no state of the
+         * optimizer and no number of an update. {@link #optGradientClipNorm} is of the gradients
+         * without the scale. Default: the loss is not scaled.
+         *
+         * @param scaling how it follows them
+         * @return this builder
+         */
+        public Builder optLossScaling(LossScaling scaling) {
+            lossScaling = scaling;
+            return this;
+        }
+
+        /**
          * Sets when the replicas of parameters are compared on all ranks, by a checksum: if they
          * have drifted apart, the job ends with an error that names the parameter. The batches of
          * the processes are compared too. Default: after steps 1, 2, 4, 8, and so on, before the
@@ -280,50 +304,13 @@ public final class ParallelConfig extends RankSettings {
          *     the job or the devices do not fit
          */
         public ParallelConfig build() {
-            DeviceMesh built = mesh == null ? meshOfMode() : checkedMesh();
+            DeviceMesh built = new MeshChoice(mode, mesh, ranks).get();
             checkRanks(
                     built.getRanks(),
                     mesh == null
                             ? "set the number that the job was joined with"
                             : "choose sizes of the mesh " + mesh + " with that product");
             return new ParallelConfig(this, built);
-        }
-
-        private DeviceMesh meshOfMode() {
-            if (mode == null) {
-                throw new IllegalArgumentException(
-                        "You must set the mode: TENSOR, DATA or MIXED; or a mesh");
-            }
-            int count = ranks == null ? 0 : ranks;
-            if (count < 1) {
-                throw new IllegalArgumentException(
-                        "The number of ranks must be 1 or more, not " + count);
-            }
-            return DeviceMesh.of(mode, count);
-        }
-
-        private DeviceMesh checkedMesh() {
-            if (mode != null) {
-                throw new IllegalArgumentException(
-                        ("The mesh %s and the mode %s were set: set one of the two, setMesh or"
-                                        + " setMode")
-                                .formatted(mesh, mode));
-            }
-            for (String axis : mesh.getNames()) {
-                if (!AXES.contains(axis)) {
-                    throw new IllegalArgumentException(
-                            ("The mesh %s has the axis '%s', over which nothing is cut: the axes"
-                                            + " are %s")
-                                    .formatted(mesh, axis, String.join(" and ", AXES)));
-                }
-            }
-            if (ranks != null && ranks != mesh.getRanks()) {
-                throw new IllegalArgumentException(
-                        ("The mesh %s has %d ranks, not %d: choose sizes whose product is %d, or"
-                                        + " leave setRanks out")
-                                .formatted(mesh, mesh.getRanks(), ranks, ranks));
-            }
-            return mesh;
         }
     }
 }

@@ -36,6 +36,26 @@ public interface StepParticipant extends AutoCloseable {
     void zeroGradient();
 
     /**
+     * Takes the scale of the loss from the gradients of backward passes since the last step, before
+     * a {@link #step}, with {@link ParallelConfig.Builder#optLossScaling}. If a gradient of any
+     * rank is not finite, {@link #zeroGradient} comes in the place of the step.
+     *
+     * @param factor what the gradients have to be multiplied with
+     * @return whether all gradients of this rank are finite
+     * @throws UnsupportedOperationException by default, if it has parameters: their gradients would
+     *     keep the scale
+     */
+    default boolean unscale(float factor) {
+        if (!getParameters().isEmpty()) {
+            throw new UnsupportedOperationException(
+                    getClass().getName()
+                            + " updates parameters itself and does not know of loss scaling:"
+                            + " override StepParticipant.unscale, or leave out optLossScaling");
+        }
+        return true;
+    }
+
+    /**
      * Takes part in a step: updates what it owns, and uses the gradients up. Called at every step,
      * with or without a gradient.
      *

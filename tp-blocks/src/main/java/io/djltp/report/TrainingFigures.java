@@ -7,6 +7,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.training.Trainer;
 import ai.djl.training.listener.TrainingListenerAdapter;
 
+import io.djltp.optimizer.LossScale;
 import io.djltp.training.ParallelTrainer;
 
 import java.util.List;
@@ -22,6 +23,8 @@ public abstract class TrainingFigures extends TrainingListenerAdapter implements
     static final String LOSS = "loss";
     static final String EVALUATION = "evaluation";
     static final String SPEED = "throughput";
+    static final String SCALE = "loss scale";
+    static final String SKIPPED = "steps left out";
 
     private long step;
     private long last; // when the last step ended, or the clock was started again
@@ -83,8 +86,18 @@ public abstract class TrainingFigures extends TrainingListenerAdapter implements
         if (seconds > 0) {
             accept(SPEED, "rows", "rows/s", step, rows / seconds);
         }
+        if (trainer instanceof ParallelTrainer parallel) {
+            addLossScale(parallel.getState().getLossScale());
+        }
         endStep(trainer, seconds);
         last = System.nanoTime();
+    }
+
+    private void addLossScale(LossScale lossScale) {
+        if (lossScale.isUsed()) {
+            accept(SCALE, SCALE, "", step, lossScale.get());
+            accept(SKIPPED, SKIPPED, "", step, lossScale.getState().skippedSteps());
+        }
     }
 
     /**

@@ -24,8 +24,8 @@ final class ParallelGradientCollector implements GradientCollector {
      */
     @Override
     public void backward(NDArray target) {
-        try (NDArray one = target.onesLike()) {
-            Autograd.backward(target, one);
+        try (NDArray scale = target.onesLike().muli(steps.getLossScale().get())) {
+            Autograd.backward(target, scale);
         } catch (ai.djl.engine.EngineException e) {
             throw new IllegalArgumentException(
                     "Only a loss of trainer.getLoss().evaluate(labels, predictions), or what is"

@@ -90,7 +90,7 @@ public class ParallelTrainer extends Trainer {
     private ParallelTrainer(
             ParallelConfig parallelConfig, Model model, TrainingConfig trainingConfig) {
         super(
-                ParallelTrainingConfig.check(model, trainingConfig),
+                ParallelTrainingConfig.check(model, trainingConfig, parallelConfig),
                 new ParallelTrainingConfig(trainingConfig, parallelConfig.getDevices().get(0)));
         this.parallelConfig = parallelConfig;
         OptimizerSettings optimizer = OptimizerSettings.of(trainingConfig.getOptimizer());
@@ -182,9 +182,11 @@ public class ParallelTrainer extends Trainer {
 
     /**
      * Updates all parameters once: sums the gradients of data-parallel parameters over the ranks,
-     * and lets every rank update its shards and replicas.
+     * and lets every rank update its shards and replicas. With {@link
+     * ParallelConfig.Builder#optLossScaling} no parameter is, if a gradient is not finite.
      *
      * @throws IllegalStateException if no gradients were computed since the last step
+     * @throws ArithmeticException if no scale of the loss makes the gradients finite
      */
     @Override
     public void step() {
@@ -195,6 +197,7 @@ public class ParallelTrainer extends Trainer {
             driftCheck.run(steps.count());
         }
         addMetric("step", begin);
+        steps.getLossScale().addTo(getMetrics());
     }
 
     /**
@@ -226,11 +229,7 @@ public class ParallelTrainer extends Trainer {
         trained.save(folder, name);
     }
 
-    /**
-     * Returns the ranks, to run something on all of them.
-     *
-     * @return the ranks
-     */
+    /** {@return the ranks, to run something on all of them} */
     public RankPool getRanks() {
         return ranks;
     }

@@ -15,6 +15,7 @@ import ai.djl.util.PairList;
 import io.djltp.optimizer.OptimizerSettings;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.SlicedInitializer;
+import io.djltp.rank.ParallelConfig;
 
 import java.util.List;
 import java.util.concurrent.ExecutorService;
@@ -37,7 +38,7 @@ final class ParallelTrainingConfig implements TrainingConfig {
     }
 
     /** Refuses what cannot be trained, before anything is begun, and sets the initializers. */
-    static Model check(Model model, TrainingConfig config) {
+    static Model check(Model model, TrainingConfig config, ParallelConfig ranks) {
         if (model.getBlock() == null) {
             throw new IllegalStateException(
                     "You must set a block for the model before creating a new trainer");
@@ -47,7 +48,7 @@ final class ParallelTrainingConfig implements TrainingConfig {
                     "The training configuration has no loss, and the ranks compute it: give"
                             + " DefaultTrainingConfig one, such as Loss.softmaxCrossEntropyLoss()");
         }
-        ScaledLoss.check(model.getBlock(), OptimizerSettings.of(config.getOptimizer()));
+        ScaledLoss.check(model, OptimizerSettings.of(config.getOptimizer()), ranks);
         ParallelParameters.checkFree(model.getBlock());
         for (Pair<Initializer, Predicate<Parameter>> pair : config.getInitializers()) {
             if (pair.getKey() != null && pair.getValue() != null) {

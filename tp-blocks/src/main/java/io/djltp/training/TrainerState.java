@@ -2,6 +2,7 @@ package io.djltp.training;
 
 import io.djltp.gradient.WeightReader;
 import io.djltp.optimizer.LearningRates;
+import io.djltp.optimizer.LossScale;
 import io.djltp.optimizer.OptimizerSettings;
 import io.djltp.optimizer.OptimizerState;
 import io.djltp.parameters.ParallelParameters;
@@ -113,6 +114,15 @@ public final class TrainerState {
      */
     public LearningRates getLearningRates() {
         return steps.getLearningRates();
+    }
+
+    /**
+     * Returns what the loss is multiplied with where it is differentiated.
+     *
+     * @return the scale, and how it changes
+     */
+    public LossScale getLossScale() {
+        return steps.getLossScale();
     }
 
     /**

@@ -7,11 +7,13 @@ import io.djltp.gradient.GradientGroups;
 import io.djltp.gradient.RankUpdate;
 import io.djltp.gradient.WeightReader;
 import io.djltp.optimizer.LearningRates;
+import io.djltp.optimizer.LossScale;
 import io.djltp.optimizer.OptimizerSettings;
 import io.djltp.optimizer.OptimizerState;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelContext;
 import io.djltp.rank.Phase;
 import io.djltp.rank.RankPool;
 import io.djltp.rank.StepParticipant;
@@ -19,8 +21,11 @@ import io.djltp.torch.Autograd;
 
 import java.util.ArrayList;
 import java.util.HashSet;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.function.Consumer;
 
 /** The steps of a training: the forward passes of one, their backward passes, and the update. */
 @SuppressWarnings("try") // a phase is used by being open
@@ -31,6 +36,7 @@ final class TrainingSteps implements AutoCloseable {
     private final LearningRates learningRates;
     private final GradientGroups gradientGroups;
     private final RankUpdate updates;
+    private final LossScale lossScale;
     private final List<ParallelOutput> pending = new ArrayList<>(); // without a backward pass
     private long count;
     private boolean hasGradients;
@@ -44,9 +50,10 @@ final class TrainingSteps implements AutoCloseable {
         this.parameters = parameters;
         learningRates = new LearningRates(optimizer, name -> parameters.byName(name) != null);
         gradientGroups = new GradientGroups(parameters);
-        updates =
-                new RankUpdate(
-                        parameters, gradientGroups, optimizer, ranks, config.getGradientClipNorm());
+        lossScale = new LossScale(config.getLossScaling());
+        float clipNorm = config.getGradientClipNorm();
+        boolean scaled = lossScale.isUsed();
+        updates = new RankUpdate(parameters, gradientGroups, optimizer, ranks, clipNorm, scaled);
         for (int i = 0; i < ranks.size(); i++) {
             ranks.getContext(i).setRowSparse(optimizer.isRowSparse());
         }
@@ -96,10 +103,12 @@ final class TrainingSteps implements AutoCloseable {
     }
 
     /**
-     * Updates all parameters on all ranks.
+     * Updates all parameters on all ranks, or none if the loss is scaled and a gradient is not
+     * finite.
      *
      * @param beforeChange is done when nothing can be refused any more
      * @throws IllegalStateException if no gradients were computed since the last step
+     * @throws ArithmeticException if no loss scale makes the gradients finite
      */
     void update(Runnable beforeChange) {
         if (!hasGradients) {
@@ -108,21 +117,57 @@ final class TrainingSteps implements AutoCloseable {
                             + " before step()");
         }
         updates.checkNorm(ranks.getContext(0), new HashSet<>(parameters.getTrained()));
-        Map<Parameter, LearningRates.Update> rates =
-                learningRates.next(parameters.getTrained(), parameters::nameOf);
-        beforeChange.run();
-        ranks.run(
-                context -> {
-                    try (Phase phase = Phase.begin(context, Direction.STEP)) {
-                        updates.run(context, rates);
-                    }
-                    context.getGradientKeeper().close(); // of losses that were never used
-                    return null;
-                });
+        boolean finite = !lossScale.isUsed() || unscale();
+        if (finite) {
+            change(beforeChange);
+        } else {
+            onRanks(updates::drop);
+        }
         pending.clear();
         gradientGroups.clear();
         hasGradients = false;
         count++;
+        if (lossScale.isUsed()) {
+            lossScale.update(finite, count);
+        }
+    }
+
+    private void change(Runnable beforeChange) {
+        Map<Parameter, LearningRates.Update> rates =
+                learningRates.next(parameters.getTrained(), parameters::nameOf);
+        beforeChange.run();
+        onRanks(
+                context -> {
+                    if (lossScale.isUsed()) {
+                        updates.finish(context, rates);
+                    } else {
+                        updates.run(context, rates);
+                    }
+                });
+    }
+
+    private void onRanks(Consumer<ParallelContext> task) {
+        ranks.run(
+                context -> {
+                    try (Phase phase = Phase.begin(context, Direction.STEP)) {
+                        task.accept(context);
+                    }
+                    context.getGradientKeeper().close(); // of losses that were never used
+                    return null;
+                });
+    }
+
+    /** Takes the scale of the loss from the gradients, and returns whether all are finite. */
+    private boolean unscale() {
+        Set<Parameter> trained = new LinkedHashSet<>(parameters.getTrained());
+        float scale = lossScale.get();
+        return ranks.run(
+                        context -> {
+                            try (Phase phase = Phase.begin(context, Direction.STEP)) {
+                                return updates.unscale(context, trained, scale);
+                            }
+                        })
+                .get(0); // they agree
     }
 
     /** Sets who reads weights in the background. */
@@ -148,6 +193,10 @@ final class TrainingSteps implements AutoCloseable {
     /** Returns the norm of all gradients of the last step, or NaN if it is not computed. */
     double getGradientNorm() {
         return updates.getGradientNorm();
+    }
+
+    LossScale getLossScale() {
+        return lossScale;
     }
 
     LearningRates getLearningRates() {

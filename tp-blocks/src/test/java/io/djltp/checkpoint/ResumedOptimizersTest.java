@@ -11,10 +11,13 @@ import ai.djl.training.tracker.Tracker;
 import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
+import io.djltp.optimizer.LossScale;
 import io.djltp.optimizer.RowwiseAdagrad;
+import io.djltp.rank.LossScaling;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
+import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -107,6 +110,53 @@ public class ResumedOptimizersTest {
                         StoppedRun.resumed(kind, task, stop, STEPS, folder)
                                 .assertEndOf(whole, what + " after " + stop);
                     }
+                });
+    }
+
+    /**
+     * The scale of the loss and what it has counted go on too. Its factors are no powers of 2: with
+     * another scale the bits of the weights are others.
+     */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void theScaleOfTheLossGoesOn(TrainerKind kind) {
+        LossScaling scaling =
+                LossScaling.builder()
+                        .optInitialScale(1000)
+                        .optGrowthFactor(1.7f)
+                        .optBackoffFactor(0.3f)
+                        .optGrowthInterval(2)
+                        .build();
+        StoppedRun.Task adam = task(OPTIMIZERS.get("adam"));
+        StoppedRun.Task task =
+                new StoppedRun.Task(
+                        adam.network(),
+                        adam.loss(),
+                        adam.optimizer(),
+                        (manager, step) ->
+                                step == 1
+                                        ? adam.data().make(manager, step).mul(Float.NaN)
+                                        : adam.data().make(manager, step),
+                        adam.labels());
+        assertSameBits(kind.scaledBy(scaling), task, "" + kind);
+        StoppedRun.inFolder(
+                folder -> {
+                    StoppedRun.saved(kind.scaledBy(scaling), task, List.of(3), folder);
+                    StoppedRun.run(
+                            kind.scaledBy(scaling),
+                            task,
+                            7,
+                            3,
+                            STEPS,
+                            (trainer, state, step) -> {
+                                LossScale scale = trainer.getState().getLossScale();
+                                if (step == 3) {
+                                    StoppedRun.restore(state, folder, 3);
+                                    // a good step, a bad one, a good one
+                                    Assert.assertEquals(
+                                            scale.getState(),
+                                            new LossScale.State(1000 * 0.3f, 1, 1));
+                                }
+                            });
                 });
     }
 

@@ -23,6 +23,7 @@ import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.rank.LossScaling;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelTrainer;
 
@@ -111,6 +112,21 @@ public class TrainingReportTest {
         Assert.assertEquals(cut.get("ranges").toString(), "[[[0,4]],[[4,7]]]");
     }
 
+    /** Where the loss is scaled, the scale and the steps that were left out are curves. */
+    @Test(timeOut = 60_000)
+    public void theScaleOfTheLossIsSeen() throws Exception {
+        Path file = folder.resolve("run.html");
+        LossScaling scaling = LossScaling.builder().optInitialScale(8).optGrowthInterval(2).build();
+        train(TrainingReport.builder().setFile(file).build(), 1, 0, scaling);
+        JsonObject data = data(Files.readString(file));
+        List<Integer> scales = new ArrayList<>();
+        curve(data, "loss scale", "loss scale").forEach(each -> scales.add(each.getAsInt()));
+        Assert.assertEquals(scales, List.of(8, 8, 16, 16));
+        for (JsonElement left : curve(data, "steps left out", "steps left out")) {
+            Assert.assertEquals(left.getAsInt(), 0);
+        }
+    }
+
     /** A rank that is late makes the other wait, and the parts are the whole. */
     @Test(timeOut = 60_000)
     public void waitingForALateRankIsSeen() throws Exception {
@@ -185,6 +201,11 @@ public class TrainingReportTest {
     }
 
     private void train(TrainingReport report, int epochs, int sleep) throws Exception {
+        train(report, epochs, sleep, null);
+    }
+
+    private void train(TrainingReport report, int epochs, int sleep, LossScaling scaling)
+            throws Exception {
         SequentialBlock network =
                 new SequentialBlock()
                         .add(Linear.builder().setUnits(5).build())
@@ -202,7 +223,11 @@ public class TrainingReportTest {
                         .addTrainingListeners(new Losses())
                         .addTrainingListeners(report);
         ParallelConfig ranks =
-                ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(2).build();
+                ParallelConfig.builder()
+                        .setMode(ParallelMode.TENSOR)
+                        .setRanks(2)
+                        .optLossScaling(scaling)
+                        .build();
         try (NDManager manager = NDManager.newBaseManager();
                 Model model = Model.newInstance("report")) {
             model.setBlock(network);

@@ -6,6 +6,7 @@ import ai.djl.training.TrainingConfig;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.DeviceMesh;
+import io.djltp.rank.LossScaling;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelTrainer;
 
@@ -19,8 +20,10 @@ import java.util.List;
  * @param ranks the number of ranks
  * @param mesh the mesh, or {@code null}
  * @param clipNorm the largest norm of all gradients together, or 0 for any
+ * @param scaling how the loss is scaled, or {@code null}
  */
-public record TrainerKind(ParallelMode mode, int ranks, DeviceMesh mesh, float clipNorm) {
+public record TrainerKind(
+        ParallelMode mode, int ranks, DeviceMesh mesh, float clipNorm, LossScaling scaling) {
 
     /** DJL's own trainer. */
     public static final TrainerKind PLAIN = new TrainerKind(null, 1);
@@ -32,7 +35,7 @@ public record TrainerKind(ParallelMode mode, int ranks, DeviceMesh mesh, float c
      * @param ranks the number of ranks
      */
     public TrainerKind(ParallelMode mode, int ranks) {
-        this(mode, ranks, null, 0);
+        this(mode, ranks, null, 0, null);
     }
 
     /**
@@ -47,7 +50,8 @@ public record TrainerKind(ParallelMode mode, int ranks, DeviceMesh mesh, float c
                 null,
                 data * tensor,
                 DeviceMesh.of(DeviceMesh.DATA, data, DeviceMesh.TENSOR, tensor),
-                0);
+                0,
+                null);
     }
 
     /**
@@ -57,7 +61,17 @@ public record TrainerKind(ParallelMode mode, int ranks, DeviceMesh mesh, float c
      * @return the trainer
      */
     public TrainerKind clippedTo(float norm) {
-        return new TrainerKind(mode, ranks, mesh, norm);
+        return new TrainerKind(mode, ranks, mesh, norm, scaling);
+    }
+
+    /**
+     * Returns this trainer with a scaled loss.
+     *
+     * @param settings how it is scaled
+     * @return the trainer
+     */
+    public TrainerKind scaledBy(LossScaling settings) {
+        return new TrainerKind(mode, ranks, mesh, clipNorm, settings);
     }
 
     /**
@@ -112,7 +126,7 @@ public record TrainerKind(ParallelMode mode, int ranks, DeviceMesh mesh, float c
     /**
      * Returns the configuration of the ranks.
      *
-     * @return the configuration, with the defaults but for the limit of the norm
+     * @return the configuration, with the defaults but for the limit of the norm and the scale
      */
     public ParallelConfig config() {
         ParallelConfig.Builder config = ParallelConfig.builder();
@@ -121,6 +135,7 @@ public record TrainerKind(ParallelMode mode, int ranks, DeviceMesh mesh, float c
         } else {
             config.setMesh(mesh);
         }
+        config.optLossScaling(scaling);
         return (clipNorm > 0 ? config.optGradientClipNorm(clipNorm) : config).build();
     }
 

@@ -23,6 +23,7 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
+import io.djltp.rank.LossScaling;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.NcclDoubleListener;
 import io.djltp.torch.HostReads;
@@ -44,6 +45,7 @@ public class HostWaitTest {
     private static final int RANKS = 2;
     private static final int FIRST = 5; // drift checks, which read, are due at 1, 2, 4 and 8
     private static final int STEPS = 3;
+    private static final LossScaling SCALING = LossScaling.builder().build();
 
     /** Takes the path of GPUs. */
     @BeforeClass
@@ -65,16 +67,19 @@ public class HostWaitTest {
     @DataProvider
     public static Object[][] networks() {
         return new Object[][] {
-            {"MLP, DJL's loss", mlp(true), Loss.softmaxCrossEntropyLoss(), 0},
+            {"MLP, DJL's loss", mlp(true), Loss.softmaxCrossEntropyLoss(), null, 0},
+            // whether all gradients are finite
+            {"scaled loss", mlp(true), Loss.softmaxCrossEntropyLoss(), SCALING, 1},
             // labels; the largest logit, whether it is minus infinity; what is above the loss
-            {"MLP, cut loss", mlp(false), new VocabParallelCrossEntropyLoss(), 3},
+            {"MLP, cut loss", mlp(false), new VocabParallelCrossEntropyLoss(), null, 3},
             // labels; features, sums and logits finite; sums usable, four numbers; above the loss
-            {"fused head", head(), new VocabParallelCrossEntropyLoss(), 6},
+            {"fused head", head(), new VocabParallelCrossEntropyLoss(), null, 6},
         };
     }
 
     @Test(dataProvider = "networks", timeOut = 60_000)
-    public void theHostDoesNotWaitForOperations(String name, Block network, Loss loss, int reads)
+    public void theHostDoesNotWaitForOperations(
+            String name, Block network, Loss loss, LossScaling scaling, int reads)
             throws Exception {
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(loss)
@@ -88,6 +93,7 @@ public class HostWaitTest {
                         .setMode(ParallelMode.TENSOR)
                         .setRanks(RANKS)
                         .optBackend(Backend.NCCL)
+                        .optLossScaling(scaling)
                         .build();
         try (Model model = Model.newInstance("waits")) {
             model.setBlock(network);
