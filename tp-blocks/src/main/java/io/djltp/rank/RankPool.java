@@ -2,7 +2,6 @@ package io.djltp.rank;
 
 import io.djltp.job.Job;
 import io.djltp.torch.Autograd;
-import io.djltp.torch.LibTorch;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -43,10 +42,11 @@ public final class RankPool implements AutoCloseable {
      * Starts the ranks.
      *
      * @param config how many, on which devices
+     * @throws io.djltp.job.JobFailedException if the job fails before they have started
      */
     public RankPool(ParallelConfig config) {
-        LibTorch.load();
         job = config.getJob();
+        LibraryLoading.load(job);
         contexts = ParallelContext.connect(config);
         threads = new RankThreads(contexts);
         try {

@@ -12,6 +12,7 @@ import org.bouncycastle.tls.PskIdentity;
 import org.bouncycastle.tls.PskKeyExchangeMode;
 import org.bouncycastle.tls.TlsAuthentication;
 import org.bouncycastle.tls.TlsFatalAlert;
+import org.bouncycastle.tls.TlsFatalAlertReceived;
 import org.bouncycastle.tls.TlsPSKExternal;
 import org.bouncycastle.tls.crypto.TlsCrypto;
 import org.bouncycastle.tls.crypto.impl.bc.BcTlsCrypto;
@@ -61,24 +62,22 @@ final class JobTls {
                 IDENTITY, crypto.createSecret(key.clone()), PRFAlgorithm.tls13_hkdf_sha256);
     }
 
-    /** Whether an alert says that the other side has another key. */
-    private static boolean isOfKey(short alert) {
+    /** Says whether a handshake failed, here or at the other side, because their keys differ. */
+    static boolean isOfAnotherKey(Exception e) {
+        short alert = -1;
+        if (e instanceof TlsFatalAlert raised) {
+            alert = raised.getAlertDescription();
+        } else if (e instanceof TlsFatalAlertReceived received) {
+            alert = received.getAlertDescription();
+        }
         return alert == AlertDescription.decrypt_error || alert == AlertDescription.bad_record_mac;
     }
 
     /** The side that connects. */
     final class Client extends DefaultTlsClient {
 
-        private final Runnable complete;
-        private boolean otherKey;
-
-        Client(Runnable complete) {
+        Client() {
             super(crypto);
-            this.complete = complete;
-        }
-
-        boolean hasOtherKey() {
-            return otherKey;
         }
 
         /** {@inheritDoc} */
@@ -118,38 +117,13 @@ final class JobTls {
             // by certificates, which a member does not have
             throw new TlsFatalAlert(AlertDescription.handshake_failure);
         }
-
-        /** {@inheritDoc} */
-        @Override
-        public void notifyAlertRaised(short level, short alert, String text, Throwable cause) {
-            otherKey |= isOfKey(alert);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public void notifyAlertReceived(short level, short alert) {
-            otherKey |= isOfKey(alert);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public void notifyHandshakeComplete() throws IOException {
-            super.notifyHandshakeComplete();
-            complete.run();
-        }
     }
 
     /** The side that is connected to. */
     final class Server extends DefaultTlsServer {
 
-        private boolean otherKey;
-
         Server() {
             super(crypto);
-        }
-
-        boolean hasOtherKey() {
-            return otherKey;
         }
 
         /** {@inheritDoc} */
@@ -163,12 +137,6 @@ final class JobTls {
         @SuppressWarnings("rawtypes")
         public TlsPSKExternal getExternalPSK(Vector identities) {
             return identities.contains(new PskIdentity(IDENTITY, 0)) ? preShared() : null;
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public void notifyAlertRaised(short level, short alert, String text, Throwable cause) {
-            otherKey |= isOfKey(alert);
         }
     }
 }

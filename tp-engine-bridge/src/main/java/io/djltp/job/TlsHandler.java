@@ -19,42 +19,44 @@ import java.util.concurrent.CompletableFuture;
 final class TlsHandler extends ChannelDuplexHandler {
 
     private final CompletableFuture<Void> complete = new CompletableFuture<>();
-    private final JobTls.Client client;
-    private final JobTls.Server server;
     private final TlsProtocol protocol;
+    private final Opening opening;
+    private boolean otherKey;
 
-    private TlsHandler(JobTls tls, boolean connects) {
-        client = connects ? tls.new Client(() -> complete.complete(null)) : null;
-        server = connects ? null : tls.new Server();
-        protocol = connects ? new TlsClientProtocol() : new TlsServerProtocol();
+    private TlsHandler(TlsProtocol protocol, Opening opening) {
+        this.protocol = protocol;
+        this.opening = opening;
+    }
+
+    /** How one side begins. */
+    private interface Opening {
+        void run() throws IOException;
     }
 
     static TlsHandler ofClient(JobTls tls) {
-        return new TlsHandler(tls, true);
+        TlsClientProtocol protocol = new TlsClientProtocol();
+        return new TlsHandler(protocol, () -> protocol.connect(tls.new Client()));
     }
 
     static TlsHandler ofServer(JobTls tls) {
-        return new TlsHandler(tls, false);
+        TlsServerProtocol protocol = new TlsServerProtocol();
+        return new TlsHandler(protocol, () -> protocol.accept(tls.new Server()));
     }
 
-    /** Returns what completes with the handshake of the side that connects. */
+    /** Returns what completes with the handshake. */
     CompletableFuture<Void> complete() {
         return complete;
     }
 
     /** Returns whether it is known that the other side has another key. */
     boolean hasOtherKey() {
-        return client == null ? server.hasOtherKey() : client.hasOtherKey();
+        return otherKey;
     }
 
     /** {@inheritDoc} */
     @Override
     public void channelActive(ChannelHandlerContext context) throws IOException {
-        if (protocol instanceof TlsClientProtocol connecting) {
-            connecting.connect(client);
-        } else {
-            ((TlsServerProtocol) protocol).accept(server);
-        }
+        opening.run();
         writeSealed(context, context.newPromise());
         context.flush();
         context.fireChannelActive();
@@ -69,10 +71,14 @@ final class TlsHandler extends ChannelDuplexHandler {
         try {
             protocol.offerInput(bytes);
         } catch (IOException | RuntimeException e) {
+            otherKey |= JobTls.isOfAnotherKey(e);
             complete.completeExceptionally(e);
         }
         writeSealed(context, context.newPromise());
         context.flush();
+        if (protocol.isConnected()) {
+            complete.complete(null);
+        }
         int count = protocol.getAvailableInputBytes();
         if (count > 0) {
             byte[] clear = new byte[count];

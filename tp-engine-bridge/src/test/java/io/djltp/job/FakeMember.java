@@ -19,7 +19,7 @@ final class FakeMember implements AutoCloseable {
         socket.setTcpNoDelay(true);
         protocol = new TlsClientProtocol(socket.getInputStream(), socket.getOutputStream());
         JobTls tls = new JobTls(secret, "");
-        protocol.connect(tls.new Client(() -> {}));
+        protocol.connect(tls.new Client());
     }
 
     /** Connects to the master of a job with a secret, and says nothing. */

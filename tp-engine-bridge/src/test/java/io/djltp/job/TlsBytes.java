@@ -15,7 +15,7 @@ final class TlsBytes {
     /** Returns a whole first message, of who has the key of that TLS. */
     static byte[] hello(JobTls tls) throws IOException {
         TlsClientProtocol protocol = new TlsClientProtocol();
-        protocol.connect(tls.new Client(() -> {}));
+        protocol.connect(tls.new Client());
         byte[] bytes = new byte[protocol.getAvailableOutputBytes()];
         protocol.readOutput(bytes, 0, bytes.length);
         return bytes;
