@@ -1,6 +1,6 @@
 package io.djltp.checkpoint;
 
-import io.djltp.parameters.DriftCheck;
+import io.djltp.collective.GatheredNumbers;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool.RankTask;
 import io.djltp.training.TrainerState;
@@ -63,8 +63,8 @@ final class Agreement {
     }
 
     private long[] gather(ParallelContext context, long... own) {
-        return DriftCheck.gather(
-                context,
+        return GatheredNumbers.of(
+                context.getWorld(),
                 state.getParameters().getStore(context).getManager(),
                 own,
                 "the restoring of a checkpoint");

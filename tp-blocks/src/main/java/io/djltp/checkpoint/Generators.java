@@ -2,7 +2,7 @@ package io.djltp.checkpoint;
 
 import com.google.gson.JsonObject;
 
-import io.djltp.parameters.DriftCheck;
+import io.djltp.collective.GatheredNumbers;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.RandomState;
 import io.djltp.training.TrainerState;
@@ -56,8 +56,8 @@ final class Generators {
     }
 
     private static long[] gather(TrainerState state, ParallelContext context, long... numbers) {
-        return DriftCheck.gather(
-                context,
+        return GatheredNumbers.of(
+                context.getWorld(),
                 state.getParameters().getStore(context).getManager(),
                 numbers,
                 "the generators of random numbers");

@@ -6,9 +6,9 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.nn.Parameter;
 
 import io.djltp.checkpoint.store.CutTensor;
+import io.djltp.collective.GatheredNumbers;
 import io.djltp.optimizer.OptimizerState;
 import io.djltp.optimizer.StateKind;
-import io.djltp.parameters.DriftCheck;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelContext;
 import io.djltp.training.TrainerState;
@@ -77,7 +77,8 @@ final class OptimizerArrays {
         NDManager manager = parameters.getStore(context).getManager();
         long[] own = new long[all.size()];
         Arrays.setAll(own, i -> typeOf(held, parameters.nameOf(all.get(i)), manager));
-        long[] ofAll = DriftCheck.gather(context, manager, own, "the state of the optimizer");
+        long[] ofAll =
+                GatheredNumbers.of(context.getWorld(), manager, own, "the state of the optimizer");
         int[] types = new int[own.length];
         for (int i = 0; i < ofAll.length; i++) {
             types[i % own.length] = Math.max(types[i % own.length], (int) ofAll[i]);

@@ -4,10 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.Communicator;
-import io.djltp.collective.ReduceOp;
-import io.djltp.collective.Work;
 import io.djltp.torch.Autograd;
-import io.djltp.torch.TensorView;
 import io.djltp.update.FlatGradients;
 
 import java.util.List;
@@ -22,9 +19,7 @@ final class GradientBucket implements AutoCloseable {
     private final List<Member> members;
     private final Communicator group;
     private final String issuer;
-    private final FlatGradients flat; // or null: one gradient that travels as it is
-    private NDArray alone; // while it travels
-    private Work sum = Work.DONE;
+    private final BucketSum sum;
 
     /**
      * Creates a bucket.
@@ -37,10 +32,11 @@ final class GradientBucket implements AutoCloseable {
         this.members = members;
         this.group = group;
         this.issuer = issuer;
-        flat =
-                members.size() == 1
-                        ? null
-                        : new FlatGradients(members.stream().map(Member::value).toList());
+        sum =
+                new BucketSum(
+                        members.size() == 1
+                                ? null
+                                : new FlatGradients(members.stream().map(Member::value).toList()));
     }
 
     /**
@@ -65,23 +61,19 @@ final class GradientBucket implements AutoCloseable {
 
     /** Begins to sum the gradients, and takes them from their leaves if it has a copy. */
     void start() {
-        releaseAlone(); // of a step that has failed
-        TensorView summed;
-        if (flat == null) {
-            alone = gradientOrZeros(members.get(0).value());
-            summed = TensorView.of(alone);
-        } else {
-            for (int i = 0; i < members.size(); i++) {
-                NDArray value = members.get(i).value();
-                try (NDArray gradient = Autograd.gradient(value)) {
-                    flat.set(i, gradient);
-                }
-                Autograd.dropGradient(value); // its memory is free for what comes next
-            }
-            summed = flat.getAll();
+        sum.releaseAlone(); // of a step that has failed
+        if (sum.flat() == null) {
+            sum.start(gradientOrZeros(members.get(0).value()), group, issuer);
+            return;
         }
-        group.setIssuer(issuer);
-        sum = group.allReduce(summed, ReduceOp.SUM);
+        for (int i = 0; i < members.size(); i++) {
+            NDArray value = members.get(i).value();
+            try (NDArray gradient = Autograd.gradient(value)) {
+                sum.flat().set(i, gradient);
+            }
+            Autograd.dropGradient(value); // its memory is free for what comes next
+        }
+        sum.start(group, issuer);
     }
 
     /** A rank without a gradient takes part: others may have one. */
@@ -95,28 +87,21 @@ final class GradientBucket implements AutoCloseable {
     /** Waits for the sum. */
     void await() {
         sum.await();
-        sum = Work.DONE;
     }
 
     /** Returns the sum of a member's gradients, which stays open until {@link #releaseAlone()}. */
     NDArray get(int number) {
-        return flat == null ? alone : flat.get(number);
+        return sum.get(number);
     }
 
     /** Frees the gradient that is not in the memory of the bucket. */
     void releaseAlone() {
-        if (alone != null) {
-            alone.close();
-            alone = null;
-        }
+        sum.releaseAlone();
     }
 
     /** Frees the memory that is kept. */
     @Override
     public void close() {
-        releaseAlone();
-        if (flat != null) {
-            flat.close();
-        }
+        sum.close();
     }
 }

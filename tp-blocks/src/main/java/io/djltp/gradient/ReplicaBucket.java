@@ -4,11 +4,8 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.Communicator;
-import io.djltp.collective.ReduceOp;
-import io.djltp.collective.Work;
 import io.djltp.parameters.SharedPart;
 import io.djltp.torch.Autograd;
-import io.djltp.torch.TensorView;
 import io.djltp.update.FlatGradients;
 
 import java.util.ArrayList;
@@ -24,9 +21,7 @@ final class ReplicaBucket implements AutoCloseable {
 
     private final List<Member> members;
     private final String issuer;
-    private final FlatGradients flat; // or null: one part that is summed where it is
-    private NDArray alone; // while it travels
-    private Work sum = Work.DONE;
+    private final BucketSum sum;
 
     /**
      * Creates a bucket.
@@ -37,7 +32,8 @@ final class ReplicaBucket implements AutoCloseable {
     ReplicaBucket(List<Member> members, String issuer) {
         this.members = members;
         this.issuer = issuer;
-        flat = members.size() == 1 && members.get(0).isContiguous() ? null : flat(members);
+        boolean alone = members.size() == 1 && members.get(0).isContiguous();
+        sum = new BucketSum(alone ? null : flat(members));
     }
 
     private static FlatGradients flat(List<Member> members) {
@@ -88,55 +84,40 @@ final class ReplicaBucket implements AutoCloseable {
 
     /** Begins to sum. */
     void start() {
-        releaseAlone(); // of a step that has failed
-        TensorView summed;
+        sum.releaseAlone(); // of a step that has failed
+        Communicator group = members.get(0).part.group();
         try (Autograd.GradMode mode = Autograd.gradMode(false)) {
-            if (flat == null) {
-                alone = members.get(0).ofGradient();
-                summed = TensorView.of(alone);
-            } else {
-                for (int i = 0; i < members.size(); i++) {
-                    try (NDArray part = members.get(i).ofGradient()) {
-                        flat.set(i, part);
-                    }
+            if (sum.flat() == null) {
+                sum.start(members.get(0).ofGradient(), group, issuer);
+                return;
+            }
+            for (int i = 0; i < members.size(); i++) {
+                try (NDArray part = members.get(i).ofGradient()) {
+                    sum.flat().set(i, part);
                 }
-                summed = flat.getAll();
             }
         }
-        Communicator group = members.get(0).part.group();
-        group.setIssuer(issuer);
-        sum = group.allReduce(summed, ReduceOp.SUM);
+        sum.start(group, issuer);
     }
 
     /** Waits for the sums, and puts them into the gradients. */
     void finish() {
         sum.await();
-        sum = Work.DONE;
-        releaseAlone();
-        if (flat != null) {
+        sum.releaseAlone();
+        if (sum.flat() != null) {
             try (Autograd.GradMode mode = Autograd.gradMode(false)) {
                 for (int i = 0; i < members.size(); i++) {
                     try (NDArray part = members.get(i).ofGradient()) {
-                        flat.copyTo(i, part);
+                        sum.flat().copyTo(i, part);
                     }
                 }
             }
-        }
-    }
-
-    private void releaseAlone() {
-        if (alone != null) {
-            alone.close();
-            alone = null;
         }
     }
 
     /** Frees the memory that is kept. */
     @Override
     public void close() {
-        releaseAlone();
-        if (flat != null) {
-            flat.close();
-        }
+        sum.close();
     }
 }

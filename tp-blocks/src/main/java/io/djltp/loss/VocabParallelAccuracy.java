@@ -4,12 +4,16 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.training.evaluator.AbstractAccuracy;
 import ai.djl.util.Pair;
 
 import io.djltp.head.ChunkedEvaluation;
+import io.djltp.head.ClassLabels;
 import io.djltp.head.LossOptions;
 import io.djltp.rank.ParallelContext;
+
+import java.util.stream.LongStream;
 
 /**
  * Accuracy and top-k accuracy of logits that are cut over the ranks by class, without gathering
@@ -71,17 +75,27 @@ public class VocabParallelAccuracy extends AbstractAccuracy {
         this.ignoreIndex = ignoreIndex;
     }
 
-    /** {@inheritDoc} */
+    /**
+     * {@inheritDoc}
+     *
+     * @throws IllegalArgumentException if a label is no class, before a rank begins to count
+     */
     @Override
     protected Pair<Long, NDArray> accuracyHelper(NDList labels, NDList predictions) {
+        long[] ids =
+                ClassLabels.read(labels.singletonOrThrow(), countClasses(predictions), ignoreIndex);
         NDArray right =
                 predictions instanceof ShardedPredictions
                         ? ((ShardedPredictions) predictions).evaluateOnRanks(labels, this::right)
                         : right(labels, predictions);
-        try (NDArray counted = labels.singletonOrThrow().neq(ignoreIndex);
-                NDArray count = counted.countNonzero()) {
-            return new Pair<>(count.getLong(), right);
-        }
+        return new Pair<>(LongStream.of(ids).filter(id -> id != ignoreIndex).count(), right);
+    }
+
+    /** A rank has a slice of the classes: it checks its labels where it knows all. */
+    private static long countClasses(NDList predictions) {
+        Shape shape = predictions.singletonOrThrow().getShape();
+        boolean whole = ParallelContext.current() == null;
+        return whole ? shape.get(shape.dimension() - 1) : Long.MAX_VALUE;
     }
 
     /** Returns for each row whether it is right; on a rank, over all ranks. */

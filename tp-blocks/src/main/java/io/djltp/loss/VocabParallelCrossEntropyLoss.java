@@ -11,9 +11,9 @@ import io.djltp.collective.Direction;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastLoss;
 import io.djltp.forecast.PassForecast;
+import io.djltp.head.ClassLabels;
 import io.djltp.head.LossOptions;
 import io.djltp.head.Reduction;
-import io.djltp.head.ShardLabels;
 import io.djltp.head.ShardedCrossEntropy;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.Autograd;
@@ -89,7 +89,7 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss, 
      * {@inheritDoc}
      *
      * @throws IllegalArgumentException if the logits are not known to be a slice, or a label is not
-     *     a class
+     *     a class: outside of them, no whole number, or so large that its type is not exact
      */
     @Override
     public NDArray evaluate(NDList labels, NDList predictions) {
@@ -184,6 +184,6 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss, 
     /** {@inheritDoc} */
     @Override
     public void checkLabels(NDList labels, long classes) {
-        ShardLabels.check(labels.singletonOrThrow(), classes, options.ignoreIndex());
+        ClassLabels.read(labels.singletonOrThrow(), classes, options.ignoreIndex());
     }
 }

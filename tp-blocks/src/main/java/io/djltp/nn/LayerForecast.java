@@ -28,7 +28,8 @@ final class LayerForecast {
                     describe(layer)
                             + " gets the rows of a rank in MIXED mode, but is cut over the ranks:"
                             + " build the first tensor-parallel layer with"
-                            + " optBatchShardedInput(true)");
+                            + " optBatchShardedInput(true), in a plan"
+                            + " Style.column().batchShardedInput()");
         }
         return pass.getMappings(layer)
                 .gatherFromSequenceRegion(input, layer.hasPartialInputGradient());

@@ -153,7 +153,8 @@ final class LayerInput {
                             + " of a batch of "
                             + pass.getGlobalRows()
                             + " in MIXED mode, but is cut over the ranks: build the first"
-                            + " tensor-parallel layer with optBatchShardedInput(true), and join"
+                            + " tensor-parallel layer with optBatchShardedInput(true), in a plan"
+                            + " Style.column().batchShardedInput(), and join"
                             + " what branches off before that layer before it; or use TENSOR mode,"
                             + " or a mesh with an axis for each");
         }

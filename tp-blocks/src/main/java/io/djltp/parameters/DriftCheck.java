@@ -3,17 +3,13 @@ package io.djltp.parameters;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.DataType;
-import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.CollectiveException;
-import io.djltp.collective.Communicator;
+import io.djltp.collective.GatheredNumbers;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.torch.Checksum;
-import io.djltp.torch.HostReads;
-import io.djltp.torch.TensorView;
 
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -151,7 +147,8 @@ public final class DriftCheck {
 
     private void compareBatches(ParallelContext context, long[] own, long step) {
         NDManager manager = parameters.getStore(context).getManager();
-        long[] all = gather(context, manager, own, "the comparison of batches");
+        long[] all =
+                GatheredNumbers.of(context.getWorld(), manager, own, "the comparison of batches");
         for (int i = 0; i < all.length; i++) {
             if (all[i] != all[i % own.length]) {
                 throw new CollectiveException(
@@ -175,7 +172,7 @@ public final class DriftCheck {
         long[] own = new long[replicated.size()];
         Arrays.setAll(own, i -> replicated.get(i).checksum(parameters, context));
         NDManager manager = parameters.getStore(context).getManager();
-        return gather(context, manager, own, "the comparison of replicas");
+        return GatheredNumbers.of(context.getWorld(), manager, own, "the comparison of replicas");
     }
 
     private void compare(long[] all, List<ReplicatedPart> replicated, long step) {
@@ -210,29 +207,6 @@ public final class DriftCheck {
                         + first
                         + ". Do all processes iterate the same batches, and change parameters"
                         + " alike?");
-    }
-
-    /**
-     * Returns the numbers of all ranks. All of them call it: one all-gather.
-     *
-     * @param context the rank
-     * @param manager the manager of what is made on the way
-     * @param own its numbers, as many on each rank
-     * @param issuer what they are, for errors
-     * @return the numbers, in the order of the ranks
-     */
-    public static long[] gather(
-            ParallelContext context, NDManager manager, long[] own, String issuer) {
-        Communicator world = context.getWorld();
-        world.setIssuer(issuer);
-        long[] shares = new long[world.getSize()];
-        Arrays.fill(shares, own.length);
-        try (NDArray mine = manager.create(own);
-                NDArray gathered =
-                        manager.create(new Shape(own.length * shares.length), DataType.INT64)) {
-            world.allGather(TensorView.of(mine), TensorView.of(gathered), shares).await();
-            return HostReads.longs(gathered);
-        }
     }
 
     private static long checksum(NDList arrays) {

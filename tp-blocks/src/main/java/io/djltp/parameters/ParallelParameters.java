@@ -117,7 +117,9 @@ public final class ParallelParameters {
             throw new IllegalArgumentException(
                     "MIXED mode needs a layer where the data-parallel body ends and the"
                             + " tensor-parallel head begins: build it with"
-                            + " optBatchShardedInput(true)");
+                            + " optBatchShardedInput(true), or name it in the plan as"
+                            + " Style.column().batchShardedInput() or Style.head(), which optAuto"
+                            + " leaves to you; or use TENSOR or DATA mode, or a mesh of both");
         }
     }
 

@@ -4,6 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Parameter;
 
+import io.djltp.collective.GatheredNumbers;
 import io.djltp.collective.Work;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelContext;
@@ -94,7 +95,9 @@ public final class RunningBuffers {
         long[] own = new long[constant.size()];
         Arrays.setAll(own, i -> Checksum.of(value(context, constant.get(i))));
         NDManager manager = parameters.getStore(context).getManager();
-        long[] all = DriftCheck.gather(context, manager, own, "the comparison of statistics");
+        long[] all =
+                GatheredNumbers.of(
+                        context.getWorld(), manager, own, "the comparison of statistics");
         Set<Parameter> different = new LinkedHashSet<>();
         for (int i = 0; i < own.length; i++) {
             for (int at = i; at < all.length; at += own.length) {

@@ -151,7 +151,9 @@ public final class Plan {
          *   <li>{@code Dropout}: {@link io.djltp.nn.ParallelDropout}
          * </ul>
          *
-         * <p>All else, and what is below a block that a pattern takes, stays replicated.
+         * <p>All else, and what is below a block that a pattern takes, stays replicated. Where
+         * MIXED mode gathers the rows is not chosen: a pattern has to say it, by {@code
+         * Style.column().batchShardedInput()} or {@code Style.head()}.
          *
          * @param auto whether blocks are made parallel without a pattern
          * @return this builder

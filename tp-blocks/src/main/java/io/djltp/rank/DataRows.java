@@ -1,16 +1,13 @@
 package io.djltp.rank;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
-import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
+import io.djltp.collective.GatheredNumbers;
 import io.djltp.cut.Cut;
 import io.djltp.layout.ForwardPass;
-import io.djltp.torch.HostReads;
-import io.djltp.torch.TensorView;
 
 import java.util.Arrays;
 
@@ -61,14 +58,7 @@ public final class DataRows {
             return rows;
         }
         // a rank without a row does not know how many one becomes
-        group.setIssuer("the rows of the batch");
-        long[] ones = new long[rows.length];
-        Arrays.fill(ones, 1);
-        try (NDManager scope = own.getManager().newSubManager();
-                NDArray mine = scope.create(new long[] {own.getShape().get(0)});
-                NDArray all = scope.create(new Shape(ones.length), DataType.INT64)) {
-            group.allGather(TensorView.of(mine), TensorView.of(all), ones).await();
-            return HostReads.longs(all);
-        }
+        long[] mine = {own.getShape().get(0)};
+        return GatheredNumbers.of(group, own.getManager(), mine, "the rows of the batch");
     }
 }

@@ -6,10 +6,10 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
+import io.djltp.collective.GatheredNumbers;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.torch.Autograd;
-import io.djltp.torch.HostReads;
 import io.djltp.torch.TensorView;
 
 import java.util.Arrays;
@@ -38,7 +38,6 @@ final class RowGather {
 
     private static NDArray gather(ParallelContext context, NDArray rows, NDManager manager) {
         Communicator group = context.getDataGroup();
-        group.setIssuer("the gathering of the output");
         try (Autograd.GradMode mode = Autograd.gradMode(false);
                 NDManager scope = manager.newSubManager(context.getDevice())) {
             NDArray own = Autograd.detach(rows, scope);
@@ -46,7 +45,8 @@ final class RowGather {
                 own = own.toType(DataType.INT32, false);
             }
             own = TensorView.of(own).isContiguous() ? own : own.duplicate();
-            long[] counts = counts(group, own.getShape().get(0), scope);
+            long[] mine = {own.getShape().get(0)};
+            long[] counts = GatheredNumbers.of(group, scope, mine, "the gathering of the output");
             long rowSize = own.getShape().slice(1).size();
             long[] shares = Arrays.stream(counts).map(count -> count * rowSize).toArray();
             Shape shape = new Shape(Arrays.stream(counts).sum()).addAll(own.getShape().slice(1));
@@ -58,14 +58,5 @@ final class RowGather {
             whole.attach(manager);
             return whole;
         }
-    }
-
-    private static long[] counts(Communicator group, long own, NDManager scope) {
-        long[] ones = new long[group.getSize()];
-        Arrays.fill(ones, 1);
-        NDArray mine = scope.create(new long[] {own});
-        NDArray all = scope.create(new Shape(ones.length), DataType.INT64);
-        group.allGather(TensorView.of(mine), TensorView.of(all), ones).await();
-        return HostReads.longs(all);
     }
 }

@@ -122,7 +122,7 @@ public class VocabParallelAccuracyTest {
                     Assert.expectThrows(
                             IllegalArgumentException.class,
                             () -> accumulated(manager, logits, labels, other));
-            Assert.assertTrue(e.getMessage().contains("A label is -100"), e.getMessage());
+            Assert.assertTrue(e.getMessage().contains("label of row 1 is -100"), e.getMessage());
         }
         // of the three rows two are right, and the one between them is not
         Assert.assertEquals(

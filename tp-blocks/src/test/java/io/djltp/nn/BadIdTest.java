@@ -6,6 +6,7 @@ import static io.djltp.testing.Blocks.sequence;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.training.Trainer;
@@ -123,6 +124,29 @@ public class BadIdTest {
         runs[1].assertSame(runs[0], 1e-6);
     }
 
+    /** As an integer 1.5 would be 1; whole numbers may come in any type. */
+    @Test(timeOut = 60_000)
+    public void anIdThatIsNoWholeNumber() {
+        TrainingRun.of(
+                new TrainerKind(ParallelMode.TENSOR, 2),
+                sequence(embedding(), linear(5)),
+                new HalfSquareLoss(),
+                new Shape(ROWS, PLACES),
+                (trainer, manager, numbers) -> {
+                    NDList whole = new NDList(ids(manager, 1).toType(DataType.FLOAT32, true));
+                    NDList half = new NDList(whole.singletonOrThrow().add(0.5f));
+                    IllegalArgumentException e =
+                            Assert.expectThrows(
+                                    IllegalArgumentException.class, () -> trainer.evaluate(half));
+                    Assert.assertTrue(
+                            e.getMessage().matches("(?s).*the id \\d+\\.5, at the position .*"),
+                            e.getMessage());
+                    Assert.assertEquals(
+                            trainer.evaluate(whole).head().toFloatArray(),
+                            trainer.evaluate(new NDList(ids(manager, 1))).head().toFloatArray());
+                });
+    }
+
     @Test(timeOut = 60_000)
     public void theErrorNamesRowsAndRank() {
         TrainingRun.of(
@@ -141,7 +165,8 @@ public class BadIdTest {
                             e.getMessage()
                                     .endsWith(
                                             "at the position [1, 2] of ids (2, 3): the ids of a"
-                                                    + " vocabulary of 13 are 0 to 12. It is in the rows"
+                                                    + " vocabulary of 13 are the whole numbers 0"
+                                                    + " to 12. It is in the rows"
                                                     + " 2 to 3 of the batch, which rank 1 has"),
                             e.getMessage());
                 });

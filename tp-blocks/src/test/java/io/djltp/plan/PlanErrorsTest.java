@@ -264,4 +264,17 @@ public class PlanErrorsTest {
                         PlannedNetworks.sequences(4))
                 .assertRefused(PlanCase.MIXED_2, false, "MIXED mode", "a mesh with an axis for");
     }
+
+    /** The user of a plan has built no layer: what is missing is a style. */
+    @Test(timeOut = 60_000)
+    public void aPlanThatDoesNotSayWhereMixedModeGathers() {
+        Supplier<Block> two = () -> new SequentialBlock().add(pair()).add(pair());
+        refused(two, Plan.auto(), PlanCase.MIXED_2, "Style.column().batchShardedInput()", "mesh");
+        Plan tooLate =
+                Plan.builder()
+                        .add("02*.01Linear", Style.column().batchShardedInput())
+                        .optAuto(true)
+                        .build();
+        refused(two, tooLate, PlanCase.MIXED_2, "Style.column().batchShardedInput()", "(3, 6)");
+    }
 }

@@ -133,7 +133,11 @@ public class BadInputTest {
                             new VocabParallelCrossEntropyLoss(),
                             trainer -> step(trainer, new long[] {0, 1, label, 3, 4, 5}));
             Assert.assertTrue(cause instanceof IllegalArgumentException, "" + cause);
-            assertMessage(cause, "A label is " + label, "7 classes are 0 to 6", "-100");
+            assertMessage(
+                    cause,
+                    "The label of row 2 is " + label,
+                    "7 classes are the whole numbers 0 to 6",
+                    "-100");
         }
     }
 

@@ -29,7 +29,9 @@ public class FusedHeadBadInputTest {
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void aLabelThatIsNoClass(TrainerKind kind) {
         String message = failure(kind, 1 << 20, Float.NaN, FusedTraining.CLASSES);
-        Assert.assertTrue(message.contains("A label is 23, but the labels of 23 classes"), message);
+        Assert.assertTrue(
+                message.contains("The label of row 0 is 23, but the labels of 23 classes"),
+                message);
     }
 
     @Test(timeOut = 60_000)

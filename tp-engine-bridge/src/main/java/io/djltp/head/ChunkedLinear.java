@@ -24,6 +24,7 @@ final class ChunkedLinear {
     private final boolean unit;
     private final boolean wide; // whether the weight is in 32 bits
     private MarginLabels margin;
+    private LabelPlaces labels; // in the outputs, where there is a margin
 
     /**
      * Creates the layer.
@@ -61,6 +62,11 @@ final class ChunkedLinear {
     /** Sets what takes the place of the outputs of labels. */
     void setMargin(MarginLabels labels) {
         margin = labels;
+    }
+
+    /** Sets where the labels lie in the outputs of the chunks, classes first. */
+    void setLabels(LabelPlaces places) {
+        labels = places;
     }
 
     /** Returns the bias of the classes that are computed, or {@code null}. */
@@ -162,7 +168,7 @@ final class ChunkedLinear {
             place.narrow(1, 0, rows).add_(part(bias, index).unsqueeze(1));
         }
         if (margin != null) {
-            margin.replace(buffers.plan(), index, place);
+            margin.replace(labels.of(index), place);
         }
     }
 

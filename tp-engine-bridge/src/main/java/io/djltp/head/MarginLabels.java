@@ -2,7 +2,6 @@ package io.djltp.head;
 
 import io.djltp.update.UnitRows;
 
-import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.AbstractTensor;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
@@ -20,7 +19,6 @@ import java.util.function.DoubleUnaryOperator;
  * <p>In the pass the features are {@code scale * x / |x|} and the rows of the weight {@code w /
  * |w|}, so that their products are the logits of all other classes.
  */
-@SuppressWarnings("try") // a scope is used by being open
 final class MarginLabels {
 
     private final Margin margin;
@@ -96,24 +94,13 @@ final class MarginLabels {
     /**
      * Puts the logits of the labels into those of a chunk.
      *
-     * @param plan the chunks of the worker thread
-     * @param index the chunk
+     * @param found the labels of the chunk
      * @param chunk its logits, [classes of the chunk, rows], contiguous
      */
-    void replace(ChunkPlan plan, int index, Tensor chunk) {
-        long start = plan.start(index);
-        long length = plan.length(index);
-        long rows = chunk.size(1);
-        int from = labels.from(start);
-        int to = labels.from(start + length);
-        if (from == to) {
-            return;
-        }
-        long[] places = labels.places(from, to, start, rows, 1);
-        try (PointerScope scope = new PointerScope()) {
-            Tensor values =
-                    buffers.column(ChunkBuffers.Column.LABEL_LOGITS).narrow(0, from, to - from);
-            chunk.view(-1).index_copy_(0, buffers.index(places), values);
+    void replace(LabelPlaces.OfChunk found, Tensor chunk) {
+        if (found.places() != null) {
+            Tensor values = found.part(buffers.column(ChunkBuffers.Column.LABEL_LOGITS));
+            chunk.view(-1).index_copy_(0, found.places(), values);
         }
     }
 

@@ -286,7 +286,9 @@ final class PassWorker {
     }
 
     private LabelPlaces placesInLogits() {
-        return new LabelPlaces(pass.labels, buffers, buffers.sums().size(0), 1);
+        LabelPlaces places = new LabelPlaces(pass.labels, buffers, buffers.sums().size(0), 1);
+        linear.setLabels(places);
+        return places;
     }
 
     private Tensor part(Tensor ofClasses, int index) {

@@ -1,9 +1,6 @@
 package io.djltp.head;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.types.DataType;
-
-import io.djltp.torch.HostReads;
 
 import java.util.Arrays;
 import java.util.stream.IntStream;
@@ -13,7 +10,7 @@ import java.util.stream.LongStream;
  * The labels of a batch as one rank sees them: which rows count, and which rows have a class of
  * this rank as their label, in the order of the classes.
  */
-public final class ShardLabels {
+final class ShardLabels {
 
     final boolean[] counts; // whether a row counts, by row
     final long[] rows; // the rows with a label of this rank, in the order of the labels
@@ -24,13 +21,11 @@ public final class ShardLabels {
     /**
      * Finds the labels of a rank.
      *
-     * @param labels the labels, over all ranks
+     * @param labels the labels, over all ranks, checked
      * @param shard the classes of the rank
      * @param ignoreIndex the label of rows that do not count
-     * @throws IllegalArgumentException if a label is not a class
      */
-    ShardLabels(long[] labels, ClassShard shard, long ignoreIndex) {
-        check(labels, shard.total(), ignoreIndex);
+    private ShardLabels(long[] labels, ClassShard shard, long ignoreIndex) {
         this.labels = labels;
         counts = new boolean[labels.length];
         long[] places = new long[labels.length]; // of labels here: column, then row
@@ -79,57 +74,8 @@ public final class ShardLabels {
                             + rows.getShape()
                             + ": one label for each row is needed");
         }
-        return new ShardLabels(numbers(labels), shard, ignoreIndex);
-    }
-
-    /**
-     * Checks that labels are classes.
-     *
-     * @param labels the labels, of any numeric type
-     * @param classes the number of classes of all ranks
-     * @param ignoreIndex the label of rows that do not count
-     * @throws IllegalArgumentException if one of the others is no class
-     */
-    public static void check(NDArray labels, long classes, long ignoreIndex) {
-        check(numbers(labels), classes, ignoreIndex);
-    }
-
-    private static void check(long[] labels, long classes, long ignoreIndex) {
-        for (long label : labels) {
-            if (label != ignoreIndex && (label < 0 || label >= classes)) {
-                throw new IllegalArgumentException(
-                        "A label is "
-                                + label
-                                + ", but the labels of "
-                                + classes
-                                + " classes are 0 to "
-                                + (classes - 1)
-                                + " (or "
-                                + ignoreIndex
-                                + " for a row that does not count)");
-            }
-        }
-    }
-
-    private static long[] numbers(NDArray labels) {
-        if (labels.getDataType().isFloating()) {
-            checkNumbers(labels);
-        }
-        try (NDArray copy = labels.toType(DataType.INT64, true)) {
-            return HostReads.longs(copy);
-        }
-    }
-
-    /** As an integer, a NaN would be the lowest. */
-    private static void checkNumbers(NDArray labels) {
-        try (NDArray copy = labels.toType(DataType.FLOAT64, true)) {
-            for (double label : HostReads.doubles(copy)) {
-                if (Double.isNaN(label)) {
-                    throw new IllegalArgumentException(
-                            "A label is NaN, of the labels " + labels.getShape());
-                }
-            }
-        }
+        return new ShardLabels(
+                ClassLabels.read(labels, shard.total(), ignoreIndex), shard, ignoreIndex);
     }
 
     /**

@@ -19,9 +19,9 @@ public final class Float32Products {
      * Chooses how products are computed from now on. To be called before a training begins.
      *
      * @param precision {@link Precision#FLOAT32}, as libtorch starts, or {@link Precision#TF32}
-     * @param devices the devices of the ranks
-     * @throws IllegalArgumentException if a device does not have TF32, such as a processor; or the
-     *     precision is that of 16 bits, which layers choose for themselves
+     * @param devices the devices of the ranks, for TF32 at least one
+     * @throws IllegalArgumentException if a device does not have TF32, such as a processor, or none
+     *     is given; or the precision is that of 16 bits, which layers choose for themselves
      */
     public static void set(Precision precision, Device... devices) {
         if (precision != Precision.FLOAT32 && precision != Precision.TF32) {
@@ -29,6 +29,11 @@ public final class Float32Products {
                     "Products of float32 are computed in float32 or tf32, not in "
                             + precision
                             + ": that is for optPrecision of a layer");
+        }
+        if (precision == Precision.TF32 && devices.length == 0) {
+            throw new IllegalArgumentException(
+                    "TF32 is an arithmetic of GPUs, and no device was given: name the devices of"
+                            + " the ranks, such as Device.gpu(0), which are checked to have it");
         }
         for (Device device : devices) {
             precision.check(device);

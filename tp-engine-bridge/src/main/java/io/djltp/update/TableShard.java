@@ -6,6 +6,7 @@ import ai.djl.ndarray.types.DataType;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.torch.ElementPosition;
 import io.djltp.torch.HostReads;
 import io.djltp.torch.TensorView;
 import io.djltp.torch.TorchScope;
@@ -50,12 +51,15 @@ public final class TableShard {
      *
      * @param ids the ids, of any shape and numeric type
      * @param what the table, for errors
-     * @throws IllegalArgumentException if an id is none of the table's, or is not a number
+     * @throws IllegalArgumentException if an id is none of the table's, or no whole number
      */
     public void check(NDArray ids, String what) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor given = TensorView.of(ids).tensor();
             Tensor inside = given.ge(new Scalar(0L)).logical_and_(given.lt(new Scalar(rows())));
+            if (given.is_floating_point()) { // as an integer, 1.5 would be 1
+                inside.logical_and_(given.eq(given.floor()));
+            }
             if (inside.all().item_bool()) {
                 return;
             }
@@ -65,12 +69,12 @@ public final class TableShard {
                             + " was asked for the id "
                             + idAt(given, place)
                             + ", at the position "
-                            + Arrays.toString(position(place, ids.getShape().getShape()))
+                            + ElementPosition.of(place, ids.getShape())
                             + " of ids "
                             + ids.getShape()
                             + ": the ids of a vocabulary of "
                             + rows()
-                            + " are 0 to "
+                            + " are the whole numbers 0 to "
                             + (rows() - 1));
         }
     }
@@ -82,16 +86,6 @@ public final class TableShard {
     private static String idAt(Tensor ids, long place) {
         Tensor id = ids.reshape(-1).select(0, place);
         return ids.is_floating_point() ? "" + id.item_double() : "" + id.item_long();
-    }
-
-    private static long[] position(long place, long[] shape) {
-        long[] position = new long[shape.length];
-        long rest = place;
-        for (int i = shape.length - 1; i >= 0; i--) {
-            position[i] = rest % shape[i];
-            rest /= shape[i];
-        }
-        return position;
     }
 
     /**

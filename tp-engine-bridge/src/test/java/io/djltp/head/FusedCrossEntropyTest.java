@@ -373,7 +373,8 @@ public class FusedCrossEntropyTest {
 
     @Test(
             expectedExceptions = IllegalArgumentException.class,
-            expectedExceptionsMessageRegExp = "A label is 23, but the labels of 23 classes.*")
+            expectedExceptionsMessageRegExp =
+                    "The label of row 3 is 23, but the labels of 23 classes.*")
     public void aLabelThatIsNoClassIsRefused() throws Exception {
         FusedReference reference = new FusedReference(ROWS, FEATURES, CLASSES);
         reference.labels[3] = CLASSES;

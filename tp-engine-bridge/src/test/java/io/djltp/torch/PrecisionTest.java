@@ -50,6 +50,10 @@ public class PrecisionTest {
                         IllegalArgumentException.class,
                         () -> Float32Products.set(Precision.TF32, Device.cpu()));
         Assert.assertTrue(error.getMessage().contains("tf32 is arithmetic of GPUs"));
+        error =
+                Assert.expectThrows(
+                        IllegalArgumentException.class, () -> Float32Products.set(Precision.TF32));
+        Assert.assertTrue(error.getMessage().contains("no device was given"), error.getMessage());
         Assert.assertEquals(Float32Products.get(), Precision.FLOAT32);
         Precision.TF32.allow(Device.cpu());
         try {

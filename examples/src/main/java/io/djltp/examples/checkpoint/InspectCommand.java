@@ -12,9 +12,7 @@ import picocli.CommandLine.Mixin;
 import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.Arrays;
-import java.util.Map;
 import java.util.concurrent.Callable;
 import java.util.stream.Collectors;
 
@@ -37,26 +35,36 @@ final class InspectCommand implements Callable<Integer> {
         try (Checkpoint checkpoint = choice.open()) {
             out.println(checkpoint.getPath());
             out.printf("step %d, mesh %s%n%n", checkpoint.getStep(), checkpoint.getMesh());
+            AlignedRows files = new AlignedRows();
             for (String file : checkpoint.getFiles()) {
-                Path path = checkpoint.getPath().resolve(file);
-                out.printf("%-32s %,16d bytes%n", file, Files.size(path));
+                long bytes = Files.size(checkpoint.getPath().resolve(file));
+                files.add(file, String.format("%,16d bytes", bytes));
             }
+            files.print(out);
             out.println();
+            AlignedRows tensors = new AlignedRows();
             for (CutTensor tensor : checkpoint.getTensors().values()) {
-                out.printf(
-                        "%-40s %-8s %-16s %s%n",
-                        tensor.name(), tensor.type(), tensor.shape(), describeCut(tensor));
+                tensors.add(
+                        tensor.name(),
+                        tensor.type().toString(),
+                        tensor.shape().toString(),
+                        describeCut(tensor));
             }
+            tensors.print(out);
             out.println();
-            for (Map.Entry<String, JsonElement> value : checkpoint.getValues().entrySet()) {
-                String text = value.getValue().toString();
-                out.printf(
-                        "%-24s %s%n",
-                        value.getKey(),
-                        text.length() <= WIDTH ? text : text.substring(0, WIDTH) + " ...");
-            }
+            AlignedRows values = new AlignedRows();
+            checkpoint
+                    .getValues()
+                    .entrySet()
+                    .forEach(e -> values.add(e.getKey(), shown(e.getValue())));
+            values.print(out);
         }
         return 0;
+    }
+
+    private static String shown(JsonElement value) {
+        String text = value.toString();
+        return text.length() <= WIDTH ? text : text.substring(0, WIDTH) + " ...";
     }
 
     private static String describeCut(CutTensor tensor) {

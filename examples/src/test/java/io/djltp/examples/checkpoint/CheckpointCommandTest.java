@@ -97,6 +97,28 @@ public class CheckpointCommandTest {
                 "step 10");
     }
 
+    @Test
+    public void testNamesAsLongAsTheyLike() throws IOException {
+        Path run = root.resolve("long-names");
+        String name = "encoder/layers/0/attention/".repeat(3) + "weight";
+        try (NDManager manager = NDManager.newBaseManager();
+                CheckpointFolder checkpoints = CheckpointFolder.open(run);
+                CheckpointWriter writer = checkpoints.begin(1, "tensor 1", 1, List.of(0))) {
+            for (String each : List.of("bias", name)) {
+                writer.declare(CutTensor.whole(each, DataType.INT64, new Shape(2)));
+                writer.put(each, 0, manager.zeros(new Shape(2), DataType.INT64));
+            }
+            writer.stream();
+            writer.finish(new JsonObject());
+        }
+        String gap = " ".repeat(name.length() - "bias".length());
+        assertPrints(
+                TpRun.of("checkpoint", "inspect", run.toString()),
+                0,
+                "\n" + name + "  int64  (2)  whole",
+                "\nbias" + gap + "  int64  (2)  whole");
+    }
+
     /** The --out of a training, which has its checkpoints in a folder of its own. */
     @Test
     public void testFolderOfATraining() throws IOException {

@@ -1,14 +1,10 @@
 package io.djltp.nn.moe;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.DataType;
-import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
+import io.djltp.collective.GatheredNumbers;
 import io.djltp.cut.Cut;
-import io.djltp.torch.HostReads;
-import io.djltp.torch.TensorView;
 
 import java.util.Arrays;
 
@@ -36,18 +32,8 @@ record Choices(Routing routing, boolean[] kept) {
         Arrays.setAll(mine, i -> kept[i] ? own.chosen()[i] : -1 - own.chosen()[i]);
         long[] lengths =
                 Arrays.stream(cut.getShardLengths()).map(tokens -> tokens * own.topK()).toArray();
-        group.setIssuer("MixtureOfExperts");
-        long[] all;
-        try (NDManager scope = like.getManager().newSubManager()) {
-            NDArray sent =
-                    mine.length == 0 // of which DJL would make a scalar
-                            ? scope.create(new Shape(0), DataType.INT64)
-                            : scope.create(mine);
-            Shape shape = new Shape(cut.getLength() * own.topK());
-            NDArray received = scope.create(shape, DataType.INT64);
-            group.allGather(TensorView.of(sent), TensorView.of(received), lengths).await();
-            all = HostReads.longs(received);
-        }
+        long[] all =
+                GatheredNumbers.of(group, like.getManager(), mine, lengths, "MixtureOfExperts");
         int[] chosen = new int[all.length];
         boolean[] keptOfAll = new boolean[all.length];
         for (int i = 0; i < all.length; i++) {

@@ -1,13 +1,9 @@
 package io.djltp.nn.moe;
 
-import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.DataType;
-import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
-import io.djltp.torch.HostReads;
-import io.djltp.torch.TensorView;
+import io.djltp.collective.GatheredNumbers;
 
 import java.util.Arrays;
 
@@ -60,7 +56,8 @@ final class TokenCounts {
         long[] mine = Arrays.copyOf(own.counts(), size + 2);
         mine[size] = own.tokens();
         mine[size + 1] = own.valid() ? 0 : 1;
-        long[] all = group == null ? mine : gather(group, manager, mine);
+        long[] all =
+                group == null ? mine : GatheredNumbers.of(group, manager, mine, "MixtureOfExperts");
         long[][] counts = new long[all.length / mine.length][];
         long tokens = 0;
         for (int i = 0; i < counts.length; i++) {
@@ -78,19 +75,6 @@ final class TokenCounts {
             }
         }
         return new TokenCounts(counts, tokens, own.experts(), own.topK(), factor);
-    }
-
-    private static long[] gather(Communicator group, NDManager manager, long[] mine) {
-        long[] lengths = new long[group.getSize()];
-        Arrays.fill(lengths, mine.length);
-        group.setIssuer("MixtureOfExperts");
-        Shape shape = new Shape(lengths.length * (long) mine.length);
-        try (NDManager scope = manager.newSubManager()) {
-            NDArray all = scope.create(shape, DataType.INT64);
-            NDArray own = scope.create(mine);
-            group.allGather(TensorView.of(own), TensorView.of(all), lengths).await();
-            return HostReads.longs(all);
-        }
     }
 
     /** Returns the number of tokens of all ranks. */
