@@ -27,8 +27,8 @@ import java.util.List;
 
 /**
  * Measures what saves cost a training: the time of all steps that begin before a save is complete,
- * against that of the steps before and after them. Arguments: the folder, classes, features, rows,
- * and saves.
+ * against that of the steps before and after them. Arguments: an empty folder, classes, features,
+ * rows, and saves.
  */
 public final class SaveSlowdown {
 
@@ -98,6 +98,9 @@ public final class SaveSlowdown {
                 most = Math.max(most, memory());
             }
             double took = (System.nanoTime() - begin) / 1e9;
+            if (save.getFailure() != null) {
+                throw new IOException("not saved, and not to be counted", save.getFailure());
+            }
             folder.prune(1);
             double after = without(step);
             double others = (before + after) / 2;
