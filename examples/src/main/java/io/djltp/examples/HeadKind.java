@@ -11,8 +11,8 @@ public enum HeadKind {
     /** The same with a random part of the classes in each step. */
     SAMPLED;
 
-    private static final float SAMPLED_CLASSES = 12_000;
-    private static final float LEAST_SHARE = 0.01f;
+    private static final float SAMPLED_CLASSES = 6_000;
+    private static final float LEAST_SHARE = 0.005f;
     private static final float LARGEST_SHARE = 0.1f;
 
     /**

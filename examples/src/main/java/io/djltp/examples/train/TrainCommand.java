@@ -198,7 +198,7 @@ public final class TrainCommand implements Callable<Integer> {
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                         .optOptimizer(
                                 options.optimizer.create(
-                                        LearningRates.of(options, head),
+                                        LearningRates.of(options, head, progress[0]::getDone),
                                         LearningRates.epsilon(options)))
                         .addTrainingListeners(progress[0]);
         if (checkpoints != null) {

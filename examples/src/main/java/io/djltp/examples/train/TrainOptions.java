@@ -65,7 +65,7 @@ final class TrainOptions implements JobOptions {
             description = "End after so many minutes of training (3 if there are no --steps).")
     Double minutes;
 
-    @Option(names = "--lr", description = "Learning rate (depends on the optimizer).")
+    @Option(names = "--lr", description = "Learning rate, at first (depends on the optimizer).")
     Float learningRate;
 
     @Option(
@@ -79,8 +79,8 @@ final class TrainOptions implements JobOptions {
     @Option(
             names = "--sample-share",
             description =
-                    "Share of the classes in a step of --head sampled (12,000 classes, but not less"
-                            + " than 0.01 or more than 0.1).")
+                    "Share of the classes in a step of --head sampled (6,000 classes, but not less"
+                            + " than 0.005 or more than 0.1).")
     Float sampleShare;
 
     @Option(

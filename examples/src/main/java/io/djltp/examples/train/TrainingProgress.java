@@ -49,7 +49,7 @@ final class TrainingProgress extends TrainingListenerAdapter implements Resumabl
     private double before; // seconds of training before a checkpoint
     private double shownLoss = Double.NaN;
     private String accuracy = "";
-    private boolean over;
+    private double done; // the share of the run, as rank 0 has it
 
     /**
      * Creates a display.
@@ -87,7 +87,12 @@ final class TrainingProgress extends TrainingListenerAdapter implements Resumabl
 
     /** Returns whether a limit was reached at the last step. */
     boolean isOver() {
-        return over;
+        return done >= 1;
+    }
+
+    /** Returns the share of the run that is done, the same in all processes. */
+    double getDone() {
+        return done;
     }
 
     private double secondsSinceStart() {
@@ -111,10 +116,9 @@ final class TrainingProgress extends TrainingListenerAdapter implements Resumabl
         reports.addStep(trainer, loss, labels.head().getShape().get(0));
         showNext(loss);
         // the clocks of several processes differ: that of rank 0 decides
-        boolean last = isLast();
         boolean due = System.nanoTime() > nextEvaluation;
-        double decision = ((ParallelTrainer) trainer).fromRankZero((last ? 1 : 0) + (due ? 2 : 0));
-        over = decision % 2 == 1;
+        double decision = ((ParallelTrainer) trainer).fromRankZero(share() + (due ? 2 : 0));
+        done = decision % 2;
         if (decision >= 2) {
             evaluate(trainer);
         }
@@ -129,8 +133,8 @@ final class TrainingProgress extends TrainingListenerAdapter implements Resumabl
         reports.addEvaluation(trainer, Map.of()); // what comes between two passes is no step
     }
 
-    private boolean isLast() {
-        return losses.size() >= maxSteps || seconds() >= maxSeconds;
+    private double share() {
+        return Math.min(1, Math.max((double) losses.size() / maxSteps, seconds() / maxSeconds));
     }
 
     private void showNext(float loss) {
@@ -157,12 +161,11 @@ final class TrainingProgress extends TrainingListenerAdapter implements Resumabl
         report.totalSeconds = saved.get("total_seconds").getAsDouble();
         start = System.nanoTime();
         evaluating = 0;
-        over = isLast(); // all processes have the same state
+        done = share(); // the next step has rank 0's
     }
 
     private void show() {
-        double done = Math.max((double) losses.size() / maxSteps, seconds() / maxSeconds);
-        if (!over && System.nanoTime() < nextLine) {
+        if (done < 1 && System.nanoTime() < nextLine) {
             return;
         }
         ProgressLine line =

@@ -48,7 +48,7 @@ public class TrainCommandTest {
     @DataProvider
     public Object[][] modes() {
         return new Object[][] {
-            {"mixed", "sampled", 0.1}, {"tensor", "full", 1}, {"data", "fused", 1}
+            {"mixed", "sampled", 0.05}, {"tensor", "full", 1}, {"data", "fused", 1}
         };
     }
 
