@@ -73,6 +73,15 @@ public class NoClassLabelTest {
                                         new VocabParallelAccuracy()
                                                 .evaluate(new NDList(labels), output));
                     }
+                    if (bad) {
+                        assertRefused(
+                                "The loss needs one array of labels",
+                                () ->
+                                        trainer.getLoss()
+                                                .evaluate(
+                                                        new NDList(),
+                                                        trainer.forward(new NDList(x))));
+                    }
                     if (bad && kind != TrainerKind.PLAIN) { // the trainer's own check
                         NDArray names = manager.create("a b c d e f".split(" "));
                         assertRefused(
