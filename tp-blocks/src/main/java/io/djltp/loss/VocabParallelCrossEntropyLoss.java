@@ -5,6 +5,7 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.loss.Loss;
+import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Collective;
 import io.djltp.collective.Direction;
@@ -109,7 +110,7 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss, 
         FusedHead head = FusedHead.of(context, logits);
         if (head != null) {
             context.getTensorGroup().setIssuer(getClass().getSimpleName());
-            NDArray ids = labels.singletonOrThrow();
+            NDArray ids = only(labels);
             if (!backward) {
                 try (Autograd.GradMode mode = Autograd.gradMode(false)) {
                     return head.lossOnly(logits, ids, options);
@@ -120,9 +121,18 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss, 
             return value;
         }
         if (backward && context == null) {
-            return new ShardedCrossEntropy(options).record(logits, labels.singletonOrThrow());
+            return new ShardedCrossEntropy(options).record(logits, only(labels));
         }
-        return evaluate(labels.singletonOrThrow(), logits, context, backward);
+        return evaluate(only(labels), logits, context, backward);
+    }
+
+    private static NDArray only(NDList labels) {
+        Preconditions.checkArgument(
+                labels.size() == 1,
+                "The loss needs one array of labels, a class for each row, and gets "
+                        + labels.size()
+                        + ". Of several, let an IndexLoss choose one");
+        return labels.head();
     }
 
     private NDArray evaluate(
@@ -167,7 +177,7 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss, 
     /** {@inheritDoc} */
     @Override
     public float getWeight(NDList labels) {
-        try (NDArray ids = labels.singletonOrThrow().toType(DataType.INT64, true)) {
+        try (NDArray ids = only(labels).toType(DataType.INT64, true)) {
             return (float) LongStream.of(HostReads.longs(ids)).mapToDouble(options::weightOf).sum();
         }
     }
@@ -184,6 +194,6 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss, 
     /** {@inheritDoc} */
     @Override
     public void checkLabels(NDList labels, long classes) {
-        ClassLabels.read(labels.singletonOrThrow(), classes, options.ignoreIndex());
+        ClassLabels.read(only(labels), classes, options.ignoreIndex());
     }
 }

@@ -301,8 +301,8 @@ public class ClassificationHead extends AbstractColumnLinear {
 
         /**
          * Sets the arithmetic of training's products: float32, the default, or bfloat16 on
-         * processors that have it. With {@code optFusedLoss(false)} it is as {@link
-         * ColumnParallelLinear}'s.
+         * processors that have it. DJL's own trainer trains a fused head in float32. With {@code
+         * optFusedLoss(false)} it is as {@link ColumnParallelLinear}'s.
          *
          * @param precision the arithmetic
          * @return this builder

@@ -4,6 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.DataType;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
@@ -92,10 +93,18 @@ final class BatchPart {
      *     for the whole arrays
      * @param manager the manager of the part
      * @return the part
+     * @throws IllegalArgumentException if an array holds strings, of which libtorch has no tensor
      */
     static NDList of(NDList arrays, ParallelContext context, long batchRows, NDManager manager) {
         NDList part = new NDList(arrays.size());
         for (NDArray array : arrays) {
+            if (array.getDataType() == DataType.STRING) {
+                throw new IllegalArgumentException(
+                        "An array "
+                                + array.getShape()
+                                + " of the batch holds strings, which ranks cannot compute with:"
+                                + " give numbers, such as those of classes or of words");
+            }
             NDArray own;
             if (batchRows > 0) {
                 long times = array.getShape().get(0) / batchRows;

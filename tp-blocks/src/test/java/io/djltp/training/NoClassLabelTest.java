@@ -73,6 +73,21 @@ public class NoClassLabelTest {
                                         new VocabParallelAccuracy()
                                                 .evaluate(new NDList(labels), output));
                     }
+                    if (bad) {
+                        assertRefused(
+                                "The loss needs one array of labels",
+                                () ->
+                                        trainer.getLoss()
+                                                .evaluate(
+                                                        new NDList(),
+                                                        trainer.forward(new NDList(x))));
+                    }
+                    if (bad && kind != TrainerKind.PLAIN) { // the trainer's own check
+                        NDArray names = manager.create("a b c d e f".split(" "));
+                        assertRefused(
+                                "An array (6) of the batch holds strings",
+                                () -> TrainingRun.backward(trainer, x, names));
+                    }
                     for (DataType type : new DataType[] {DataType.FLOAT32, DataType.INT32}) {
                         NDArray labels = manager.create(classes).toType(type, true);
                         numbers.add(TrainingRun.backward(trainer, x, labels));

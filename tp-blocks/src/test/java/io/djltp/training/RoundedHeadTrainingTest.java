@@ -17,6 +17,9 @@ import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.util.ArrayList;
+import java.util.List;
+
 /** Training with a head whose products are in bfloat16 goes as training in float32 does. */
 public class RoundedHeadTrainingTest {
 
@@ -81,6 +84,21 @@ public class RoundedHeadTrainingTest {
             same &= actual.losses[i] == expected.losses[i];
         }
         Assert.assertFalse(same, "it is another arithmetic");
+    }
+
+    /** There the passes of a fused head do not run: {@code docs/million-class-head.md} says so. */
+    @Test(timeOut = 60_000)
+    public void underDjlsOwnTrainerAFusedHeadIsFloat32() {
+        List<FusedTraining> runs = new ArrayList<>();
+        for (Precision precision : new Precision[] {Precision.FLOAT32, Precision.BFLOAT16}) {
+            runs.add(
+                    FusedTraining.run(
+                            TrainerKind.PLAIN,
+                            network(precision),
+                            FusedTraining.loss(PLAIN),
+                            FusedTraining.sgd()));
+        }
+        Assert.assertEquals(runs.get(1).losses, runs.get(0).losses);
     }
 
     /** One batch, until it is known by heart: both end with the same loss. */

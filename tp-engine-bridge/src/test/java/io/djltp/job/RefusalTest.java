@@ -2,30 +2,21 @@ package io.djltp.job;
 
 import io.djltp.environment.LaunchEnvironment;
 import io.djltp.environment.MasterPort;
-import io.djltp.sockets.RankSockets;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.io.InputStream;
-import java.net.ServerSocket;
-import java.net.Socket;
 import java.nio.channels.ServerSocketChannel;
-import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.Callable;
 
 /** Processes that do not make a job find out, all of them, and are told what to do. */
 public class RefusalTest {
 
     private static final Duration SHORT = Duration.ofSeconds(1);
-    private static final byte[] SECRET = secret("one");
 
     @Test(timeOut = 30_000)
     public void ranksMustBeSharedEvenly() {
@@ -209,226 +200,6 @@ public class RefusalTest {
     }
 
     @Test(timeOut = 30_000)
-    public void anUnreachableMasterIsNamed() throws Exception {
-        int port = Jobs.freePort();
-        JobOptions options = Jobs.options(2).optTimeout(SHORT).build();
-        JobFailedException e =
-                Assert.expectThrows(JobFailedException.class, () -> Jobs.join(1, 2, port, options));
-        Jobs.assertMatches(
-                e,
-                ("Process 1 cannot reach process 0 at 127.0.0.1:%d within 1 s \\(Connection"
-                                + " refused\\): see whether process 0 was started there, and"
-                                + " MASTER_ADDR and MASTER_PORT are the same on all processes")
-                        .formatted(port));
-    }
-
-    @Test(timeOut = 30_000)
-    public void anotherServiceAtThePortIsNamed() throws Exception {
-        try (ServerSocket other = new ServerSocket(0)) {
-            Thread http = new Thread(() -> answerHttp(other));
-            http.start();
-            JobOptions options = Jobs.options(2).optTimeout(SHORT).build();
-            JobFailedException e =
-                    Assert.expectThrows(
-                            JobFailedException.class,
-                            () -> Jobs.join(1, 2, other.getLocalPort(), options));
-            Jobs.assertMatches(e, ".*what listens there is no process of a job, or has another.*");
-        }
-    }
-
-    private static void answerHttp(ServerSocket server) {
-        try {
-            while (true) {
-                try (Socket socket = server.accept()) {
-                    socket.getOutputStream().write("HTTP/1.1 400 Bad Request\r\n".getBytes());
-                    InputStream in = socket.getInputStream();
-                    in.read();
-                }
-            }
-        } catch (java.io.IOException e) {
-            return; // the test is over
-        }
-    }
-
-    @Test(timeOut = 30_000)
-    public void aPortInUseIsAnErrorAtOnce() throws Exception {
-        try (ServerSocketChannel other = Jobs.bind()) {
-            int port = MasterPort.getPort(other);
-            long start = System.nanoTime();
-            JobFailedException e =
-                    Assert.expectThrows(
-                            JobFailedException.class,
-                            () -> Jobs.join(0, 2, port, Jobs.options(2).build()));
-            Assert.assertTrue(System.nanoTime() - start < 5e9);
-            Jobs.assertMatches(
-                    e,
-                    ("Process 0 cannot listen at 127.0.0.1:%d \\(Address already in use\\): end"
-                                    + " what uses port %d, or set MASTER_PORT to a free port on all"
-                                    + " processes")
-                            .formatted(port, port));
-        }
-    }
-
-    @Test(timeOut = 30_000)
-    public void aWrongSecretIsNoMember() throws Exception {
-        ServerSocketChannel bound = Jobs.bind();
-        int port = MasterPort.getPort(bound);
-        JobOptions.Builder options = Jobs.options(2).optTimeout(SHORT);
-        List<Callable<Job>> tasks = new ArrayList<>();
-        tasks.add(
-                () ->
-                        Job.join(
-                                Jobs.environment(0, 2, port),
-                                options.optSecret(SECRET).build(),
-                                bound));
-        for (byte[] wrong : new byte[][] {secret("two"), null}) {
-            JobOptions.Builder other = Jobs.options(2).optTimeout(SHORT.dividedBy(2));
-            tasks.add(() -> Jobs.join(1, 2, port, other.optSecret(wrong).build()));
-        }
-        List<JobFailedException> failures = Jobs.failures(tasks);
-        Jobs.assertMatches(
-                failures.get(0),
-                "process 1 of 2 did not come .* \\(\\d+ attempts had another secret\\)");
-        String refused =
-                "Process 1 was refused by process 0 at 127.0.0.1:\\d+ for 500 ms \\(.*\\): ";
-        Jobs.assertMatches(failures.get(1), refused + "is TP_SECRET the same on all processes\\?");
-        Jobs.assertMatches(
-                failures.get(2),
-                refused
-                        + "without TP_SECRET all processes of a job on loopback must be of one"
-                        + " user; otherwise set TP_SECRET to the same long random text on all"
-                        + " processes");
-    }
-
-    @DataProvider
-    static Object[][] falseMasters() {
-        return new Object[][] {{false}, {true}};
-    }
-
-    /** A master that does not know the secret gets nothing from a member. */
-    @Test(dataProvider = "falseMasters", timeOut = 30_000)
-    public void aFalseMasterIsNoMaster(boolean playsBack) throws Exception {
-        ServerSocketChannel bound = Jobs.bind();
-        try (ServerSocketChannel server = bound;
-                FalseMaster master = new FalseMaster(server, playsBack)) {
-            JobOptions options = Jobs.options(2).optTimeout(SHORT).optSecret(SECRET).build();
-            JobFailedException e =
-                    Assert.expectThrows(
-                            JobFailedException.class,
-                            () -> Jobs.join(1, 2, MasterPort.getPort(server), options));
-            Jobs.assertMatches(e, "Process 1 was refused .* \\(it does not know the secret\\): .*");
-            Assert.assertTrue(master.served() > 0);
-        }
-    }
-
-    @Test(timeOut = 30_000)
-    public void anAddressThatOthersReachNeedsASecret() throws Exception {
-        for (int process = 0; process < 2; process++) {
-            LaunchEnvironment environment =
-                    new LaunchEnvironment("test", process, 2, 0, "192.0.2.77", 29_500);
-            IllegalArgumentException e =
-                    Assert.expectThrows(
-                            IllegalArgumentException.class,
-                            () -> Job.join(environment, Jobs.options(2).build()));
-            Jobs.assertMatches(
-                    e,
-                    "A job at 192.0.2.77:29500 can be reached from other machines and needs a"
-                            + " secret: set TP_SECRET to the same long random text on all"
-                            + " processes");
-        }
-        ServerSocketChannel all = MasterPort.bindEphemeral("0.0.0.0");
-        int port = MasterPort.getPort(all);
-        IllegalArgumentException e =
-                Assert.expectThrows(
-                        IllegalArgumentException.class,
-                        () -> Job.join(Jobs.environment(0, 2, port), Jobs.options(2).build(), all));
-        Jobs.assertMatches(e, "A job at .* needs a secret: .*");
-    }
-
-    /** The cause comes first: a name that is not known, and then what else is missing. */
-    @Test(timeOut = 60_000)
-    public void aNameThatDoesNotResolveIsNamed() throws Exception {
-        for (int process = 0; process < 2; process++) {
-            LaunchEnvironment slurm = slurm(process);
-            IllegalArgumentException e =
-                    Assert.expectThrows(
-                            IllegalArgumentException.class,
-                            () -> Job.join(slurm, Jobs.options(2).build()));
-            Jobs.assertMatches(
-                    e,
-                    "Process 0 is to be at n1.invalid:20007, and the name 'n1.invalid' does not"
-                            + " resolve on this machine: set MASTER_ADDR to an address of the"
-                            + " machine of process 0 \\(the NodeAddr of scontrol show node"
-                            + " n1.invalid\\), or add the name to /etc/hosts. A job that other"
-                            + " machines can reach needs a secret, too: set TP_SECRET to .*");
-        }
-        JobOptions options =
-                Jobs.options(2).optSecret(SECRET).optTimeout(Duration.ofMinutes(5)).build();
-        JobFailedException e =
-                Assert.expectThrows(JobFailedException.class, () -> Job.join(slurm(1), options));
-        Jobs.assertMatches(
-                e,
-                "Process 1 cannot reach process 0 at n1.invalid:20007.* within 11 s \\(unknown host"
-                        + " n1.invalid\\): the name 'n1.invalid' does not resolve on this machine:"
-                        + " set MASTER_ADDR to .*");
-    }
-
-    private static LaunchEnvironment slurm(int process) {
-        Map<String, String> variables =
-                Map.of(
-                        "SLURM_PROCID",
-                        "" + process,
-                        "SLURM_NTASKS",
-                        "2",
-                        "SLURM_JOB_ID",
-                        "7",
-                        "SLURM_STEP_ID",
-                        "0",
-                        "SLURM_STEP_NUM_NODES",
-                        "2",
-                        "SLURM_STEP_NODELIST",
-                        "n1.invalid,n2.invalid");
-        return LaunchEnvironment.detect(variables).orElseThrow();
-    }
-
-    /** With a secret, it may be any address: here the wildcard, and the secret is in a file. */
-    @Test(timeOut = 30_000)
-    public void aSecretOpensAllAddresses() throws Exception {
-        Path file = Files.createTempFile("secret", ".txt");
-        Files.writeString(file, "a long random text\n");
-        ServerSocketChannel all = MasterPort.bindEphemeral("0.0.0.0");
-        int port = MasterPort.getPort(all);
-        JobOptions ofFile =
-                Jobs.options(4).optEnvironment(Map.of("TP_SECRET_FILE", file.toString())).build();
-        JobOptions ofText =
-                Jobs.options(4).optEnvironment(Map.of("TP_SECRET", "a long random text")).build();
-        List<Callable<Job>> tasks = new ArrayList<>();
-        tasks.add(() -> Job.join(Jobs.environment(0, 2, port), ofFile, all));
-        tasks.add(() -> Jobs.join(1, 2, port, ofText));
-        List<Job> jobs = Jobs.results(tasks);
-        Jobs.inParallel(
-                jobs,
-                job -> {
-                    RankSockets.connect(job, "all");
-                    return null;
-                });
-        Jobs.closeAll(jobs);
-        Files.delete(file);
-    }
-
-    /** The name of a service is an address, but none of the machine that process 0 runs on. */
-    @Test(timeOut = 30_000)
-    public void anAddressOfNoMachineMeansAllAddresses() throws Exception {
-        int port = Jobs.freePort();
-        JobOptions options = Jobs.options(2).optSecret(SECRET).build();
-        LaunchEnvironment service = new LaunchEnvironment("test", 0, 2, 0, "198.51.100.77", port);
-        List<Callable<Job>> tasks = new ArrayList<>();
-        tasks.add(() -> Job.join(service, options));
-        tasks.add(() -> Jobs.join(1, 2, port, options));
-        Jobs.closeAll(Jobs.results(tasks));
-    }
-
-    @Test(timeOut = 30_000)
     public void aLatecomerDoesNoHarm() throws Exception {
         List<Job> jobs = new ArrayList<>();
         int port = Jobs.freePort();
@@ -450,9 +221,5 @@ public class RefusalTest {
         }
         Assert.assertNull(jobs.get(0).awaitFailure(Duration.ofMillis(100)));
         Jobs.closeAll(jobs);
-    }
-
-    private static byte[] secret(String text) {
-        return text.getBytes(StandardCharsets.UTF_8);
     }
 }

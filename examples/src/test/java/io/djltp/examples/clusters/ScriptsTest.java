@@ -173,7 +173,7 @@ public class ScriptsTest {
     @Test(timeOut = 240_000)
     public void aNodeWhoseNameDoesNotResolveIsNamed() throws Exception {
         if (!ALL) {
-            throw new SkipException("With -Dclusters.all=true; see also RefusalTest");
+            throw new SkipException("With -Dclusters.all=true; see also MasterAddressTest");
         }
         prepare(SLURM);
         for (String secret : List.of("", "TP_SECRET=known to all")) {
