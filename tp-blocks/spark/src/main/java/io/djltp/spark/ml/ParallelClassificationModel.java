@@ -156,17 +156,18 @@ public final class ParallelClassificationModel extends Model<ParallelClassificat
     @Override
     public Dataset<Row> transform(Dataset<?> dataset) {
         StructType schema = withPredictions(dataset.schema());
-        Columns columns = Columns.of(dataset.schema(), getOrDefault(featuresCol()), null);
+        Columns columns = Columns.of(dataset.schema(), getFeaturesCol(), null);
         if ((columns.kind() == Columns.Kind.INTEGERS) != network.plan().ids()) {
             throw new IllegalArgumentException(
                     "The network was trained with features that are "
                             + (network.plan().ids() ? "integers" : "real numbers")
                             + ": give it the same");
         }
-        int k = (Integer) getOrDefault(topK());
         RowClassifier classifier =
                 new RowClassifier(
-                        broadcast(dataset), columns, Math.max(1, Math.min(k, getNumClasses())));
+                        broadcast(dataset),
+                        columns,
+                        Math.max(1, Math.min(getTopK(), getNumClasses())));
         return dataset.toDF().mapPartitions(classifier, Encoders.row(schema));
     }
 

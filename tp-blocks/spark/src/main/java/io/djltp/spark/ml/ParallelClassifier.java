@@ -104,7 +104,7 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
      */
     @Override
     public StructType transformSchema(StructType schema) {
-        Columns.of(schema, get(featuresCol(), String.class), get(labelCol(), String.class));
+        Columns.of(schema, getFeaturesCol(), getLabelCol());
         return withPredictions(schema);
     }
 
@@ -123,13 +123,9 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
     public ParallelClassificationModel fit(Dataset<?> dataset) {
         transformSchema(dataset.schema());
         checkBatch();
-        Columns columns =
-                Columns.of(
-                        dataset.schema(),
-                        get(featuresCol(), String.class),
-                        get(labelCol(), String.class));
+        Columns columns = Columns.of(dataset.schema(), getFeaturesCol(), getLabelCol());
         String[] names = names(dataset.schema());
-        int wanted = get(numClasses(), Integer.class);
+        int wanted = getNumClasses();
         JavaRDD<Row> rows = dataset.toDF().javaRDD();
         RowCheck.Result known = RowCheck.of(rows, columns, wanted > 0 ? wanted : names.length);
         if (names.length > 0 && names.length != known.classes()) {
@@ -138,12 +134,12 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
                             .formatted(names.length, known.classes()));
         }
         TrainingPlan plan = plan(columns, known);
-        int ranks = get(ranks(), Integer.class);
+        int ranks = getRanks();
         TensorParallelSpark job =
                 TensorParallelSpark.builder()
                         .setRanks(ranks)
-                        .optRanksPerTask(get(ranksPerTask(), Integer.class))
-                        .optMaxAttempts(get(maxAttempts(), Integer.class))
+                        .optRanksPerTask(getRanksPerTask())
+                        .optMaxAttempts(getMaxAttempts())
                         .build();
         int tasks = job.tasks(rows.context());
         TrainedNetwork trained =
@@ -160,13 +156,9 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
         return model;
     }
 
-    private <T> T get(org.apache.spark.ml.param.Param<?> param, Class<T> type) {
-        return type.cast(getOrDefault(param));
-    }
-
     private void checkBatch() {
-        int ranks = get(ranks(), Integer.class);
-        int batch = get(batchSize(), Integer.class);
+        int ranks = getRanks();
+        int batch = getBatchSize();
         if (batch < ranks || batch % ranks != 0) {
             throw new IllegalArgumentException(
                     ("The batch of %d rows is not shared out to %d ranks alike: set batchSize to a"
@@ -181,16 +173,16 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
                         known.width(),
                         columns.kind() == Columns.Kind.INTEGERS,
                         known.classes(),
-                        Arrays.stream(get(hiddenLayers(), int[].class)).boxed().toList(),
-                        get(body(), String.class),
-                        List.of(get(bodyArguments(), String[].class)),
-                        get(headBias(), Boolean.class),
-                        get(headPrecision(), String.class),
-                        get(headSampleShare(), Double.class).floatValue(),
-                        get(seed(), Long.class),
-                        get(headMemory(), Long.class),
-                        get(headSigma(), Double.class).floatValue(),
-                        Arrays.stream(get(headMargin(), double[].class)).boxed().toList());
+                        Arrays.stream(getHiddenLayers()).boxed().toList(),
+                        getBody(),
+                        List.of(getBodyArguments()),
+                        getHeadBias(),
+                        getHeadPrecision(),
+                        (float) getHeadSampleShare(),
+                        getSeed(),
+                        getHeadMemory(),
+                        (float) getHeadSigma(),
+                        Arrays.stream(getHeadMargin()).boxed().toList());
         if (network.ids() && network.body().isEmpty()) {
             throw new IllegalArgumentException(
                     "The features are integers: set a body that looks them up (setBody), or make"
@@ -200,27 +192,25 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
                 new TrainingPlan(
                         network,
                         known.rows(),
-                        get(batchSize(), Integer.class),
-                        get(epochs(), Integer.class),
-                        get(optimizer(), String.class),
-                        get(learningRate(), Double.class).floatValue(),
-                        get(labelSmoothing(), Double.class).floatValue(),
-                        get(seed(), Long.class),
+                        getBatchSize(),
+                        getEpochs(),
+                        getOptimizer(),
+                        (float) getLearningRate(),
+                        (float) getLabelSmoothing(),
+                        getSeed(),
                         known.checksum(),
-                        new Checkpoints(
-                                get(checkpointFolder(), String.class),
-                                get(checkpointInterval(), Integer.class)));
+                        new Checkpoints(getCheckpointFolder(), getCheckpointInterval()));
         plan.newOptimizer(); // what cannot be built is told here, not by an executor
         network.newNetwork();
         return plan;
     }
 
     private String[] names(StructType schema) {
-        String[] given = get(classNames(), String[].class);
+        String[] given = getClassNames();
         if (given.length > 0) {
             return given;
         }
-        Attribute label = Attribute.fromStructField(schema.apply(get(labelCol(), String.class)));
+        Attribute label = Attribute.fromStructField(schema.apply(getLabelCol()));
         if (label instanceof NominalAttribute) {
             Option<String[]> values = ((NominalAttribute) label).values();
             return values.isDefined() ? values.get() : new String[0];

@@ -24,12 +24,30 @@ public interface PredictionParams extends Params {
     }
 
     /**
+     * Returns the value of {@link #featuresCol}.
+     *
+     * @return the value
+     */
+    default String getFeaturesCol() {
+        return getOrDefault(featuresCol());
+    }
+
+    /**
      * Returns the column that the best class is written to, a double.
      *
      * @return the parameter; default {@code prediction}
      */
     default Param<String> predictionCol() {
         return new Param<>(this, "predictionCol", "the column for the best class");
+    }
+
+    /**
+     * Returns the value of {@link #predictionCol}.
+     *
+     * @return the value
+     */
+    default String getPredictionCol() {
+        return getOrDefault(predictionCol());
     }
 
     /**
@@ -43,6 +61,15 @@ public interface PredictionParams extends Params {
     }
 
     /**
+     * Returns the value of {@link #topClassesCol}.
+     *
+     * @return the value
+     */
+    default String getTopClassesCol() {
+        return getOrDefault(topClassesCol());
+    }
+
+    /**
      * Returns how many of the best classes are written.
      *
      * @return the parameter; default 5, or all classes if there are fewer
@@ -50,6 +77,15 @@ public interface PredictionParams extends Params {
     default IntParam topK() {
         return new IntParam(
                 this, "topK", "how many of the best classes are written", ParamValidators.gt(0));
+    }
+
+    /**
+     * Returns the value of {@link #topK}.
+     *
+     * @return the value
+     */
+    default int getTopK() {
+        return (Integer) getOrDefault(topK());
     }
 
     /** Sets the defaults of these parameters. */
@@ -69,7 +105,7 @@ public interface PredictionParams extends Params {
      *     already
      */
     default StructType withPredictions(StructType schema) {
-        Columns.of(schema, getOrDefault(featuresCol()), null);
+        Columns.of(schema, getFeaturesCol(), null);
         StructType top =
                 new StructType()
                         .add("label", DataTypes.LongType, false)
@@ -78,12 +114,9 @@ public interface PredictionParams extends Params {
         StructType all = schema;
         for (StructField added :
                 new StructField[] {
+                    DataTypes.createStructField(getPredictionCol(), DataTypes.DoubleType, false),
                     DataTypes.createStructField(
-                            getOrDefault(predictionCol()), DataTypes.DoubleType, false),
-                    DataTypes.createStructField(
-                            getOrDefault(topClassesCol()),
-                            DataTypes.createArrayType(top, false),
-                            false)
+                            getTopClassesCol(), DataTypes.createArrayType(top, false), false)
                 }) {
             if (Arrays.asList(schema.fieldNames()).contains(added.name())) {
                 throw new IllegalArgumentException(

@@ -22,6 +22,15 @@ public interface RunParams extends Params {
     }
 
     /**
+     * Returns the value of {@link #ranks}.
+     *
+     * @return the value
+     */
+    default int getRanks() {
+        return (Integer) getOrDefault(ranks());
+    }
+
+    /**
      * Returns the ranks of a task: 0 for one; on the master local, for all.
      *
      * @return the parameter; default 0
@@ -31,6 +40,15 @@ public interface RunParams extends Params {
                 this,
                 "ranksPerTask",
                 "the ranks of a task: 0 for one; on the master local, for all");
+    }
+
+    /**
+     * Returns the value of {@link #ranksPerTask}.
+     *
+     * @return the value
+     */
+    default int getRanksPerTask() {
+        return (Integer) getOrDefault(ranksPerTask());
     }
 
     /**
@@ -48,6 +66,15 @@ public interface RunParams extends Params {
     }
 
     /**
+     * Returns the value of {@link #checkpointFolder}.
+     *
+     * @return the value
+     */
+    default String getCheckpointFolder() {
+        return getOrDefault(checkpointFolder());
+    }
+
+    /**
      * Returns after how many steps a checkpoint is taken.
      *
      * @return the parameter; default 100
@@ -58,6 +85,15 @@ public interface RunParams extends Params {
                 "checkpointInterval",
                 "after how many steps a checkpoint is taken",
                 ParamValidators.gt(0));
+    }
+
+    /**
+     * Returns the value of {@link #checkpointInterval}.
+     *
+     * @return the value
+     */
+    default int getCheckpointInterval() {
+        return (Integer) getOrDefault(checkpointInterval());
     }
 
     /**
@@ -73,6 +109,15 @@ public interface RunParams extends Params {
                 "how often the training may be started, the first time included, when executors"
                         + " are lost",
                 ParamValidators.gt(0));
+    }
+
+    /**
+     * Returns the value of {@link #maxAttempts}.
+     *
+     * @return the value
+     */
+    default int getMaxAttempts() {
+        return (Integer) getOrDefault(maxAttempts());
     }
 
     /** Sets the defaults of these parameters. */

@@ -1,7 +1,5 @@
 package io.djltp.spark.ml;
 
-import org.apache.spark.ml.param.BooleanParam;
-import org.apache.spark.ml.param.DoubleArrayParam;
 import org.apache.spark.ml.param.DoubleParam;
 import org.apache.spark.ml.param.IntArrayParam;
 import org.apache.spark.ml.param.IntParam;
@@ -11,7 +9,7 @@ import org.apache.spark.ml.param.ParamValidators;
 import org.apache.spark.ml.param.StringArrayParam;
 
 /** How a classifier is trained. */
-public interface TrainingParams extends PredictionParams, RunParams {
+public interface TrainingParams extends PredictionParams, RunParams, HeadParams {
 
     /**
      * Returns the column with the labels: the numbers of the classes, from 0.
@@ -21,6 +19,15 @@ public interface TrainingParams extends PredictionParams, RunParams {
     default Param<String> labelCol() {
         return new Param<>(
                 this, "labelCol", "the column with the labels: the numbers of the classes, from 0");
+    }
+
+    /**
+     * Returns the value of {@link #labelCol}.
+     *
+     * @return the value
+     */
+    default String getLabelCol() {
+        return getOrDefault(labelCol());
     }
 
     /**
@@ -38,6 +45,15 @@ public interface TrainingParams extends PredictionParams, RunParams {
     }
 
     /**
+     * Returns the value of {@link #numClasses}.
+     *
+     * @return the value
+     */
+    default int getNumClasses() {
+        return (Integer) getOrDefault(numClasses());
+    }
+
+    /**
      * Returns the names of the classes: in their order. Without them those that a StringIndexer has
      * left with the label column, or the numbers.
      *
@@ -52,6 +68,15 @@ public interface TrainingParams extends PredictionParams, RunParams {
     }
 
     /**
+     * Returns the value of {@link #classNames}.
+     *
+     * @return the value
+     */
+    default String[] getClassNames() {
+        return getOrDefault(classNames());
+    }
+
+    /**
      * Returns the passes over the rows: 1 or more.
      *
      * @return the parameter; default 10
@@ -59,6 +84,15 @@ public interface TrainingParams extends PredictionParams, RunParams {
     default IntParam epochs() {
         return new IntParam(
                 this, "epochs", "the passes over the rows: 1 or more", ParamValidators.gt(0));
+    }
+
+    /**
+     * Returns the value of {@link #epochs}.
+     *
+     * @return the value
+     */
+    default int getEpochs() {
+        return (Integer) getOrDefault(epochs());
     }
 
     /**
@@ -72,6 +106,15 @@ public interface TrainingParams extends PredictionParams, RunParams {
     }
 
     /**
+     * Returns the value of {@link #batchSize}.
+     *
+     * @return the value
+     */
+    default int getBatchSize() {
+        return (Integer) getOrDefault(batchSize());
+    }
+
+    /**
      * Returns the learning rate: above 0.
      *
      * @return the parameter; default 1e-3
@@ -79,6 +122,15 @@ public interface TrainingParams extends PredictionParams, RunParams {
     default DoubleParam learningRate() {
         return new DoubleParam(
                 this, "learningRate", "the learning rate: above 0", ParamValidators.gt(0));
+    }
+
+    /**
+     * Returns the value of {@link #learningRate}.
+     *
+     * @return the value
+     */
+    default double getLearningRate() {
+        return (Double) getOrDefault(learningRate());
     }
 
     /**
@@ -91,6 +143,15 @@ public interface TrainingParams extends PredictionParams, RunParams {
     }
 
     /**
+     * Returns the value of {@link #optimizer}.
+     *
+     * @return the value
+     */
+    default String getOptimizer() {
+        return getOrDefault(optimizer());
+    }
+
+    /**
      * Returns the smoothed part of the labels: from 0 to below 1.
      *
      * @return the parameter; default 0.0
@@ -98,6 +159,15 @@ public interface TrainingParams extends PredictionParams, RunParams {
     default DoubleParam labelSmoothing() {
         return new DoubleParam(
                 this, "labelSmoothing", "the smoothed part of the labels: from 0 to below 1");
+    }
+
+    /**
+     * Returns the value of {@link #labelSmoothing}.
+     *
+     * @return the value
+     */
+    default double getLabelSmoothing() {
+        return (Double) getOrDefault(labelSmoothing());
     }
 
     /**
@@ -115,6 +185,15 @@ public interface TrainingParams extends PredictionParams, RunParams {
     }
 
     /**
+     * Returns the value of {@link #seed}.
+     *
+     * @return the value
+     */
+    default long getSeed() {
+        return (Long) getOrDefault(seed());
+    }
+
+    /**
      * Returns the units of hidden layers: with a ReLU behind each.
      *
      * @return the parameter; default none
@@ -122,6 +201,15 @@ public interface TrainingParams extends PredictionParams, RunParams {
     default IntArrayParam hiddenLayers() {
         return new IntArrayParam(
                 this, "hiddenLayers", "the units of hidden layers: with a ReLU behind each");
+    }
+
+    /**
+     * Returns the value of {@link #hiddenLayers}.
+     *
+     * @return the value
+     */
+    default int[] getHiddenLayers() {
+        return getOrDefault(hiddenLayers());
     }
 
     /**
@@ -137,6 +225,15 @@ public interface TrainingParams extends PredictionParams, RunParams {
     }
 
     /**
+     * Returns the value of {@link #body}.
+     *
+     * @return the value
+     */
+    default String getBody() {
+        return getOrDefault(body());
+    }
+
+    /**
      * Returns the arguments of the body: each name=value.
      *
      * @return the parameter; default none
@@ -147,79 +244,19 @@ public interface TrainingParams extends PredictionParams, RunParams {
     }
 
     /**
-     * Returns whether the head has a bias: not with a margin.
+     * Returns the value of {@link #bodyArguments}.
      *
-     * @return the parameter; default true
+     * @return the value
      */
-    default BooleanParam headBias() {
-        return new BooleanParam(this, "headBias", "whether the head has a bias: not with a margin");
-    }
-
-    /**
-     * Returns the arithmetic of the head: float32 or bfloat16.
-     *
-     * @return the parameter; default float32
-     */
-    default Param<String> headPrecision() {
-        return new Param<>(
-                this, "headPrecision", "the arithmetic of the head: float32 or bfloat16");
-    }
-
-    /**
-     * Returns the share of the classes that a step computes with: above 0 and up to 1, all.
-     *
-     * @return the parameter; default 1.0
-     */
-    default DoubleParam headSampleShare() {
-        return new DoubleParam(
-                this,
-                "headSampleShare",
-                "the share of the classes that a step computes with: above 0 and up to 1, all");
-    }
-
-    /**
-     * Returns the bytes for logits on each rank: 0 for the default of ClassificationHead.
-     *
-     * @return the parameter; default 0
-     */
-    default LongParam headMemory() {
-        return new LongParam(
-                this,
-                "headMemory",
-                "the bytes for logits on each rank: 0 for the default of ClassificationHead");
-    }
-
-    /**
-     * Returns the standard deviation of the first weights of the head: 0 for the default of DJL.
-     *
-     * @return the parameter; default 0.0
-     */
-    default DoubleParam headSigma() {
-        return new DoubleParam(
-                this,
-                "headSigma",
-                "the standard deviation of the first weights of the head: 0 for the default of"
-                        + " DJL");
-    }
-
-    /**
-     * Returns the margin of the head: scale, m1, m2 and m3 as io.djltp.head.Margin has them, or
-     * nothing.
-     *
-     * @return the parameter; default none
-     */
-    default DoubleArrayParam headMargin() {
-        return new DoubleArrayParam(
-                this,
-                "headMargin",
-                "the margin of the head: scale, m1, m2 and m3 as io.djltp.head.Margin has them, or"
-                        + " nothing");
+    default String[] getBodyArguments() {
+        return getOrDefault(bodyArguments());
     }
 
     /** Sets the defaults of all parameters. */
     default void setTrainingDefaults() {
         setPredictionDefaults();
         setRunDefaults();
+        setHeadDefaults();
         setDefault(labelCol(), "label");
         setDefault(numClasses(), 0);
         setDefault(classNames(), new String[0]);
@@ -232,11 +269,5 @@ public interface TrainingParams extends PredictionParams, RunParams {
         setDefault(hiddenLayers(), new int[0]);
         setDefault(body(), "");
         setDefault(bodyArguments(), new String[0]);
-        setDefault(headBias(), true);
-        setDefault(headPrecision(), "float32");
-        setDefault(headSampleShare(), 1.0);
-        setDefault(headMemory(), 0L);
-        setDefault(headSigma(), 0.0);
-        setDefault(headMargin(), new double[0]);
     }
 }

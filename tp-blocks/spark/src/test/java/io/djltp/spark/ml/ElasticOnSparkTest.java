@@ -19,6 +19,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 
 /** A training whose executor is killed (SIGKILL) goes on from its last checkpoint. */
@@ -103,6 +104,21 @@ public class ElasticOnSparkTest {
                         RuntimeException.class, () -> classifier.fit(rows.filter("label < 6")));
         Assert.assertTrue(
                 other.getMessage().contains("is of another training: "), other.getMessage());
+    }
+
+    /**
+     * The checkpoint is cut anew; rows are dealt to the ranks anew, so that the order is another.
+     */
+    @Test(timeOut = 240_000)
+    public void byHandItGoesOnWithFewerRanks() throws IOException {
+        Path folder = Files.createTempDirectory("elastic");
+        ParallelClassifier classifier = classifier(folder, 1, 1);
+        Assert.expectThrows(SparkJobException.class, () -> classifier.fit(rows));
+        ParallelClassificationModel model = classifier.setRanks(1).fit(rows);
+        double[] losses = model.getTrainingLosses();
+        Assert.assertEquals(losses.length, EPOCHS);
+        Assert.assertEquals(losses[0], undisturbed.getTrainingLosses()[0], "not trained again");
+        Assert.assertTrue(losses[EPOCHS - 1] < losses[0], Arrays.toString(losses));
     }
 
     @Test(timeOut = 240_000)
