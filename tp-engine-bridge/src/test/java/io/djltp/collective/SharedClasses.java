@@ -34,6 +34,7 @@ public final class SharedClasses implements IExecutionListener {
     private static final String FILE = "djltp.test.archive";
     private static final String MAIN = "djltp.test.archive.main";
     private static final String OPTION = "djltp.test.archive.option";
+    private static final int MINUTES = 4; // of a machine that has much else to do
     private static final String CLASS_PATH = "java.class.path";
     private static final AtomicBoolean BEGUN = new AtomicBoolean();
 
@@ -100,21 +101,25 @@ public final class SharedClasses implements IExecutionListener {
         // of names of their own: what a JVM that ends leaves behind may still write to others
         Path folder = archive.toAbsolutePath().getParent();
         Path list = Files.createTempFile(folder, "jars", ".classes");
-        List<String> load = new ArrayList<>(List.of("-XX:DumpLoadedClassList=" + list));
-        load.addAll(List.of("-Dai.djl.offline=true", "-cp", System.getProperty(CLASS_PATH)));
-        load.addAll(List.of(System.getProperty(MAIN).split(" ")));
-        java(load);
         Path made = folder.resolve(list.getFileName() + ".jsa");
-        java(
-                List.of(
-                        "-Xshare:dump",
-                        "-XX:SharedClassListFile=" + list,
-                        "-XX:SharedArchiveFile=" + made,
-                        "-cp",
-                        jars()));
-        Files.delete(list);
-        Files.move(made, archive, StandardCopyOption.ATOMIC_MOVE);
-        Files.writeString(pathOf(archive), jars());
+        try {
+            List<String> load = new ArrayList<>(List.of("-XX:DumpLoadedClassList=" + list));
+            load.addAll(List.of("-Dai.djl.offline=true", "-cp", System.getProperty(CLASS_PATH)));
+            load.addAll(List.of(System.getProperty(MAIN).split(" ")));
+            java(load);
+            java(
+                    List.of(
+                            "-Xshare:dump",
+                            "-XX:SharedClassListFile=" + list,
+                            "-XX:SharedArchiveFile=" + made,
+                            "-cp",
+                            jars()));
+            Files.move(made, archive, StandardCopyOption.ATOMIC_MOVE);
+            Files.writeString(pathOf(archive), jars());
+        } finally {
+            Files.delete(list);
+            Files.deleteIfExists(made);
+        }
     }
 
     private static void java(List<String> arguments) throws IOException, InterruptedException {
@@ -128,7 +133,7 @@ public final class SharedClasses implements IExecutionListener {
                         .redirectOutput(ProcessBuilder.Redirect.DISCARD)
                         .start();
         try {
-            process.waitFor(1, TimeUnit.MINUTES);
+            process.waitFor(MINUTES, TimeUnit.MINUTES);
         } finally {
             process.destroyForcibly();
         }
