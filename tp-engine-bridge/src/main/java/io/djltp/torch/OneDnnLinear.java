@@ -62,10 +62,17 @@ final class OneDnnLinear implements AutoCloseable {
         Shape shape = x.getShape();
         long in = weight.getShape().get(1);
         int last = shape.dimension() - 1;
+        // of a constant with more axes the graph keeps only a view that nobody else can ask about
+        boolean known = last == 1 || !Autograd.isRecording() || requiresGradient(x);
         return last > 0
+                && known
                 && in > 0
                 && shape.get(last) == in
                 && OneDnnProduct.isFaster(shape.size() / in, in, weight.getShape().get(0));
+    }
+
+    private static boolean requiresGradient(NDArray x) {
+        return TensorView.of(x).requiresGradient();
     }
 
     /**

@@ -14,6 +14,9 @@ import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -247,6 +250,33 @@ public class OneDnnLinearTest {
             NDArray gradient = Autograd.gradient(w);
             Assert.assertEquals(gradient.min().getFloat(), 12800f, 0.2f);
             Assert.assertEquals(gradient.max().getFloat(), 12800f, 0.2f);
+        }
+    }
+
+    /** A thousand steps leave no more behind than the first ones: not one of their arrays. */
+    @Test(timeOut = 120_000)
+    public void stepsLeaveNothingBehind() throws IOException {
+        Path status = Path.of("/proc/self/statm"); // in pages
+        try (NDManager manager = NDManager.newBaseManager();
+                Autograd.GradMode mode = Autograd.gradMode(true)) {
+            NDArray w = TestArrays.leaf(manager.randomNormal(new Shape(1024, 1024)));
+            NDArray x = manager.randomNormal(new Shape(33, 1024));
+            long before = 0;
+            for (int step = 0; step < 1000; step++) {
+                try (NDManager each = manager.newSubManager()) {
+                    NDArray below = x.mul(each.create(1f));
+                    below.attach(each);
+                    NDArray y = PRODUCT.of(below, w, (NDArray) null);
+                    if (step % 10 > 0) { // of some there is no backward pass
+                        Autograd.backward(y, y.onesLike());
+                    }
+                }
+                if (step == 99 || step == 999) {
+                    long pages = Long.parseLong(Files.readString(status).split(" ")[1]);
+                    before = step == 99 ? pages : before;
+                    Assert.assertTrue(pages - before < 16L << 8, before + " pages, " + pages);
+                }
+            }
         }
     }
 

@@ -10,6 +10,7 @@ import io.djltp.launch.Launcher;
 import io.djltp.report.SystemMemory;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.LibTorch;
+import io.djltp.torch.OneDnnProduct;
 import io.djltp.torch.Precision;
 
 import java.io.PrintStream;
@@ -44,6 +45,7 @@ final class Facts {
         values.put("libtorch", engine.getVersion() + ", one copy, bound by JavaCPP");
         values.put("threads an operation", "" + Autograd.getThreads());
         values.put("precisions", precisions());
+        values.put("large products", OneDnnProduct.isUsed() ? "oneDNN, in layers" : "libtorch's");
         values.put("gpus", gpus());
         values.put("nccl", NcclLibrary.whyNot().map(why -> "no: " + why).orElseGet(Facts::nccl));
         values.put(

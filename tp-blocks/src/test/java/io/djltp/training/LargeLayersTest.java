@@ -1,0 +1,75 @@
+package io.djltp.training;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Activation;
+import ai.djl.nn.Block;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.training.loss.Loss;
+
+import io.djltp.layout.ParallelMode;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.RowParallelLinear;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+/** Layers so large that their products may be another kernel's are those of DJL to 1e-5. */
+public class LargeLayersTest {
+
+    private static final int STEPS = 3;
+
+    @DataProvider
+    public static Object[][] kinds() {
+        return new Object[][] {
+            {new TrainerKind(ParallelMode.TENSOR, 1)},
+            {new TrainerKind(ParallelMode.TENSOR, 2)},
+            {new TrainerKind(ParallelMode.DATA, 2)},
+            {TrainerKind.mesh(2, 2)},
+            {TrainerKind.PLAIN},
+        };
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 120_000)
+    public void threeStepsAreThoseOfPlainDjl(TrainerKind kind) {
+        Block parallel =
+                new SequentialBlock()
+                        .add(ColumnParallelLinear.builder().setUnits(1030).build())
+                        .add(Activation::relu)
+                        .add(RowParallelLinear.builder().setUnits(520).build())
+                        .add(Activation::tanh)
+                        .add(
+                                ColumnParallelLinear.builder()
+                                        .setUnits(519)
+                                        .optGatherOutput(true)
+                                        .build());
+        Block plain =
+                new SequentialBlock()
+                        .add(Linear.builder().setUnits(1030).build())
+                        .add(Activation::relu)
+                        .add(Linear.builder().setUnits(520).build())
+                        .add(Activation::tanh)
+                        .add(Linear.builder().setUnits(519).build());
+        train(kind, parallel).assertSame(train(TrainerKind.PLAIN, plain), 1e-5);
+    }
+
+    private static TrainingRun train(TrainerKind kind, Block block) {
+        Shape input = new Shape(4, 75, 513); // 300 rows: 256, 32 and a rest
+        return TrainingRun.of(
+                kind,
+                block,
+                Loss.l2Loss(),
+                input,
+                (trainer, manager, numbers) -> {
+                    for (int step = 0; step < STEPS; step++) {
+                        NDArray data = TrainingRun.random(manager, step, input.getShape());
+                        NDArray labels = TrainingRun.random(manager, 9 + step, 4, 75, 519);
+                        numbers.add(TrainingRun.backward(trainer, data, labels));
+                        trainer.step();
+                    }
+                });
+    }
+}
