@@ -115,6 +115,9 @@ public final class ShardLabels {
         if (labels.getDataType().isFloating()) {
             checkNumbers(labels);
         }
+        if (labels.getDataType() == DataType.INT64) {
+            return HostReads.longs(labels);
+        }
         try (NDArray copy = labels.toType(DataType.INT64, true)) {
             return HostReads.longs(copy);
         }
