@@ -68,6 +68,9 @@ record LossOfPass(NDList labels, NDArray leaf, List<Part> parts, Map<Parameter, 
     private NDArray factor(Part part, NDManager scope) {
         try (NDArray above = Autograd.gradient(leaf);
                 Autograd.GradMode mode = Autograd.gradMode(false)) {
+            if (part.share() == 1 && isLike(above, part.loss())) {
+                return Autograd.detach(above, scope); // as what follows would leave it
+            }
             NDArray exact = Autograd.detach(above, scope).toType(DataType.FLOAT64, false);
             // not in place: all ranks read the one gradient
             NDArray factor = exact.mul(part.share()).toType(part.loss().getDataType(), false);
@@ -75,6 +78,11 @@ record LossOfPass(NDList labels, NDArray leaf, List<Part> parts, Map<Parameter, 
             own.attach(scope);
             return own;
         }
+    }
+
+    private static boolean isLike(NDArray above, NDArray loss) {
+        return above.getDataType() == loss.getDataType()
+                && above.getDevice().equals(loss.getDevice());
     }
 
     /**

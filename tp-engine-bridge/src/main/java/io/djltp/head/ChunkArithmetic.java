@@ -55,9 +55,9 @@ abstract class ChunkArithmetic {
      *
      * @param places where they are in the logits of the chunk, counted from the first of all
      * @param ofLabels the part of {@link FusedPass#labelLogits} that is theirs
-     * @param logits the logits of the chunk
+     * @param flat the logits of the chunk as one vector
      */
-    abstract void labelLogits(Tensor places, Tensor ofLabels, Tensor logits);
+    abstract void labelLogits(Tensor places, Tensor ofLabels, Tensor flat);
 
     /**
      * Brings the logits of the labels in a chunk that was computed again to where {@link
@@ -65,9 +65,9 @@ abstract class ChunkArithmetic {
      *
      * @param places as there
      * @param ofLabels as there
-     * @param logits as there
+     * @param flat as there
      */
-    void restoreLabelLogits(Tensor places, Tensor ofLabels, Tensor logits) {
+    void restoreLabelLogits(Tensor places, Tensor ofLabels, Tensor flat) {
         // what is computed again is the same
     }
 

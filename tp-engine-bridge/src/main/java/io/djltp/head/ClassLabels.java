@@ -50,14 +50,21 @@ public final class ClassLabels {
     }
 
     private long[] integers() {
-        try (NDArray copy = labels.toType(DataType.INT64, true)) {
-            long[] numbers = HostReads.longs(copy);
-            for (int i = 0; i < numbers.length; i++) {
-                if (isNoClass(numbers[i])) {
-                    throw notAClass(i, numbers[i]);
-                }
+        long[] numbers = longs();
+        for (int i = 0; i < numbers.length; i++) {
+            if (isNoClass(numbers[i])) {
+                throw notAClass(i, numbers[i]);
             }
-            return numbers;
+        }
+        return numbers;
+    }
+
+    private long[] longs() {
+        if (labels.getDataType() == DataType.INT64) {
+            return HostReads.longs(labels);
+        }
+        try (NDArray copy = labels.toType(DataType.INT64, true)) {
+            return HostReads.longs(copy);
         }
     }
 

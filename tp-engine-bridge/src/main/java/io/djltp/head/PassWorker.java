@@ -28,6 +28,8 @@ final class PassWorker {
     private final ChunkArithmetic arithmetic;
     private Tensor products;
     private LabelPlaces inLogits; // of logits, [classes, rows]
+    private Tensor labelLogits; // of all labels
+    private Tensor labelGradients; // of all labels
     private LabelPlaces inClasses; // of the classes of a chunk
     private AddedGradient.Chunks added;
     private Tensor sameFactor; // that of all chunks, or null if each has its own
@@ -76,6 +78,7 @@ final class PassWorker {
                 FlushDenormals zeros = new FlushDenormals()) {
             arithmetic.begin();
             inLogits = placesInLogits();
+            labelLogits = pass.labelLogits();
             products = products().zero_();
             sums().zero_();
             if (smoothing != null) {
@@ -102,8 +105,9 @@ final class PassWorker {
         Tensor weight = linear.weight(index);
         Tensor logits = arithmetic.logits(index, weight);
         LabelPlaces.OfChunk labels = inLogits.of(index);
-        if (labels.places() != null) {
-            arithmetic.labelLogits(labels.places(), labels.part(pass.labelLogits()), logits);
+        Tensor flat = labels.places() == null ? null : logits.view(-1);
+        if (flat != null) {
+            arithmetic.labelLogits(labels.places(), labels.part(labelLogits), flat);
         }
         if (pass.isGuarded()) {
             raiseOffset(index, logits);
@@ -113,7 +117,7 @@ final class PassWorker {
             smoothing.addProducts(index, logits, weight, sums(), products);
             return;
         }
-        withoutLabels(labels, logits);
+        withoutLabels(labels, flat);
         Tensor sum = arithmetic.sum(index, logits);
         if (pass.isGuarded()) {
             sums().add_(sum);
@@ -126,9 +130,9 @@ final class PassWorker {
      * Leaves labels out of the exponentials: their share of the softmax p is in the gradient as
      * {@code p - 1}, of which digits are lost if p is summed with others before 1 is subtracted.
      */
-    private static void withoutLabels(LabelPlaces.OfChunk labels, Tensor exponentials) {
-        if (labels.places() != null) {
-            exponentials.view(-1).index_fill_(0, labels.places(), new Scalar(0));
+    private static void withoutLabels(LabelPlaces.OfChunk labels, Tensor flat) {
+        if (flat != null) {
+            flat.index_fill_(0, labels.places(), new Scalar(0));
         }
     }
 
@@ -170,6 +174,8 @@ final class PassWorker {
             inClasses = new LabelPlaces(pass.labels, buffers, 1, 0);
             boolean allKept = buffers.plan().kept() == buffers.plan().count();
             inLogits = allKept && smoothing == null ? null : placesInLogits();
+            labelLogits = inLogits == null ? null : pass.labelLogits();
+            labelGradients = smoothing == null ? pass.labelGradients() : null;
             int count = buffers.plan().count();
             boolean behindReader = update != null && update.isRead();
             for (int i = 0; i < count; i++) {
@@ -221,7 +227,7 @@ final class PassWorker {
             Tensor x,
             LabelPlaces.OfChunk labels,
             float scale) {
-        Tensor labelGradients = labels.places() == null ? null : labels.part(pass.labelGradients());
+        Tensor ofLabels = labels.places() == null ? null : labels.part(labelGradients);
         GradientChunk gradient =
                 new GradientChunk(
                         buffers,
@@ -230,7 +236,7 @@ final class PassWorker {
                         weight,
                         arithmetic.product(index, ofLogits, x),
                         labels.places(),
-                        labelGradients,
+                        ofLabels,
                         scale,
                         added);
         update.awaitRows(linear.end(index));
@@ -245,15 +251,16 @@ final class PassWorker {
         }
         Tensor logits = arithmetic.logits(index, weight);
         LabelPlaces.OfChunk labels = inLogits.of(index);
-        if (labels.places() != null) {
-            arithmetic.restoreLabelLogits(labels.places(), labels.part(pass.labelLogits()), logits);
+        Tensor flat = labels.places() == null ? null : logits.view(-1);
+        if (flat != null) {
+            arithmetic.restoreLabelLogits(labels.places(), labels.part(labelLogits), flat);
         }
         if (pass.isGuarded()) {
             arithmetic.subtract(logits, offset());
         }
         arithmetic.exp(logits);
         if (smoothing == null) {
-            withoutLabels(labels, logits);
+            withoutLabels(labels, flat);
         }
         arithmetic.keep(index, logits);
         return arithmetic.kept(index);

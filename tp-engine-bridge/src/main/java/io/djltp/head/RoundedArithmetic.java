@@ -92,9 +92,9 @@ final class RoundedArithmetic extends ChunkArithmetic {
 
     /** With label smoothing they are in the sums: as exact as where they are by themselves. */
     @Override
-    void labelLogits(Tensor places, Tensor ofLabels, Tensor logits) {
+    void labelLogits(Tensor places, Tensor ofLabels, Tensor flat) {
         if (pass.isSmooth()) {
-            logits.view(-1).index_copy_(0, places, ofLabels.mul(new Scalar(LOG2_E)));
+            flat.index_copy_(0, places, ofLabels.mul(new Scalar(LOG2_E)));
         }
     }
 
@@ -110,8 +110,8 @@ final class RoundedArithmetic extends ChunkArithmetic {
     }
 
     @Override
-    void restoreLabelLogits(Tensor places, Tensor ofLabels, Tensor logits) {
-        labelLogits(places, ofLabels, logits);
+    void restoreLabelLogits(Tensor places, Tensor ofLabels, Tensor flat) {
+        labelLogits(places, ofLabels, flat);
     }
 
     @Override

@@ -30,8 +30,8 @@ final class WideArithmetic extends ChunkArithmetic {
 
     /** Notes them as they go into the normaliser. */
     @Override
-    void labelLogits(Tensor places, Tensor ofLabels, Tensor logits) {
-        ofLabels.copy_(logits.view(-1).index_select(0, places));
+    void labelLogits(Tensor places, Tensor ofLabels, Tensor flat) {
+        torch.index_select_out(ofLabels, flat, 0, places);
     }
 
     @Override

@@ -52,8 +52,17 @@ final class Brgemm {
         long from = left.data_ptr().address();
         long to = target.data_ptr().address();
         Pointer factor = new Pointer(right.data_ptr().address());
+        boolean far = MemoryFetch.isWorthwhile(add ? target : left);
+        long most = far ? Math.min(mostRows, MemoryFetch.ROWS) : mostRows;
         for (long done = 0; done < rows; ) {
-            long part = Math.min(mostRows, Long.highestOneBit(rows - done));
+            long part = Math.min(most, Long.highestOneBit(rows - done));
+            Pointer ofRows = new Pointer(from + done * ofLeft * bytes);
+            Pointer into = new Pointer(to + done * ofTarget * Float.BYTES);
+            if (far && add) {
+                MemoryFetch.read(into, (part - 1) * ofTarget + columns);
+            } else if (far) {
+                MemoryFetch.read(ofRows, ((part - 1) * ofLeft + inner) * bytes / Float.BYTES);
+            }
             multiply.invoke(
                     new Object[] {
                         part,
@@ -63,9 +72,9 @@ final class Brgemm {
                         packed ? columns : right.stride(0),
                         ofTarget,
                         add ? 1 : 0,
-                        new Pointer(from + done * ofLeft * bytes),
+                        ofRows,
                         factor,
-                        new Pointer(to + done * ofTarget * Float.BYTES),
+                        into,
                         packed ? 1 : 0
                     });
             done += part;

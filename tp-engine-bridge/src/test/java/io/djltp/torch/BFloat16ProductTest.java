@@ -59,6 +59,25 @@ public class BFloat16ProductTest {
         }
     }
 
+    /** What is added to rows of an array that no cache holds has the same bits. */
+    @Test(timeOut = 60_000)
+    public void rowsFromMemoryGiveTheSame() {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            torch.manual_seed(3);
+            TensorOptions floats = new TensorOptions(ScalarType.Float);
+            Tensor all = torch.randn(new long[] {140_000, 64}, floats);
+            Assert.assertTrue(MemoryFetch.isWorthwhile(all));
+            Tensor rows = all.narrow(0, 137_000, 3000); // to the last element of the memory
+            Tensor near = rows.clone();
+            Tensor left = random(3000, 24);
+            Tensor packed = BFloat16Product.pack(random(24, 64));
+            BFloat16Product.multiply(left, packed, rows, true);
+            BFloat16Product.multiply(left, packed, near, true);
+            Assert.assertTrue(torch.equal(rows, near));
+            BFloat16Product.release();
+        }
+    }
+
     private static Tensor random(long rows, long columns) {
         return torch.randn(new long[] {rows, columns}, new TensorOptions(ScalarType.Float))
                 .to(ScalarType.BFloat16);

@@ -60,6 +60,35 @@ public class ShortSumProductTest {
         }
     }
 
+    /** Rows of an array that no cache holds are read before they are multiplied. */
+    @Test(timeOut = 60_000)
+    public void rowsFromMemoryGiveTheSame() {
+        if (!ShortSumProduct.isFaster()) {
+            throw new SkipException("Here they are libtorch's own");
+        }
+        int threads = torch.get_num_threads();
+        Autograd.setThreads(1);
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            Tensor all = random(140_000, 64);
+            Assert.assertTrue(MemoryFetch.isWorthwhile(all));
+            Assert.assertFalse(MemoryFetch.isWorthwhile(random(1024, 64)));
+            Tensor rows = all.narrow(0, 138_500, 1500); // to the last element of the memory
+            Tensor near = rows.clone();
+            Tensor right = random(64, 48);
+            Tensor product = random(1500, 48);
+            Tensor expected = product.clone();
+            ShortSumProduct.multiply(rows, right, product);
+            ShortSumProduct.multiply(near, right, expected);
+            Assert.assertTrue(torch.equal(product, expected));
+            Tensor factor = random(48, 64);
+            ShortSumProduct.add(product, factor, rows, 1, -1e-5f);
+            ShortSumProduct.add(product, factor, near, 1, -1e-5f);
+            Assert.assertTrue(torch.equal(rows, near));
+        } finally {
+            Autograd.setThreads(threads);
+        }
+    }
+
     /** What is not a number before does not count with a factor of 0. */
     @Test(timeOut = 60_000)
     public void whatIsNotKeptDoesNotCount() {
