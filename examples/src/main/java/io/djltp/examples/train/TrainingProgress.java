@@ -117,9 +117,10 @@ final class TrainingProgress extends TrainingListenerAdapter implements Resumabl
         showNext(loss);
         // the clocks of several processes differ: that of rank 0 decides
         boolean due = System.nanoTime() > nextEvaluation;
-        double decision = ((ParallelTrainer) trainer).fromRankZero(share() + (due ? 2 : 0));
-        done = decision % 2;
-        if (decision >= 2) {
+        // the sign tells of an evaluation: a share is above 0 after a step, and keeps its last bit
+        double decision = ((ParallelTrainer) trainer).fromRankZero(due ? -share() : share());
+        done = Math.abs(decision);
+        if (decision < 0) {
             evaluate(trainer);
         }
         if (shown) {
