@@ -132,6 +132,7 @@ public class StoppedFitTest {
                                 Path.of(System.getProperty("java.home"), "bin", "java").toString(),
                                 "-Xmx128m",
                                 "-XX:+UseSerialGC",
+                                System.getProperty("djltp.test.archive.option", "-Xshare:auto"),
                                 "-XX:TieredStopAtLevel=1",
                                 "-Dai.djl.offline=true",
                                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",

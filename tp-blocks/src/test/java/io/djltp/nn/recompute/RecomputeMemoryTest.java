@@ -50,6 +50,7 @@ public class RecomputeMemoryTest {
                                 "-XX:+AlwaysPreTouch",
                                 "-XX:+UseSerialGC",
                                 "-XX:-UsePerfData",
+                                System.getProperty("djltp.test.archive.option", "-Xshare:auto"),
                                 "-XX:TieredStopAtLevel=1",
                                 "-Dai.djl.offline=true",
                                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
