@@ -77,7 +77,10 @@ public class TrainingEqualsSerialTest {
     @DataProvider
     public Object[][] cases() {
         List<Object[]> cases = new ArrayList<>();
-        for (Optimizers optimizer : Optimizers.values()) {
+        // what is communicated does not depend on the optimizer: over another backend, one will do
+        boolean local = System.getProperty("io.djltp.backend") == null;
+        for (Optimizers optimizer :
+                local ? Optimizers.values() : new Optimizers[] {Optimizers.ADAM}) {
             for (Object[] kind : TrainerKind.parallel()) {
                 cases.add(new Object[] {optimizer, kind[0]});
             }
