@@ -1,6 +1,5 @@
 package io.djltp.training;
 
-import static io.djltp.testing.Blocks.fused;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.row;
@@ -39,6 +38,7 @@ import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.torch.AllowedPrecision;
+import io.djltp.torch.Float16Product;
 import io.djltp.torch.Precision;
 
 import org.testng.Assert;
@@ -197,8 +197,18 @@ public class LossScalingTest {
         List<Object[]> cases = new ArrayList<>();
         for (Object[] kind : kinds()) {
             for (boolean sampled : new boolean[] {false, true}) {
-                cases.add(new Object[] {kind[0], sampled});
+                cases.add(new Object[] {kind[0], sampled, Precision.FLOAT32});
             }
+        }
+        if (Float16Product.isOnProcessors()) {
+            cases.add(
+                    new Object[] {
+                        new TrainerKind(ParallelMode.TENSOR, 3), true, Precision.FLOAT16
+                    });
+            cases.add(
+                    new Object[] {
+                        new TrainerKind(ParallelMode.MIXED, 2), false, Precision.FLOAT16
+                    });
         }
         return cases.toArray(new Object[0][]);
     }
@@ -210,30 +220,31 @@ public class LossScalingTest {
      */
     @Test(dataProvider = "heads", timeOut = 60_000)
     public void fusedHeadsAndTablesHaveTheBitsOfATrainingWithoutScale(
-            TrainerKind kind, boolean sampled) {
+            TrainerKind kind, boolean sampled, Precision precision) {
         Supplier<Block> network =
                 () ->
                         sequence(
                                 new EmbeddingBag(30, 6),
                                 linear(5),
                                 tanh(),
-                                sampled
-                                        ? ClassificationHead.builder()
-                                                .setUnits(40)
-                                                .optBatchShardedInput(true)
-                                                .optSampleShare(0.5f)
-                                                .build()
-                                        : fused(40));
+                                ClassificationHead.builder()
+                                        .setUnits(40)
+                                        .optBatchShardedInput(true)
+                                        .optSampleShare(sampled ? 0.5f : 1)
+                                        .optPrecision(precision)
+                                        .build());
         int batches = sampled ? 1 : 2; // whose gradients are added up: not of drawn classes
         List<Integer> left = new ArrayList<>();
-        Result scaled = trainTable(kind.scaledBy(scaling(HUGE, 1000)), network, batches, left);
-        Assert.assertTrue(left.size() >= 2 && left.size() < 8, "left out: " + left);
-        Result plain = trainTable(kind, network, batches, new ArrayList<>(left));
-        for (int i = 0; i < plain.weights.size(); i++) {
-            ArrayAssert.assertBitEqual(
-                    scaled.weights.get(i), plain.weights.get(i), "parameter " + i);
+        try (AllowedPrecision allowed = new AllowedPrecision(precision)) {
+            Result scaled = trainTable(kind.scaledBy(scaling(HUGE, 1000)), network, batches, left);
+            Assert.assertTrue(left.size() >= 2 && left.size() < 8, "left out: " + left);
+            Result plain = trainTable(kind, network, batches, new ArrayList<>(left));
+            for (int i = 0; i < plain.weights.size(); i++) {
+                ArrayAssert.assertBitEqual(
+                        scaled.weights.get(i), plain.weights.get(i), "parameter " + i);
+            }
+            Assert.assertEquals(plain.losses, scaled.losses);
         }
-        Assert.assertEquals(plain.losses, scaled.losses);
     }
 
     /** Trains without the steps that are left out, or, with a scale, says which ones are. */

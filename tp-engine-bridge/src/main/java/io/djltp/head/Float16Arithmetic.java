@@ -107,8 +107,9 @@ final class Float16Arithmetic extends RoundedArithmetic {
     @Override
     void addUp(Tensor target, int index, Tensor exponentials, Tensor factor) {
         Tensor wide = views.logits(index).copy_(exponentials);
-        torch.mv_out(target, wide.narrow(1, 0, pass.rows), factor);
-        target.mul_(new Scalar(1 / Float16Scales.EXPONENTIALS));
+        // taken out before, as the sums may be as large as float32 is
+        Tensor scaled = factor.mul(new Scalar(1 / Float16Scales.EXPONENTIALS));
+        torch.mv_out(target, wide.narrow(1, 0, pass.rows), scaled);
     }
 
     @Override
