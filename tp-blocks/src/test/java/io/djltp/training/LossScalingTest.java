@@ -200,7 +200,7 @@ public class LossScalingTest {
                 cases.add(new Object[] {kind[0], sampled, Precision.FLOAT32});
             }
         }
-        if (Float16Product.isOnProcessors()) {
+        if (Float16Product.isThere(false)) {
             cases.add(
                     new Object[] {
                         new TrainerKind(ParallelMode.TENSOR, 3), true, Precision.FLOAT16

@@ -51,7 +51,7 @@ public class RoundedHeadTrainingTest {
         if (hasBFloat16()) {
             precisions.add(new Object[] {Precision.BFLOAT16});
         }
-        if (Float16Product.isOnProcessors()) {
+        if (Float16Product.isThere(false)) {
             precisions.add(new Object[] {Precision.FLOAT16});
         }
         return precisions.toArray(new Object[0][]);

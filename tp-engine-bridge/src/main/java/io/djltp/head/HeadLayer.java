@@ -2,6 +2,7 @@ package io.djltp.head;
 
 import ai.djl.ndarray.NDArray;
 
+import io.djltp.torch.Float16Product;
 import io.djltp.torch.Precision;
 import io.djltp.torch.TensorView;
 
@@ -53,6 +54,13 @@ final class HeadLayer {
                             + " optPrecision out");
         }
         precision.check(weight.getDevice());
+        if (precision == Precision.FLOAT16 && !Float16Product.isThere(weight.getDevice().isGpu())) {
+            throw new IllegalArgumentException(
+                    "A fused head computes in float16 by cublasGemmEx on the stream of libtorch,"
+                            + " which is not found in the libtorch here for "
+                            + weight.getDevice()
+                            + ": use float32");
+        }
     }
 
     /** Lets the margin take the place of the logits of labels, if there is one. */

@@ -180,16 +180,17 @@ public final class Float16Product {
     }
 
     /**
-     * Returns whether there is a product for processors, which is for tests: its factors are
+     * Returns whether there is a product. That for processors is for tests: its factors are
      * converted without instructions for their product.
      *
-     * @return whether libtorch brings MKL along
+     * @param gpus for GPUs, by cuBLAS; or for processors, by MKL
+     * @return whether the libtorch that is loaded has it or brings it along
      */
-    public static boolean isOnProcessors() {
+    public static boolean isThere(boolean gpus) {
         try {
-            return OnProcessor.MULTIPLY != null;
+            return (gpus ? OnGpu.MULTIPLY : OnProcessor.MULTIPLY) != null;
         } catch (LinkageError e) {
-            return false; // another platform
+            return false; // another platform, or a libtorch for processors
         }
     }
 

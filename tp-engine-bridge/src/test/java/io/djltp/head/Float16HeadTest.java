@@ -7,6 +7,7 @@ import io.djltp.collective.RankThreads;
 import io.djltp.cut.Cut;
 import io.djltp.testing.NeededArithmetic;
 import io.djltp.torch.Emulated;
+import io.djltp.torch.HostReads;
 import io.djltp.torch.Precision;
 import io.djltp.update.WeightUpdate;
 
@@ -158,6 +159,47 @@ public class Float16HeadTest extends RoundedHeadTest {
                 Assert.assertEquals(scaled.ofBias[i], scale * plain.ofBias[i], 0f, "db " + i);
             }
         }
+    }
+
+    /** Weights of classes from 0.01 to 100, and sums: near float32, off by two rounded factors. */
+    @Test(timeOut = 60_000)
+    public void classesMayHaveWeights() throws Exception {
+        FusedReference data = new FusedReference(7, 5, 130);
+        float[] weights = new float[data.classes];
+        for (int k = 0; k < weights.length; k++) {
+            weights[k] = (float) Math.pow(10, 4.0 * k / weights.length - 2);
+        }
+        LossOptions loss = PLAIN.withClassWeights(weights).withReduction(Reduction.SUM);
+        Step wide = step(data, HeadOptions.DEFAULT, loss, 1);
+        Step narrow = step(data, FLOAT16, loss, 1);
+        double logit = 2 * U * 5 * 2; // of features up to 2 and weights up to 1
+        double off = Math.exp(2 * logit) * Math.pow(1 + U, 2) - 1 + 1e-5;
+        Assert.assertEquals(narrow.loss, wide.loss, logit * 7 * 100);
+        assertNear(narrow.ofBias, wide.ofBias, off);
+        assertNear(narrow.ofWeight, wide.ofWeight, off);
+        assertNear(narrow.ofFeatures, wide.ofFeatures, off);
+    }
+
+    private static void assertNear(float[] actual, float[] expected, double off) {
+        double largest = 0;
+        for (float each : expected) {
+            largest = Math.max(largest, Math.abs(each));
+        }
+        Assert.assertTrue(largest > 0);
+        for (int i = 0; i < expected.length; i++) {
+            Assert.assertEquals(actual[i], expected[i], off * largest, "" + i);
+        }
+    }
+
+    /** {@code docs/gpu.md} says how many, as each is a wait on a GPU. */
+    @Test(timeOut = 60_000)
+    public void theHostReadsTwoNumbersMore() throws Exception {
+        FusedReference data = new FusedReference(7, 5, 130);
+        long start = HostReads.getCount();
+        step(data, HeadOptions.DEFAULT, PLAIN, 1);
+        long between = HostReads.getCount();
+        step(data, FLOAT16, PLAIN, 1);
+        Assert.assertEquals(HostReads.getCount() - between, between - start + 2);
     }
 
     @DataProvider

@@ -77,10 +77,12 @@ public class Float16ProductTest {
     }
 
     /** A processor's libtorch has no part for GPUs. */
-    @Test
+    @Test(timeOut = 60_000)
     public void withoutCudaThereIsNone() {
         Assert.assertThrows(
                 UnsatisfiedLinkError.class, () -> LibTorchFunctions.ofCuda("cublasGemmEx"));
+        Assert.assertFalse(Float16Product.isThere(true));
+        Assert.assertFalse(Float16Product.isThere(true), "and the second time");
     }
 
     /** What would be infinite in float16 is a number. */
