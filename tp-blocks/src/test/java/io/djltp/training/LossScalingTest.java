@@ -1,6 +1,5 @@
 package io.djltp.training;
 
-import static io.djltp.testing.Blocks.fused;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.row;
@@ -35,6 +34,7 @@ import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.torch.AllowedPrecision;
+import io.djltp.torch.Float16Product;
 import io.djltp.torch.Precision;
 import io.djltp.training.ScaledTraining.Result;
 
@@ -174,8 +174,18 @@ public class LossScalingTest {
         List<Object[]> cases = new ArrayList<>();
         for (Object[] kind : kinds()) {
             for (boolean sampled : new boolean[] {false, true}) {
-                cases.add(new Object[] {kind[0], sampled});
+                cases.add(new Object[] {kind[0], sampled, Precision.FLOAT32});
             }
+        }
+        if (Float16Product.isThere(false)) {
+            cases.add(
+                    new Object[] {
+                        new TrainerKind(ParallelMode.TENSOR, 3), true, Precision.FLOAT16
+                    });
+            cases.add(
+                    new Object[] {
+                        new TrainerKind(ParallelMode.MIXED, 2), false, Precision.FLOAT16
+                    });
         }
         return cases.toArray(new Object[0][]);
     }
@@ -187,34 +197,35 @@ public class LossScalingTest {
      */
     @Test(dataProvider = "heads", timeOut = 60_000)
     public void fusedHeadsAndTablesHaveTheBitsOfATrainingWithoutScale(
-            TrainerKind kind, boolean sampled) {
+            TrainerKind kind, boolean sampled, Precision precision) {
         ScaledTraining training =
                 new ScaledTraining(
-                        () -> tableAndHead(sampled),
+                        () -> tableAndHead(sampled, precision),
                         LossScalingTest::rowwise,
                         new Shape(8, 3),
                         // gradients of drawn classes are not added up
                         (trainer, manager, step) -> backward(trainer, manager, step, !sampled));
-        Result scaled = training.run(kind.scaledBy(scaling(HUGE, 1000)), 12);
-        List<Integer> left = scaled.leftOut;
-        Assert.assertTrue(left.size() >= 2 && left.size() < 8, "left out: " + left);
-        Result plain = training.run(kind, 12, 12, left);
-        for (int i = 0; i < plain.weights.size(); i++) {
-            ArrayAssert.assertBitEqual(
-                    scaled.weights.get(i), plain.weights.get(i), "parameter " + i);
+        try (AllowedPrecision allowed = new AllowedPrecision(precision)) {
+            Result scaled = training.run(kind.scaledBy(scaling(HUGE, 1000)), 12);
+            List<Integer> left = scaled.leftOut;
+            Assert.assertTrue(left.size() >= 2 && left.size() < 8, "left out: " + left);
+            Result plain = training.run(kind, 12, 12, left);
+            for (int i = 0; i < plain.weights.size(); i++) {
+                ArrayAssert.assertBitEqual(
+                        scaled.weights.get(i), plain.weights.get(i), "parameter " + i);
+            }
+            Assert.assertEquals(plain.losses, scaled.losses);
         }
-        Assert.assertEquals(plain.losses, scaled.losses);
     }
 
-    private static Block tableAndHead(boolean sampled) {
+    private static Block tableAndHead(boolean sampled, Precision precision) {
         Block head =
-                sampled
-                        ? ClassificationHead.builder()
-                                .setUnits(40)
-                                .optBatchShardedInput(true)
-                                .optSampleShare(0.5f)
-                                .build()
-                        : fused(40);
+                ClassificationHead.builder()
+                        .setUnits(40)
+                        .optBatchShardedInput(true)
+                        .optSampleShare(sampled ? 0.5f : 1)
+                        .optPrecision(precision)
+                        .build();
         return sequence(new EmbeddingBag(30, 6), linear(5), tanh(), head);
     }
 

@@ -57,6 +57,7 @@ public class TrainBadInputTest {
             {"--sample-share is for --head sampled", "--sample-share", "0.5", "--head", "fused"},
             {"--precision: The precision must be one of float32", "--precision", "float8"},
             {"--precision: The precision tf32 ", "--precision", "tf32"},
+            {"--precision: The precision float16 is arithmetic of GPUs", "--precision", "float16"},
             {"--json /dev/null/x cannot be written", "--json", "/dev/null/x"},
             {"This run needs about", "--batch", "1000000"},
             {"leaves ranks without a class", "--tp", "200000", "--mode", "tensor"},
