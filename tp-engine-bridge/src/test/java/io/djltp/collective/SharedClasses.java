@@ -89,6 +89,7 @@ public final class SharedClasses implements IExecutionListener {
         Path path = pathOf(archive);
         try {
             return Files.exists(archive)
+                    && Files.exists(new ForkOptions(archive).getFile())
                     && Files.exists(path)
                     && Files.readString(path).equals(jars());
         } catch (IOException e) {
