@@ -55,7 +55,7 @@ public class LocalStrangerTest {
             tasks.add(
                     () -> {
                         String said =
-                                stranger.run(JobProcess.class, "1", "2", "" + port, "1500", "2")
+                                stranger.run(JobProcess.class, "1", "2", "" + port, "1500", "6")
                                         .output();
                         Job job = Jobs.join(1, 2, port, Jobs.options(4).build());
                         Assert.assertEquals(
