@@ -194,6 +194,15 @@ public class TensorParallelSparkTest {
         Assert.assertTrue(e.getMessage().contains("cancelled"), e.getMessage());
     }
 
+    @Test(timeOut = 60_000)
+    public void anInterruptOfTheCallerCancelsTheJob() throws Exception {
+        RuntimeException e = endedBy(Thread::interrupt);
+        Assert.assertTrue(Thread.interrupted(), "what was heard is passed on");
+        Assert.assertTrue(e.getMessage().contains("nterrupted"), e.getMessage());
+        Assert.assertEquals(spark.sparkContext().statusTracker().getActiveJobIds().length, 0);
+        Assert.assertEquals(runOnce(), "0");
+    }
+
     /** Runs what has no end, and ends it. */
     private RuntimeException endedBy(Consumer<Thread> end) throws InterruptedException {
         Thread caller = Thread.currentThread();

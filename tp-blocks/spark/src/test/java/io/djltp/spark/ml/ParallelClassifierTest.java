@@ -11,6 +11,7 @@ import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.ParameterStore;
 
+import io.djltp.spark.SparkJobException;
 import io.djltp.spark.TestCluster;
 
 import org.apache.spark.SparkConf;
@@ -288,6 +289,37 @@ public class ParallelClassifierTest {
                 e instanceof IllegalArgumentException || e instanceof IllegalStateException,
                 e.toString());
         Assert.assertTrue(e.getMessage().matches("(?s).*(" + message + ").*"), e.getMessage());
+    }
+
+    @Test(timeOut = 60_000)
+    public void anInterruptEndsTheReadingOfTheRows() {
+        Thread caller = Thread.currentThread();
+        Dataset<Row> slow =
+                spark.createDataFrame(
+                        rows.javaRDD()
+                                .map(
+                                        row -> {
+                                            Thread.sleep(100_000);
+                                            return row;
+                                        }),
+                        rows.schema());
+        Thread killer =
+                new Thread(
+                        () -> {
+                            while (spark.sparkContext().statusTracker().getActiveStageIds().length
+                                    == 0) {
+                                Thread.onSpinWait();
+                            }
+                            caller.interrupt();
+                        });
+        killer.start();
+        SparkJobException e =
+                Assert.expectThrows(
+                        SparkJobException.class,
+                        () -> classifier().setLabelCol("number").fit(slow));
+        Assert.assertTrue(Thread.interrupted(), "what was heard is passed on");
+        Assert.assertTrue(e.getMessage().contains("nterrupted"), e.getMessage());
+        Assert.assertEquals(numbers("0").count(), ROWS, "the session's only core is free again");
     }
 
     /** Last, since the session keeps what is set. */
