@@ -129,7 +129,7 @@ public final class TensorParallelSpark {
                 new BarrierTask<>(function, ranksPerTask(context), timeout, progress);
         List<SparkJobException> lost = new ArrayList<>(); // attempts that an executor ended
         while (true) {
-            new BarrierSlots(context).check(tasks, ranksPerTask(context));
+            checkSlots(context, tasks, lost);
             try {
                 return new StageAttempt<>(rows.rdd(), task).run();
             } catch (SparkJobException e) {
@@ -141,6 +141,29 @@ public final class TensorParallelSpark {
                 logger.warn(
                         "Attempt {} of {} failed: {}", lost.size(), maxAttempts, e.getMessage());
             }
+        }
+    }
+
+    private void checkSlots(SparkContext context, int tasks, List<SparkJobException> lost) {
+        try {
+            new BarrierSlots(context).check(tasks, ranksPerTask(context));
+        } catch (IllegalStateException e) {
+            if (lost.isEmpty()) {
+                throw e;
+            }
+            SparkJobException last = lost.get(lost.size() - 1);
+            SparkJobException failure =
+                    new SparkJobException(
+                            "Attempt %d of %d could not begin: %s; it was to follow this one: %s"
+                                    .formatted(
+                                            lost.size() + 1,
+                                            maxAttempts,
+                                            e.getMessage(),
+                                            last.getMessage()),
+                            e,
+                            true);
+            lost.forEach(failure::addSuppressed);
+            throw failure;
         }
     }
 

@@ -26,6 +26,7 @@ public class TensorParallelSparkTest {
 
     private static final Pattern SECRET = Pattern.compile("[0-9a-f]{64}");
 
+    private static final String WAITING = "spark.scheduler.maxRegisteredResourcesWaitingTime";
     private static final byte[] NONE = {};
 
     private SparkSession spark;
@@ -155,15 +156,34 @@ public class TensorParallelSparkTest {
                 });
     }
 
+    /** The next attempt says why there was one, where no executor comes in time. */
     @Test(timeOut = 120_000)
     public void aKilledExecutorIsNamed() {
-        SparkJobException e =
-                Assert.expectThrows(
-                        SparkJobException.class,
-                        () -> TensorParallelSpark.run(spark, 2, FailingRanks::dieOnTask1));
+        runOnce(); // both have come
+        SparkJobException e;
+        spark.sparkContext().conf().set(WAITING, "0s");
+        try {
+            TensorParallelSpark twice =
+                    TensorParallelSpark.builder().setRanks(2).optMaxAttempts(2).build();
+            e =
+                    Assert.expectThrows(
+                            SparkJobException.class,
+                            () -> twice.run(spark.sparkContext(), FailingRanks::dieOnTask1));
+        } finally {
+            spark.sparkContext().conf().remove(WAITING);
+        }
+        String killed = "(rank|task) 1.*executor \\d+ on \\S+.*";
         Assert.assertTrue(
-                e.getMessage().matches("(?s)(rank|task) 1.*executor \\d+ on \\S+.*"),
+                e.getMessage()
+                        .matches(
+                                "(?s)Attempt 2 of 2 could not begin: .* there are 1 slots on 1"
+                                        + " executors .*, after waiting 0 s .*"
+                                        + WAITING
+                                        + ".*; it was to follow this one: "
+                                        + killed),
                 e.getMessage());
+        Assert.assertTrue(e.isExecutorLost());
+        Assert.assertTrue(e.getSuppressed()[0].getMessage().matches("(?s)" + killed));
         Assert.assertEquals(runOnce(), "0", "the next run, with a new executor");
     }
 
