@@ -6,6 +6,7 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.util.Utils;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -172,8 +173,15 @@ public final class TensorParallelSpark {
      *
      * @param context Spark's context
      * @return the number of tasks
+     * @throws IllegalStateException if executors are allocated dynamically
      */
     public int tasks(SparkContext context) {
+        if (Utils.isDynamicAllocationEnabled(context.conf())) { // what Spark itself asks, later
+            throw new IllegalStateException(
+                    "Spark runs no barrier stage, whose tasks begin together, with dynamic"
+                            + " allocation: set spark.dynamicAllocation.enabled to false, and the"
+                            + " number of executors (--num-executors)");
+        }
         return ranks / ranksPerTask(context);
     }
 

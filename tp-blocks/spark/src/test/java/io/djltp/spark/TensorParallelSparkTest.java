@@ -209,13 +209,13 @@ public class TensorParallelSparkTest {
     }
 
     @Test(timeOut = 60_000)
-    public void aKilledTaskEndsTheJob() throws Exception {
+    public void aKilledTaskEndsTheJob() {
         RuntimeException e = endedBy(me -> spark.sparkContext().cancelAllJobs());
         Assert.assertTrue(e.getMessage().contains("cancelled"), e.getMessage());
     }
 
     @Test(timeOut = 60_000)
-    public void anInterruptOfTheCallerCancelsTheJob() throws Exception {
+    public void anInterruptOfTheCallerCancelsTheJob() {
         RuntimeException e = endedBy(Thread::interrupt);
         Assert.assertTrue(Thread.interrupted(), "what was heard is passed on");
         Assert.assertTrue(e.getMessage().contains("nterrupted"), e.getMessage());
@@ -224,19 +224,14 @@ public class TensorParallelSparkTest {
     }
 
     /** Runs what has no end, and ends it. */
-    private RuntimeException endedBy(Consumer<Thread> end) throws InterruptedException {
+    private RuntimeException endedBy(Consumer<Thread> end) {
         Thread caller = Thread.currentThread();
-        Thread killer =
-                new Thread(
-                        () -> {
-                            while (spark.sparkContext().statusTracker().getActiveStageIds().length
-                                    == 0) {
-                                Thread.onSpinWait();
-                            }
-                            sleep(2000);
-                            end.accept(caller);
-                        });
-        killer.start();
+        TestCluster.whenAJobRuns(
+                spark,
+                () -> {
+                    sleep(2000);
+                    end.accept(caller);
+                });
         long begin = System.nanoTime();
         RuntimeException e =
                 Assert.expectThrows(

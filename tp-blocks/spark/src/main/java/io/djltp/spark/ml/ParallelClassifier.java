@@ -116,7 +116,8 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
      * @return the trained model
      * @throws IllegalArgumentException if there is no row, a column is missing, or a row is bad:
      *     its label is no class, or a feature is null, infinite or NaN
-     * @throws IllegalStateException if there are fewer slots than tasks
+     * @throws IllegalStateException if there are fewer slots than tasks, or executors are allocated
+     *     dynamically
      * @throws io.djltp.spark.SparkJobException if a task fails, or its executor is lost
      */
     @Override
@@ -127,13 +128,6 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
         String[] names = names(dataset.schema());
         int wanted = getNumClasses();
         JavaRDD<Row> rows = dataset.toDF().javaRDD();
-        RowCheck.Result known = RowCheck.of(rows, columns, wanted > 0 ? wanted : names.length);
-        if (names.length > 0 && names.length != known.classes()) {
-            throw new IllegalArgumentException(
-                    "There are %d names of classes and %d classes: one for each is needed"
-                            .formatted(names.length, known.classes()));
-        }
-        TrainingPlan plan = plan(columns, known);
         int ranks = getRanks();
         TensorParallelSpark job =
                 TensorParallelSpark.builder()
@@ -142,6 +136,13 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
                         .optMaxAttempts(getMaxAttempts())
                         .build();
         int tasks = job.tasks(rows.context());
+        RowCheck.Result known = RowCheck.of(rows, columns, wanted > 0 ? wanted : names.length);
+        if (names.length > 0 && names.length != known.classes()) {
+            throw new IllegalArgumentException(
+                    "There are %d names of classes and %d classes: one for each is needed"
+                            .formatted(names.length, known.classes()));
+        }
+        TrainingPlan plan = plan(columns, known);
         TrainedNetwork trained =
                 job.run(
                         RankRows.of(rows, columns, known, ranks, tasks),

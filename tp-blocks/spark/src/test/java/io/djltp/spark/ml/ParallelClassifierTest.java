@@ -1,16 +1,5 @@
 package io.djltp.spark.ml;
 
-import ai.djl.Device;
-import ai.djl.Model;
-import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
-import ai.djl.training.ParameterStore;
-
 import io.djltp.spark.SparkJobException;
 import io.djltp.spark.TestCluster;
 
@@ -116,40 +105,7 @@ public class ParallelClassifierTest {
         ParallelClassificationModel model = (ParallelClassificationModel) loaded.stages()[1];
         Assert.assertEquals(model.getTrainingLosses().length, 30);
         Assert.assertEquals(model.getClassNames().length, 4);
-        checkPlainDjl(model, predicted);
-    }
-
-    private static void checkPlainDjl(ParallelClassificationModel model, List<Row> predicted)
-            throws Exception {
-        Path folder = Files.createTempDirectory("djl");
-        model.saveAsDjl(folder);
-        try (Model plain = Model.newInstance("classifier", Device.cpu(), "PyTorch");
-                NDManager manager = NDManager.newBaseManager(Device.cpu(), "PyTorch")) {
-            plain.setBlock(
-                    new SequentialBlock()
-                            .add(Linear.builder().setUnits(8).build())
-                            .add(Activation::relu)
-                            .add(Linear.builder().setUnits(4).build()));
-            plain.load(folder);
-            for (Row row : predicted) {
-                org.apache.spark.ml.linalg.Vector features = row.getAs("features");
-                float[] values = new float[3];
-                for (int i = 0; i < 3; i++) {
-                    values[i] = (float) features.apply(i);
-                }
-                NDArray logits =
-                        plain.getBlock()
-                                .forward(
-                                        new ParameterStore(manager, false),
-                                        new NDList(manager.create(values, new Shape(1, 3))),
-                                        false)
-                                .singletonOrThrow();
-                Assert.assertEquals(
-                        (double) logits.argMax().getLong(), row.<Double>getAs("prediction"));
-            }
-        }
-        Assert.assertEquals(
-                Files.readAllLines(folder.resolve("synset.txt")), List.of(model.getClassNames()));
+        PlainDjl.check(model, predicted);
     }
 
     @Test
@@ -292,6 +248,20 @@ public class ParallelClassifierTest {
     }
 
     @Test(timeOut = 60_000)
+    public void dynamicAllocationIsRefusedBeforeRowsAreRead() {
+        SparkConf conf = spark.sparkContext().conf();
+        conf.set("spark.dynamicAllocation.enabled", "true");
+        conf.set("spark.dynamicAllocation.testing", "true"); // on the master local, too
+        try {
+            badInputIsRefusedAtTheDriver(
+                    "set spark.dynamicAllocation.enabled to false", each -> each, numbers("0.5"));
+        } finally {
+            conf.remove("spark.dynamicAllocation.enabled");
+            conf.remove("spark.dynamicAllocation.testing");
+        }
+    }
+
+    @Test(timeOut = 60_000)
     public void anInterruptEndsTheReadingOfTheRows() {
         Thread caller = Thread.currentThread();
         Dataset<Row> slow =
@@ -303,16 +273,7 @@ public class ParallelClassifierTest {
                                             return row;
                                         }),
                         rows.schema());
-        Thread killer =
-                new Thread(
-                        () -> {
-                            while (spark.sparkContext().statusTracker().getActiveStageIds().length
-                                    == 0) {
-                                Thread.onSpinWait();
-                            }
-                            caller.interrupt();
-                        });
-        killer.start();
+        TestCluster.whenAJobRuns(spark, caller::interrupt);
         SparkJobException e =
                 Assert.expectThrows(
                         SparkJobException.class,
