@@ -4,6 +4,8 @@ import org.apache.spark.ExceptionFailure;
 import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.storage.BlockManagerId;
 
+import java.io.NotSerializableException;
+
 /**
  * Why a run failed, as the driver heard it from one of the tasks.
  *
@@ -22,6 +24,16 @@ record RunFailure(String message, boolean own, Throwable cause) {
         if (exception instanceof RankTaskException) {
             RankTaskException told = (RankTaskException) exception;
             return new RunFailure(told.getMessage(), told.isOwn(), told.thrown());
+        }
+        if (NotSerializableException.class.getName().equals(failure.className())) {
+            String unsent =
+                    "The result of task %d on executor %s on %s is not serializable: %s"
+                            .formatted(
+                                    task.index(),
+                                    task.executorId(),
+                                    task.host(),
+                                    failure.description());
+            return new RunFailure(unsent, true, exception);
         }
         String message =
                 "task %d: executor %s on %s failed: %s: %s"

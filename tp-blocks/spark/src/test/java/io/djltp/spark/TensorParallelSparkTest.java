@@ -250,6 +250,20 @@ public class TensorParallelSparkTest {
         return e;
     }
 
+    @Test(timeOut = 60_000)
+    public void aResultThatCannotBeSentIsTold() {
+        SparkJobException e =
+                Assert.expectThrows(
+                        SparkJobException.class,
+                        () -> TensorParallelSpark.<Object>run(spark, 2, ranks -> new Object()));
+        Assert.assertTrue(
+                e.getMessage()
+                        .matches(
+                                "(?s)The result of task 0 on executor \\d+ on \\S+ is not"
+                                        + " serializable: java.lang.Object.*"),
+                e.getMessage());
+    }
+
     private static void sleep(long milliseconds) {
         try {
             Thread.sleep(milliseconds);

@@ -127,6 +127,13 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
         Columns columns = Columns.of(dataset.schema(), getFeaturesCol(), getLabelCol());
         String[] names = names(dataset.schema());
         int wanted = getNumClasses();
+        if (names.length > 0 && wanted > 0 && names.length != wanted) {
+            throw new IllegalArgumentException(
+                    ("There are %d names of classes and %d classes: leave out setNumClasses, so"
+                                    + " that there are as many classes as names, or name all"
+                                    + " (setClassNames)")
+                            .formatted(names.length, wanted));
+        }
         JavaRDD<Row> rows = dataset.toDF().javaRDD();
         int ranks = getRanks();
         TensorParallelSpark job =
@@ -137,12 +144,13 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
                         .build();
         int tasks = job.tasks(rows.context());
         RowCheck.Result known = RowCheck.of(rows, columns, wanted > 0 ? wanted : names.length);
-        if (names.length > 0 && names.length != known.classes()) {
-            throw new IllegalArgumentException(
-                    "There are %d names of classes and %d classes: one for each is needed"
-                            .formatted(names.length, known.classes()));
-        }
         TrainingPlan plan = plan(columns, known);
+        if (known.classes() < ranks) {
+            throw new IllegalArgumentException(
+                    ("%d ranks need %d classes or more, since each has a part of them, and there"
+                                    + " are %d: ask for fewer ranks (setRanks)")
+                            .formatted(ranks, ranks, known.classes()));
+        }
         TrainedNetwork trained =
                 job.run(
                         RankRows.of(rows, columns, known, ranks, tasks),

@@ -202,7 +202,7 @@ public class ParallelClassifierTest {
                 numbers("0")
             },
             {
-                "2 names of classes and 4 classes",
+                "2 names of classes and 4 classes: leave out setNumClasses",
                 column(each -> each.setClassNames("a", "b").setNumClasses(4)),
                 numbers("number % 4")
             },
@@ -221,7 +221,18 @@ public class ParallelClassifierTest {
                 "2 ranks, 1 in each task, need 2 tasks that run at the same time, and there are 1"
                         + " slots",
                 column(each -> each.setRanksPerTask(1)),
+                numbers("number % 4")
+            },
+            {
+                "2 ranks need 2 classes or more, .* there are 1: ask for fewer ranks",
+                asItIs,
                 numbers("0")
+            },
+            {
+                "feature 1 is 1.0E300, beyond float32",
+                asItIs,
+                rows.selectExpr(
+                        "array(1.0d, if(number = 5, 1e300d, 2d)) as features", "number as label")
             },
         };
     }
