@@ -136,6 +136,9 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
                         text -> progress.add(text));
         try (KillWatch watch = KillWatch.begin(context, job)) {
             R result = function.call(ranks, rows);
+            if (job != null && places.task() > 0) {
+                job.close(); // who still waits for this task learns that it has ended
+            }
             // who is done waits: the job of process 0 is what tells the others of a failure
             context.barrier();
             return result;

@@ -251,6 +251,24 @@ public class TensorParallelSparkTest {
     }
 
     @Test(timeOut = 60_000)
+    public void whoReturnsEarlyIsTold() {
+        SparkJobException e =
+                Assert.expectThrows(
+                        SparkJobException.class,
+                        () ->
+                                TensorParallelSpark.run(
+                                        spark,
+                                        2,
+                                        ranks ->
+                                                ranks.getTask() == 1
+                                                        ? null
+                                                        : ranks.getJob().exchange("never", NONE)));
+        Assert.assertTrue(
+                e.getMessage().matches("rank 1 .* has ended and takes no part in 'never'"),
+                e.getMessage());
+    }
+
+    @Test(timeOut = 60_000)
     public void aResultThatCannotBeSentIsTold() {
         SparkJobException e =
                 Assert.expectThrows(
