@@ -155,7 +155,7 @@ public class BadInputTest {
                             trainer.forward(data, labels);
                         });
         Assert.assertTrue(cause instanceof IllegalArgumentException, "" + cause);
-        assertMessage(cause, "labels", "one label for each row");
+        assertMessage(cause, "labels (4)", ", 7) over all ranks", "one label for each row");
     }
 
     @Test(timeOut = 60_000)
