@@ -97,7 +97,7 @@ public class BadInputTest {
             IllegalArgumentException e =
                     Assert.expectThrows(
                             IllegalArgumentException.class, () -> trainer.evaluate(data));
-            assertMessage(e, "(6, 5)", "(7, 5)", mode.toString());
+            assertMessage(e, "(6, 5)", "(7, 5)", mode.toString(), "for each row", "TENSOR mode");
             step(trainer, ROWS);
         }
     }
