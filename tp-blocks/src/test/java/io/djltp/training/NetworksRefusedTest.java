@@ -365,6 +365,19 @@ public class NetworksRefusedTest {
         net.assertRefused(MESH, "ColumnParallelLinear", GATHER);
     }
 
+    /** Tokens as rows of their own before the head: their number is not that of the batch. */
+    @Test(timeOut = 60_000)
+    public void tokensFlattenedBeforeTheBatchIsGathered() {
+        Network net = regression(cut -> sequence(reshape(-1, 2), first(cut, 8), row(cut, 3)));
+        net.assertRefused(
+                MIXED,
+                "ColumnParallelLinear with a weight of (8, 2)",
+                "3 of 6",
+                "(9, 2)",
+                "[rows, tokens, features]",
+                "TENSOR mode");
+    }
+
     /** The length fits, the rows do not. */
     @Test(timeOut = 60_000)
     public void anOutputWhoseFirstAxisIsNotTheBatch() {
