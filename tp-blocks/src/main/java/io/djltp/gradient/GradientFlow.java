@@ -112,6 +112,7 @@ public final class GradientFlow {
         Map<Long, Set<Region>> regions =
                 check(trace, new NDList(loss), List.of(root), rowsOf(context));
         Map<Parameter, PartialAxes> partial = new HashMap<>();
+        HeadUses.check(trace, regions.keySet());
         foreign.check(context, regions.keySet());
         Map<Long, Parameter> leaves = foreign.leavesOf(parameters.getStore(context));
         PartFlow.usesOf(leaves, regions, trace)

@@ -8,6 +8,7 @@ import static io.djltp.testing.Blocks.fused;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
+import static io.djltp.testing.Blocks.outputs;
 import static io.djltp.testing.Blocks.reshape;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
@@ -342,6 +343,29 @@ public class NetworksRefusedTest {
             net.assertRefused(TENSOR, remedy);
             net.assertRefused(MIXED, remedy);
             net.assertRefused(MESH, remedy);
+        }
+    }
+
+    /** A head keeps the gradient of one of its outputs. */
+    @Test(timeOut = 60_000)
+    public void aFusedHeadThatIsUsedTwice() {
+        Network net =
+                Network.of(
+                        cut -> {
+                            Block head = cut ? fused(CLASSES) : linear(CLASSES);
+                            return sequence(linear(6), outputs(head, sequence(tanh(), head)));
+                        },
+                        () ->
+                                new SimpleCompositeLoss()
+                                        .addLoss(
+                                                new IndexLoss(
+                                                        new VocabParallelCrossEntropyLoss(), 0, 0))
+                                        .addLoss(
+                                                new IndexLoss(
+                                                        new VocabParallelCrossEntropyLoss(), 1, 0)),
+                        Network.classification(ROWS, FEATURES, CLASSES));
+        for (TrainerKind kind : new TrainerKind[] {TENSOR, MIXED, MESH, DATA}) {
+            net.assertRefused(kind, false, "fused head", "(6, 6)", "optFusedLoss(false)");
         }
     }
 
