@@ -81,6 +81,8 @@ public final class FaultyProcess {
         STOP_EARLY,
         /** Its process alone saves the model at the end, and changes one of its replicas then. */
         SAVE_ALONE,
+        /** The caller's code throws in its process, which tells the others. */
+        CALLER_THROWS,
         /** Does not come. */
         SLEEP
     }
@@ -111,6 +113,8 @@ public final class FaultyProcess {
             return "rank " + e.getRank() + (e.isRemote() ? " remote: " : " here: ") + e;
         } catch (JobFailedException e) {
             return "job: " + e;
+        } catch (IllegalStateException e) {
+            return "caller: " + e;
         }
     }
 
@@ -144,6 +148,11 @@ public final class FaultyProcess {
             for (step = 1; step <= steps; step++) {
                 if (fault == Fault.DRIFT && here && step == STEP) {
                     drift(trainer, victim - job.getFirstRank(), body);
+                }
+                if (fault == Fault.CALLER_THROWS && here && step == STEP) {
+                    IllegalStateException e = new IllegalStateException("no more batches");
+                    job.fail(-1, e);
+                    throw e;
                 }
                 boolean other = fault == Fault.OTHER_BATCH && here && step == STEP;
                 step(trainer, other ? 100 : step);

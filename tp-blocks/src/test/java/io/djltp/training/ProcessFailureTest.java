@@ -121,7 +121,21 @@ public class ProcessFailureTest {
         }
         for (String report : said) {
             assertMatches(report, "the ranks called different operations");
+            assertMatches(report, "issued by the close of the trainer");
+            assertMatches(
+                    report, "as many batches.*settings\\? One in the close of the trainer has");
         }
+    }
+
+    @Test(dataProvider = "modes", timeOut = 90_000)
+    public void theCallerOfOneProcessThrowsAndTells(ParallelMode mode) throws Exception {
+        List<String> said = run(mode, Fault.CALLER_THROWS, 2);
+        assertMatches(
+                said.get(0),
+                "rank -1 remote: .*process 1 \\(.*\\) failed: java.lang.IllegalStateException: no"
+                        + " more batches");
+        Assert.assertEquals(
+                said.get(1), "caller: java.lang.IllegalStateException: no more batches");
     }
 
     private static void assertMatches(String report, String expected) {
@@ -144,7 +158,7 @@ public class ProcessFailureTest {
     private int victim(ParallelMode mode, Fault fault) {
         return switch (fault) {
             case DRIFT, SAVE_ALONE -> 3;
-            case OTHER_BATCH, STOP_EARLY -> 2;
+            case OTHER_BATCH, STOP_EARLY, CALLER_THROWS -> 2;
             default -> {
                 for (Object[] victim : victims()) {
                     if (victim[0] == mode) {
