@@ -68,7 +68,7 @@ final class PlainSettings {
                 || value instanceof Boolean
                 || value instanceof String
                 || value instanceof Enum) {
-            facts.put(name, value.toString());
+            facts.put(name, stable(value.toString())); // DJL names blocks by their lambdas
         } else if (value instanceof ParameterTracker || value instanceof Record) {
             add(facts, name, value);
         }
@@ -76,7 +76,11 @@ final class PlainSettings {
 
     /** Returns the name of an object's class; that of a lambda is another one in every process. */
     static String className(Object value) {
-        return value.getClass().getName().replaceFirst("\\$\\$Lambda.*", " (a lambda)");
+        return stable(value.getClass().getName());
+    }
+
+    private static String stable(String name) {
+        return name.replaceFirst("\\$\\$Lambda.*", " (a lambda)");
     }
 
     private static boolean isRead(Class<?> type) {

@@ -139,7 +139,8 @@ public final class DifferentProcess {
                                 ? Dropout.builder().optRate(0.5f).build()
                                 : here == Difference.MORE_BLOCKS
                                         ? new SequentialBlock().add(Activation.reluBlock())
-                                        : Blocks.identityBlock());
+                                        : Blocks.identityBlock())
+                .add(list -> list);
     }
 
     private static DefaultTrainingConfig config(Difference here) {
