@@ -127,9 +127,9 @@ public class ProcessFailureTest {
         }
     }
 
-    @Test(dataProvider = "modes", timeOut = 90_000)
-    public void theCallerOfOneProcessThrowsAndTells(ParallelMode mode) throws Exception {
-        List<String> said = run(mode, Fault.CALLER_THROWS, 2);
+    @Test(dataProvider = "modes")
+    public void theCallerOfOneProcessThrowsAndTells(ParallelMode mode) {
+        List<String> said = reports(mode, Fault.CALLER_THROWS, 2);
         assertMatches(
                 said.get(0),
                 "rank -1 remote: .*process 1 \\(.*\\) failed: java.lang.IllegalStateException: no"
