@@ -9,8 +9,8 @@ import picocli.CommandLine.Spec;
 @Command(
         name = "completion",
         description = {
-            "Print a script that lets bash complete commands and options:",
-            "  source <(./tp completion)"
+            "Prints a script that lets bash complete commands and options.",
+            "Use: source <(./tp completion)"
         },
         mixinStandardHelpOptions = true)
 public final class CompletionCommand implements Runnable {

@@ -32,18 +32,27 @@ public final class JsonFile {
      * @param file the file, or {@code null} if none is wanted
      */
     public static void check(String option, Path file) {
-        if (file != null) {
-            Path folder = file.toAbsolutePath().getParent();
-            boolean writable =
-                    Files.exists(file) ? Files.isWritable(file) : Files.isWritable(folder);
-            if (Files.isDirectory(file) || !Files.isDirectory(folder) || !writable) {
-                throw new BadInputException(
-                        option
-                                + " "
-                                + file
-                                + " cannot be written: name a file in an existing folder with"
-                                + " write permission");
-            }
+        if (file != null && !isWritable(file)) {
+            throw new BadInputException(
+                    option
+                            + " "
+                            + file
+                            + " cannot be written: name a file in an existing folder with"
+                            + " write permission");
+        }
+    }
+
+    /** What permissions say is not all: a file system may have no place for new files. */
+    private static boolean isWritable(Path file) {
+        if (Files.exists(file)) {
+            return Files.isWritable(file) && !Files.isDirectory(file);
+        }
+        try {
+            Files.createFile(file);
+            Files.delete(file);
+            return true;
+        } catch (IOException e) {
+            return false;
         }
     }
 

@@ -20,7 +20,9 @@ import picocli.CommandLine.Command;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Spec;
+import picocli.CommandLine.TypeConversionException;
 
+import java.nio.file.Path;
 import java.util.List;
 import java.util.Set;
 
@@ -75,6 +77,7 @@ public final class Tp implements Runnable {
      */
     public static int execute(String... args) {
         return commandLine(args)
+                .registerConverter(Path.class, Tp::path)
                 .setCaseInsensitiveEnumValuesAllowed(true)
                 .setExecutionExceptionHandler(Tp::report)
                 .setParameterExceptionHandler(Tp::refuse)
@@ -117,6 +120,14 @@ public final class Tp implements Runnable {
         CommandLine.UnmatchedArgumentException.printSuggestions(e, command.getErr());
         command.getErr().printf("Try: ./%s --help%n", command.getCommandSpec().qualifiedName());
         return command.getCommandSpec().exitCodeOnInvalidInput();
+    }
+
+    /** An empty name would be that of the folder in which the command was called. */
+    private static Path path(String name) {
+        if (name.isBlank()) {
+            throw new TypeConversionException("it is empty: name a file or a folder");
+        }
+        return Path.of(name);
     }
 
     private static boolean isEndOfJob(Exception e) {

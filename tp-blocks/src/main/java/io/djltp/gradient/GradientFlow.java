@@ -109,8 +109,10 @@ public final class GradientFlow {
     private Map<Parameter, PartialAxes> analyse(
             ParallelContext context, NDArray loss, Region root) {
         PassTrace trace = context.getPass().getTrace();
-        Map<Long, Set<Region>> regions = check(trace, new NDList(loss), List.of(root));
+        Map<Long, Set<Region>> regions =
+                check(trace, new NDList(loss), List.of(root), rowsOf(context));
         Map<Parameter, PartialAxes> partial = new HashMap<>();
+        HeadUses.check(trace, regions.keySet());
         foreign.check(context, regions.keySet());
         Map<Long, Parameter> leaves = foreign.leavesOf(parameters.getStore(context));
         PartFlow.usesOf(leaves, regions, trace)
@@ -167,18 +169,28 @@ public final class GradientFlow {
                             regions.add(region);
                         });
         trace.getTaken().clear();
-        check(trace, all, regions);
+        check(trace, all, regions, rowsOf(context));
     }
 
-    static Map<Long, Set<Region>> check(PassTrace trace, NDList results, List<Region> roots) {
+    /** One that the batch leaves without a row computes with another's. */
+    private static long rowsOf(ParallelContext context) {
+        return Math.max(1, context.getPass().getRows());
+    }
+
+    static Map<Long, Set<Region>> check(
+            PassTrace trace, NDList results, List<Region> roots, long rows) {
         AutogradGraph graph = AutogradGraph.of(results);
         Map<Long, Set<Region>> regions = new HashMap<>();
         Deque<Map.Entry<Long, Region>> open = new ArrayDeque<>();
+        Set<Long> ofRows = new HashSet<>(); // results
         for (int i = 0; i < roots.size(); i++) {
             if (TensorView.of(results.get(i)).requiresGradient()) {
                 long node = AutogradGraph.nodeOf(results.get(i));
                 long leaf = node == 0 ? AutogradGraph.nodeOfLeaf(results.get(i)) : node;
                 open.add(Map.entry(leaf, roots.get(i)));
+                if (roots.get(i).isRowsCut()) {
+                    ofRows.add(leaf);
+                }
             }
         }
         while (!open.isEmpty()) {
@@ -210,6 +222,7 @@ public final class GradientFlow {
         }
         new SliceFlow(graph, trace).check();
         new TokenFlow(graph, trace).check();
+        new RowFlow(graph, trace, rows).check(ofRows);
         return regions;
     }
 

@@ -44,7 +44,7 @@ final class PartFlow {
         Map<Parameter, Set<Region>> found = known.get(key);
         if (found == null) {
             Map<Long, Set<Region>> regions =
-                    GradientFlow.check(trace, new NDList(result), List.of(root));
+                    GradientFlow.check(trace, new NDList(result), List.of(root), 0);
             foreign.check(context, regions.keySet());
             Map<Long, Parameter> leaves = foreign.leavesOf(parameters.getStore(context));
             found = usesOf(leaves, regions, trace);

@@ -67,13 +67,13 @@ final class SliceFlow {
                     .forEach(
                             (start, before) -> {
                                 if (taken) {
-                                    checkOrder(start, from, before, node);
+                                    checkOrder(start, from, before);
                                     checkTaken(start, before, node);
                                 } else {
                                     Set<SlicePlace> after = after(start, node, use, from, before);
                                     after.removeIf(place -> !isAlike(place, found.get(start)));
                                     if (after.isEmpty()) {
-                                        throw refusal(node, node.operation(), slice(start));
+                                        throw refusal(node, slice(start));
                                     }
                                     found.put(start, after);
                                 }
@@ -83,7 +83,7 @@ final class SliceFlow {
             found.forEach((start, each) -> checkTogether(start, node, found));
             places.putIfAbsent(node.address(), found);
             if (!consumers.containsKey(node.address())) {
-                found.forEach((start, each) -> checkOrder(start, node.shape(), each, node));
+                found.forEach((start, each) -> checkOrder(start, node.shape(), each));
             }
         }
     }
@@ -142,7 +142,7 @@ final class SliceFlow {
                 (other, theirs) -> {
                     if (other != start) {
                         if (found.get(start).stream().noneMatch(each -> isAlike(each, theirs))) {
-                            throw refusal(node, node.operation(), slice(start));
+                            throw refusal(node, slice(start));
                         }
                         if (!isPart(start, found.get(start)) && !isPart(other, theirs)) {
                             checkCuts(start, trace.getCuts().get(other));
@@ -168,9 +168,9 @@ final class SliceFlow {
     }
 
     /** Where they are taken, or are the output, the features are the last axis, in their order. */
-    private void checkOrder(long start, long[] shape, Set<SlicePlace> found, Node node) {
+    private void checkOrder(long start, long[] shape, Set<SlicePlace> found) {
         if (found.stream().noneMatch(place -> place.isLast(shape))) {
-            throw refusal(node, "a layer or a loss, or the end of the network,", slice(start));
+            throw moved(shape, slice(start));
         }
     }
 
@@ -237,17 +237,32 @@ final class SliceFlow {
         return same;
     }
 
-    private static IllegalArgumentException refusal(Node node, String name, PassTrace.Slice slice) {
+    private static IllegalArgumentException moved(long[] shape, PassTrace.Slice slice) {
         return new IllegalArgumentException(
-                slice.name()
-                        + " is cut over the ranks, each has a slice "
-                        + Arrays.toString(slice.shape())
+                describe(slice)
+                        + ". A layer, a loss or the end of the network takes what was computed of"
+                        + " it, "
+                        + Arrays.toString(shape)
+                        + ", where the features are no longer the last axis, in their order: a"
+                        + " reshape, a swapAxes or a transpose has moved them. Take them back"
+                        + " before, or build the layer with optGatherOutput(true)");
+    }
+
+    private static IllegalArgumentException refusal(Node node, PassTrace.Slice slice) {
+        return new IllegalArgumentException(
+                describe(slice)
                         + ", and "
-                        + name
+                        + node.operation()
                         + ", whose result is "
                         + Arrays.toString(node.shape())
                         + ", does not commute with the cut: it would be computed of each slice for"
                         + " itself. Build the layer with optGatherOutput(true), or let elementwise"
                         + " operations and a RowParallelLinear follow it");
+    }
+
+    private static String describe(PassTrace.Slice slice) {
+        return slice.name()
+                + " is cut over the ranks, each has a slice "
+                + Arrays.toString(slice.shape());
     }
 }

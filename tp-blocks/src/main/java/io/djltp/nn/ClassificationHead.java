@@ -244,7 +244,7 @@ public class ClassificationHead extends AbstractColumnLinear {
 
         /**
          * Sets how many bytes the logits of a batch may take on each rank. With less than 4 (2 in
-         * bfloat16) for each row and class a part is computed twice. Default: 64 MiB, and 3/4 of
+         * 16 bits) for each row and class a part is computed twice. Default: 64 MiB, and 3/4 of
          * what the rank's weight takes in 32 bits.
          *
          * @param bytes the bytes
@@ -300,9 +300,9 @@ public class ClassificationHead extends AbstractColumnLinear {
         }
 
         /**
-         * Sets the arithmetic of training's products: float32, the default, or bfloat16 on
-         * processors that have it. DJL's own trainer trains a fused head in float32. With {@code
-         * optFusedLoss(false)} it is as {@link ColumnParallelLinear}'s.
+         * Sets the arithmetic of training's products: float32, the default; bfloat16 on processors
+         * that have it; float16 on GPUs, without a scaled loss too. DJL's own trainer trains a
+         * fused head in float32. Not fused, it is as {@link ColumnParallelLinear}'s.
          *
          * @param precision the arithmetic
          * @return this builder

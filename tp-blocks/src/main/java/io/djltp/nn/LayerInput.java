@@ -110,6 +110,7 @@ final class LayerInput {
     NDArray gatherBatch(ParallelContext context, NDArray input, NDArray weight, boolean fused) {
         ForwardPass pass = context.getPass();
         RegionMappings mappings = context.getMappings(layer);
+        checkRows(pass, input.getShape());
         // a rank without a row has computed another one's, which does not count
         NDArray rows = pass.getRows() == 0 ? input.get(new NDIndex().addSliceDim(0, 0)) : input;
         // a product that overlaps reduces the gradient itself
@@ -117,6 +118,25 @@ final class LayerInput {
         boolean partial = layer.hasPartialInputGradient() && !overlaps;
         NDArray whole = mappings.gatherFromSequenceRegion(rows, pass.getBatchCut(), partial);
         return pass.enterGathered(whole, partial);
+    }
+
+    /** Checks that axis 0 is the rows of this rank, of which one without any computes another's. */
+    private void checkRows(ForwardPass pass, Shape shape) {
+        long rows = Math.max(1, pass.getRows());
+        if (shape.get(0) != rows) {
+            throw new IllegalArgumentException(
+                    describe()
+                            + " gathers the batch over the ranks, and its input must have the rows"
+                            + " of the batch as axis 0: this rank has "
+                            + rows
+                            + " of "
+                            + pass.getGlobalRows()
+                            + ", and the input is "
+                            + shape
+                            + ". Keep [rows, tokens, features] up to this layer, without a reshape"
+                            + " that makes rows of the tokens, and let the batch be axis 0 of the"
+                            + " inputs; or use TENSOR mode, or a mesh, where nothing is gathered");
+        }
     }
 
     /**

@@ -6,6 +6,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.CollectiveException;
+import io.djltp.collective.DifferentCalls;
 import io.djltp.collective.GatheredNumbers;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
@@ -22,6 +23,9 @@ import java.util.List;
  * memory goes unseen otherwise. So does a process that iterates other batches than the others.
  */
 public final class DriftCheck {
+
+    private static final String IN_STEP = "the comparison of replicas";
+    private static final String AT_CLOSE = DifferentCalls.CLOSE + ", comparing replicas";
 
     private final RankPool ranks;
     private final ParallelParameters parameters;
@@ -92,8 +96,8 @@ public final class DriftCheck {
     }
 
     /**
-     * Returns the checksums of the replicas of all ranks, for {@link #check}. All processes call
-     * it.
+     * Returns the checksums of the replicas of all ranks, for {@link #check}, when the trainer is
+     * closed. All processes call it.
      *
      * @return the checksums of all ranks, in their order
      */
@@ -101,7 +105,7 @@ public final class DriftCheck {
         List<ReplicatedPart> replicated = replicated();
         return replicated.isEmpty()
                 ? new long[0]
-                : ranks.run(context -> checksums(context, replicated)).get(0);
+                : ranks.run(context -> checksums(context, replicated, AT_CLOSE)).get(0);
     }
 
     /** Returns the checksums of the replicas of this process's ranks, from any thread. */
@@ -165,14 +169,15 @@ public final class DriftCheck {
     }
 
     private void compare(ParallelContext context, List<ReplicatedPart> replicated, long step) {
-        compare(checksums(context, replicated), replicated, step);
+        compare(checksums(context, replicated, IN_STEP), replicated, step);
     }
 
-    private long[] checksums(ParallelContext context, List<ReplicatedPart> replicated) {
+    private long[] checksums(
+            ParallelContext context, List<ReplicatedPart> replicated, String issuer) {
         long[] own = new long[replicated.size()];
         Arrays.setAll(own, i -> replicated.get(i).checksum(parameters, context));
         NDManager manager = parameters.getStore(context).getManager();
-        return GatheredNumbers.of(context.getWorld(), manager, own, "the comparison of replicas");
+        return GatheredNumbers.of(context.getWorld(), manager, own, issuer);
     }
 
     private void compare(long[] all, List<ReplicatedPart> replicated, long step) {
@@ -205,8 +210,8 @@ public final class DriftCheck {
                         + ": the replicas have drifted apart. Was a weight or a gradient changed"
                         + " outside of trainer.step()? What the model shows is that of rank "
                         + first
-                        + ". Do all processes iterate the same batches, and change parameters"
-                        + " alike?");
+                        + ". Do all processes iterate the same batches, change parameters alike, and"
+                        + " give their optimizers the same settings and learning rates?");
     }
 
     private static long checksum(NDList arrays) {

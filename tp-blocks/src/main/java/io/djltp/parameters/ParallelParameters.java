@@ -69,12 +69,13 @@ public final class ParallelParameters {
     }
 
     /**
-     * Initializes what is not initialized and hands out the parts.
+     * Initializes what is not initialized: what is cut right in its shards. No other process is
+     * asked for anything.
      *
      * @param dataType the data type
      * @param shapes the shapes of the inputs
      */
-    public void initialize(DataType dataType, Shape... shapes) {
+    public void prepare(DataType dataType, Shape... shapes) {
         if (names.isEmpty()) {
             checkFree(block);
             ParameterUses.check(block, ranks.getWorldSize(), shards.size());
@@ -83,8 +84,16 @@ public final class ParallelParameters {
         try (Autograd.GradMode mode = Autograd.gradMode(false)) {
             boolean cutRows = contexts.get(0).getDataGroup().getSize() > 1;
             new ModelInitializer(block, modelManager, shards).run(cutRows, dataType, shapes);
+        }
+        for (Pair<String, Parameter> named : block.getParameters()) {
+            names.put(named.getValue(), named.getKey());
+        }
+    }
+
+    /** Hands out the parts of what was initialized. All processes call it. */
+    public void handOut() {
+        try (Autograd.GradMode mode = Autograd.gradMode(false)) {
             for (Pair<String, Parameter> named : block.getParameters()) {
-                names.put(named.getValue(), named.getKey());
                 handOut(named.getKey(), named.getValue());
             }
         }
@@ -211,7 +220,8 @@ public final class ParallelParameters {
     public void lose() {
         shards.blocks().forEach(b -> b.setWeightSource(null));
         for (Parameter parameter : names.keySet()) {
-            if (shards.contains(parameter)) {
+            // else it was not handed out, and the model has it
+            if (shards.contains(parameter) && stores.get(0).contains(parameter)) {
                 HeldParameters.lose(parameter);
             } else {
                 HeldParameters.release(parameter);

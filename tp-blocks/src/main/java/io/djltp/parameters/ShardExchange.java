@@ -6,6 +6,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
+import io.djltp.collective.DifferentCalls;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
@@ -25,7 +26,7 @@ final class ShardExchange {
     }
 
     /**
-     * Gathers the shards of a parameter in every process.
+     * Gathers the shards of a parameter in every process, when the trainer is closed.
      *
      * @param name the parameter, for errors
      * @param strategy how it is cut
@@ -40,7 +41,7 @@ final class ShardExchange {
         ranks.run(
                 context -> {
                     Communicator group = context.getTensorGroup();
-                    group.setIssuer("the gathering of " + name);
+                    group.setIssuer(DifferentCalls.CLOSE + ", gathering " + name);
                     NDArray shard = shards.apply(context);
                     for (int rank = 0; rank < group.getSize(); rank++) {
                         Shape shape = strategy.shardShape(whole.getShape(), rank, group.getSize());

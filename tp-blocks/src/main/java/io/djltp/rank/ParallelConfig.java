@@ -125,6 +125,13 @@ public final class ParallelConfig extends RankSettings {
                 : driftCheckSteps > 0 && step % driftCheckSteps == 0;
     }
 
+    /** {@return when the replicas are compared, for messages} */
+    public String describeDriftCheck() {
+        return driftCheckSteps == DOUBLING
+                ? "after steps 1, 2, 4, 8, ..."
+                : driftCheckSteps == 0 ? "never" : "every " + driftCheckSteps + " steps";
+    }
+
     /**
      * {@return whether the batches of the processes are compared before a step}
      *
@@ -132,6 +139,11 @@ public final class ParallelConfig extends RankSettings {
      */
     public boolean isBatchCheckDue(long step) {
         return batchCheck && isDriftCheckDue(step);
+    }
+
+    /** {@return whether the batches are compared with the replicas} */
+    public boolean isBatchCheck() {
+        return batchCheck;
     }
 
     /** {@return whether random draws are refused where all ranks compute the same} */

@@ -54,7 +54,10 @@ final class BatchPart {
                             + ": "
                             + first.getShape()
                             + " and "
-                            + array.getShape());
+                            + array.getShape()
+                            + ". What is not of rows, such as a table for all of them, is repeated"
+                            + " for each row, or is a parameter or a constant of the block that"
+                            + " uses it; or use TENSOR mode, where nothing is cut");
         }
     }
 

@@ -29,6 +29,7 @@ final class ParallelForward {
     private final RankPool ranks;
     private final LossOnRanks lossOnRanks;
     private final RandomnessCheck randomness;
+    private final NormalizedRows normalized;
     private final boolean watchable;
 
     ParallelForward(
@@ -42,6 +43,9 @@ final class ParallelForward {
         this.ranks = ranks;
         this.lossOnRanks = lossOnRanks;
         this.randomness = randomness;
+        ParallelContext first = ranks.getContext(0);
+        boolean overlaid = first.getMesh().isOverlaid();
+        normalized = new NormalizedRows(block, first.getDataGroup().getSize(), overlaid);
         watchable = ranks.getWorldSize() > 1 && !hasScript(block);
     }
 
@@ -61,6 +65,9 @@ final class ParallelForward {
      * @return the output
      */
     ParallelOutput run(NDManager manager, NDList data, NDList labels, boolean training) {
+        if (training) {
+            normalized.check(data);
+        }
         GradientFlow flow = lossOnRanks.getFlow();
         boolean watched = watchable && flow.getWatched().isNew(training, data);
         List<RankOutput> parts =
@@ -144,7 +151,8 @@ final class ParallelForward {
             NDList own = BatchPart.of(labels, context, cutLabels ? rows : 0, scope);
             return block.forward(store, input, own, null);
         } catch (RuntimeException e) {
-            throw context.getPass().explain(randomness.explained(e));
+            RuntimeException explained = NormalizedRows.explained(e, context.getPass().getRows());
+            throw context.getPass().explain(randomness.explained(explained));
         }
     }
 }

@@ -24,8 +24,9 @@ final class ParallelGradientCollector implements GradientCollector {
      */
     @Override
     public void backward(NDArray target) {
-        try (NDArray scale = target.onesLike().muli(steps.getLossScale().get())) {
-            Autograd.backward(target, scale);
+        float scale = steps.getLossScale().get(); // 1 if no loss is scaled
+        try (NDArray gradient = target.onesLike()) {
+            Autograd.backward(target, scale == 1 ? gradient : gradient.muli(scale));
         } catch (ai.djl.engine.EngineException e) {
             throw new IllegalArgumentException(
                     "Only a loss of trainer.getLoss().evaluate(labels, predictions), or what is"

@@ -64,7 +64,7 @@ public class ParallelTrainer extends Trainer {
     private final ParallelForward forwardPass;
     private final RankPool ranks;
     private final ParallelParameters parameters;
-    private final RandomnessCheck randomness;
+    private final NetworkComparison network;
     private final DriftCheck driftCheck;
     private final TrainedModel trained;
     private final TrainerState state;
@@ -80,6 +80,7 @@ public class ParallelTrainer extends Trainer {
      *     {@code AdamW}, {@code Adagrad} and {@link io.djltp.optimizer.RowwiseAdagrad}
      * @throws IllegalStateException if another open {@code ParallelTrainer} trains the model
      * @throws IllegalArgumentException if there are too few GPUs for the ranks
+     * @throws io.djltp.job.JobFailedException if the processes of a job have different settings
      */
     public ParallelTrainer(
             Model model, TrainingConfig trainingConfig, ParallelConfig parallelConfig) {
@@ -90,7 +91,7 @@ public class ParallelTrainer extends Trainer {
     private ParallelTrainer(
             ParallelConfig parallelConfig, Model model, TrainingConfig trainingConfig) {
         super(
-                ParallelTrainingConfig.check(model, trainingConfig, parallelConfig),
+                SettingsComparison.check(model, trainingConfig, parallelConfig),
                 new ParallelTrainingConfig(trainingConfig, parallelConfig.getDevices().get(0)));
         this.parallelConfig = parallelConfig;
         OptimizerSettings optimizer = OptimizerSettings.of(trainingConfig.getOptimizer());
@@ -105,11 +106,11 @@ public class ParallelTrainer extends Trainer {
             trained =
                     new TrainedModel(
                             model, manager, parallelConfig, ranks, parameters, driftCheck, steps);
-            randomness = new RandomnessCheck(model.getBlock(), parallelConfig);
+            network = new NetworkComparison(model, parallelConfig, ranks, parameters);
             GradientFlow flow = new GradientFlow(parameters, ranks);
             LossOnRanks loss = new LossOnRanks(trainingConfig.getLossFunction(), flow);
-            forwardPass =
-                    new ParallelForward(model.getBlock(), parameters, ranks, loss, randomness);
+            RandomnessCheck draws = network.getRandomness();
+            forwardPass = new ParallelForward(model.getBlock(), parameters, ranks, loss, draws);
             state = new TrainerState(ranks, parameters, parallelConfig, optimizer, steps, trained);
         } catch (RuntimeException | Error e) {
             ranks.close(); // nobody else has them
@@ -128,12 +129,13 @@ public class ParallelTrainer extends Trainer {
      * @throws IllegalArgumentException if a parameter cannot be cut over the ranks
      * @throws UnsupportedOperationException if the network has a {@code Dropout} of DJL where all
      *     ranks compute the same
+     * @throws io.djltp.rank.RankFailedException if the processes of a job have different networks
      */
     @Override
     public void initialize(Shape... shapes) {
-        randomness.check();
         RankZero.seed(ranks, getManager(), parallelConfig.isRandomCheck());
-        parameters.initialize(getModel().getDataType(), shapes);
+        network.prepare(shapes);
+        parameters.handOut();
         trained.begin();
     }
 

@@ -248,11 +248,13 @@ final class TrainedModel {
         if (!manager.isOpen()) {
             return; // the model was closed before
         }
-        if (initialized && ranks.isOver()) {
-            logger.error(
-                    "The job has failed: the shards of other processes are lost, and {} does not"
-                            + " hold its weights",
-                    model.getName());
+        if (ranks.isOver()) {
+            if (initialized) {
+                logger.error(
+                        "The job has failed: the shards of other processes are lost, and {} does"
+                                + " not hold its weights",
+                        model.getName());
+            }
             parameters.lose();
             return;
         }

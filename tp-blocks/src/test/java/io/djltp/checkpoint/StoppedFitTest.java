@@ -13,11 +13,15 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Comparator;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
 
 /** Signals end a training after the step at work, with a checkpoint; two of them at once. */
 public class StoppedFitTest {
@@ -40,13 +44,28 @@ public class StoppedFitTest {
         }
     }
 
-    /** Sends a signal to this process. */
+    /** Sends a signal to this process, and waits until the training has heard of it. */
     private static void raise(String name) {
         try {
             Class<?> type = Class.forName("sun.misc.Signal");
+            Class<?> handlerType = Class.forName("sun.misc.SignalHandler");
             Object signal = type.getConstructor(String.class).newInstance(name);
+            Method handle = type.getMethod("handle", type, handlerType);
+            CountDownLatch heard = new CountDownLatch(1);
+            AtomicReference<Object> ofTraining = new AtomicReference<>();
+            Object listener =
+                    Proxy.newProxyInstance(
+                            handlerType.getClassLoader(),
+                            new Class<?>[] {handlerType},
+                            (proxy, method, arguments) -> {
+                                method.invoke(ofTraining.get(), arguments);
+                                heard.countDown();
+                                return null;
+                            });
+            ofTraining.set(handle.invoke(null, signal, listener));
             type.getMethod("raise", type).invoke(null, signal);
-            Thread.sleep(50); // another thread hears of it
+            Assert.assertTrue(heard.await(30, TimeUnit.SECONDS), "nobody heard " + name);
+            handle.invoke(null, signal, ofTraining.get());
         } catch (ReflectiveOperationException | InterruptedException e) {
             throw new IllegalStateException(e);
         }
@@ -124,7 +143,7 @@ public class StoppedFitTest {
     }
 
     /** A step that lasts a minute: the first signal waits for it, the second one does not. */
-    @Test(timeOut = 60_000)
+    @Test(timeOut = 120_000)
     public void theSecondSignalEndsAtOnce() throws Exception {
         Path log = parent.resolve("log");
         Process process =
@@ -132,6 +151,7 @@ public class StoppedFitTest {
                                 Path.of(System.getProperty("java.home"), "bin", "java").toString(),
                                 "-Xmx128m",
                                 "-XX:+UseSerialGC",
+                                System.getProperty("djltp.test.archive.option", "-Xshare:auto"),
                                 "-XX:TieredStopAtLevel=1",
                                 "-Dai.djl.offline=true",
                                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
@@ -148,7 +168,7 @@ public class StoppedFitTest {
             awaitText(log, "SIGTERM: training ends after this step", process);
             Assert.assertTrue(process.isAlive());
             process.destroy();
-            Assert.assertTrue(process.waitFor(10, TimeUnit.SECONDS), Files.readString(log));
+            Assert.assertTrue(process.waitFor(30, TimeUnit.SECONDS), Files.readString(log));
             Assert.assertEquals(process.exitValue(), 143);
             Assert.assertTrue(
                     Files.readString(log).contains("SIGTERM after SIGTERM: the process ends"),

@@ -129,8 +129,8 @@ public class SequenceCrossAttentionTest {
                 .optSequenceParallel(cut);
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
-    public void aMemoryWhoseTokensAreCut(TrainerKind kind) {
+    @Test(timeOut = 240_000)
+    public void aMemoryWhoseTokensAreCut() {
         Network.of(
                         Decoder::new,
                         HalfSquareLoss::new,
@@ -143,7 +143,7 @@ public class SequenceCrossAttentionTest {
                                             TrainingRun.random(
                                                     manager, 40 + step, 4, TOKENS, WIDTH))
                                 })
-                .assertEqual(kind);
+                .assertEqual(kinds());
     }
 
     private static Block body(boolean cut) {

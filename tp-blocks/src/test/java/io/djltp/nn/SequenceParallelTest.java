@@ -41,10 +41,10 @@ public class SequenceParallelTest {
         };
     }
 
-    @Test(dataProvider = "kinds", timeOut = 60_000)
-    public void tokensOfSequences(TrainerKind kind) {
+    @Test(timeOut = 240_000)
+    public void tokensOfSequences() {
         Network.of(cut -> sequence(body(cut, true, 2), linear(3)), Loss::l2Loss, sequences(3, 7))
-                .assertEqual(kind);
+                .assertEqual(kinds());
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
@@ -75,15 +75,15 @@ public class SequenceParallelTest {
     }
 
     /** The rows of a batch are tokens: they are cut over data, and once more over tensor. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
-    public void flattenedTokens(TrainerKind kind) {
+    @Test(timeOut = 240_000)
+    public void flattenedTokens() {
         Network.of(cut -> body(cut, true, 1), Loss::l2Loss, Network.regression(13, WIDTH, WIDTH))
-                .assertEqual(kind);
+                .assertEqual(kinds());
     }
 
     /** The tokens are those of the flattened batch, of which a row has several. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
-    public void tokensThatWereFlattenedBefore(TrainerKind kind) {
+    @Test(timeOut = 240_000)
+    public void tokensThatWereFlattenedBefore() {
         Network.of(
                         cut ->
                                 sequence(
@@ -92,12 +92,12 @@ public class SequenceParallelTest {
                                         reshape(-1, 7, WIDTH)),
                         Loss::l2Loss,
                         sequences(WIDTH, 7))
-                .assertEqual(kind);
+                .assertEqual(kinds());
     }
 
     /** The last layer takes tokens, and there is no gather before. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
-    public void theHeadGathers(TrainerKind kind) {
+    @Test(timeOut = 240_000)
+    public void theHeadGathers() {
         Network.of(
                         cut ->
                                 sequence(
@@ -107,12 +107,12 @@ public class SequenceParallelTest {
                                         row(cut, 3, false)),
                         Loss::l2Loss,
                         sequences(3, 7))
-                .assertEqual(kind);
+                .assertEqual(kinds());
     }
 
     /** A mean over the features keeps the tokens apart. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
-    public void operationsOverTheFeatures(TrainerKind kind) {
+    @Test(timeOut = 240_000)
+    public void operationsOverTheFeatures() {
         Network.of(
                         cut ->
                                 sequence(
@@ -125,7 +125,7 @@ public class SequenceParallelTest {
                                         cut ? new SequenceGather() : map(x -> x)),
                         Loss::l2Loss,
                         sequences(WIDTH, 5))
-                .assertEqual(kind);
+                .assertEqual(kinds());
     }
 
     static Network.Batches sequences(int targets, int tokens) {

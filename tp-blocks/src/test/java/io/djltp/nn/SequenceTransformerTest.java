@@ -12,7 +12,6 @@ import io.djltp.nn.norm.RmsNorm;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
-import io.djltp.testing.TrainerKind;
 
 import org.testng.annotations.Test;
 
@@ -22,8 +21,8 @@ public class SequenceTransformerTest {
     private static final int WIDTH = SequenceParallelTest.WIDTH;
 
     /** Seven tokens, five heads: nothing is divided by the ranks. */
-    @Test(dataProvider = "kinds", dataProviderClass = SequenceParallelTest.class, timeOut = 60_000)
-    public void aLayerIsEqual(TrainerKind kind) {
+    @Test(timeOut = 240_000)
+    public void aLayerIsEqual() {
         for (boolean fused : new boolean[] {false, true}) {
             Network.of(
                             cut ->
@@ -34,7 +33,7 @@ public class SequenceTransformerTest {
                                             cut ? new SequenceGather() : map(x -> x)),
                             HalfSquareLoss::new,
                             SequenceParallelTest.sequences(WIDTH, 7))
-                    .assertEqual(kind);
+                    .assertEqual(SequenceParallelTest.kinds());
         }
     }
 

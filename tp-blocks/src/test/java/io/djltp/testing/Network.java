@@ -19,6 +19,7 @@ import io.djltp.rank.RankFailedException;
 
 import org.testng.Assert;
 
+import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -220,8 +221,8 @@ public record Network(
         result.losses.add(trainer.getLoss().evaluate(batch[1], output).getFloat());
         for (NDArray array : output) {
             result.shapes.add(array.getShape());
-            boolean readable = !array.toString().contains("cut over the ranks");
-            result.outputs.add(readable ? ArrayAssert.floats(array) : null);
+            boolean standsIn = Proxy.isProxyClass(array.getClass()); // for slices of the ranks
+            result.outputs.add(standsIn ? null : ArrayAssert.floats(array));
         }
     }
 

@@ -97,7 +97,7 @@ public class BadInputTest {
             IllegalArgumentException e =
                     Assert.expectThrows(
                             IllegalArgumentException.class, () -> trainer.evaluate(data));
-            assertMessage(e, "(6, 5)", "(7, 5)", mode.toString());
+            assertMessage(e, "(6, 5)", "(7, 5)", mode.toString(), "for each row", "TENSOR mode");
             step(trainer, ROWS);
         }
     }
@@ -155,7 +155,7 @@ public class BadInputTest {
                             trainer.forward(data, labels);
                         });
         Assert.assertTrue(cause instanceof IllegalArgumentException, "" + cause);
-        assertMessage(cause, "labels", "one label for each row");
+        assertMessage(cause, "labels (4)", ", 7) over all ranks", "one label for each row");
     }
 
     @Test(timeOut = 60_000)

@@ -23,6 +23,8 @@ import ai.djl.translate.NoopTranslator;
 import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Blocks;
+import io.djltp.testing.GraphBlock;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -38,6 +40,7 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.List;
 import java.util.stream.Stream;
 
 /** The statistics of rank 0 are those of all: what is evaluated is what is saved. */
@@ -141,6 +144,87 @@ public class BatchNormTest {
             }
         }
         ArrayAssert.assertClose(statistics[1], statistics[0], 5e-6, "statistics");
+    }
+
+    @DataProvider
+    public Object[][] cutRows() {
+        return new Object[][] {
+            {new TrainerKind(ParallelMode.DATA, 2)},
+            {new TrainerKind(ParallelMode.MIXED, 2)},
+            {TrainerKind.mesh(2, 2)},
+        };
+    }
+
+    /** As the last batch of an epoch: nobody has begun, and the training can go on. */
+    @Test(dataProvider = "cutRows", timeOut = 60_000)
+    public void oneRowOfARankIsRefused(TrainerKind kind) {
+        try (Model model = model();
+                NDManager manager = NDManager.newBaseManager();
+                Trainer trainer = open(kind, model)) {
+            step(trainer, manager, 0);
+            for (int rows = 1; rows < 4; rows++) {
+                NDList few = new NDList(TrainingRun.random(manager, 1, rows, FEATURES));
+                IllegalArgumentException e =
+                        Assert.expectThrows(
+                                IllegalArgumentException.class, () -> trainer.forward(few));
+                String text = e.getMessage();
+                for (String part :
+                        List.of("02BatchNorm", rows + " row", "SyncBatchNorm", "TENSOR mode")) {
+                    Assert.assertTrue(text.contains(part), part + " in: " + text);
+                }
+                trainer.evaluate(few); // with the running statistics
+            }
+            NDList four = new NDList(TrainingRun.random(manager, 1, 4, FEATURES));
+            trainer.forward(four);
+            step(trainer, manager, 1);
+        }
+    }
+
+    /** Behind the layer that gathers the batch there are all rows; pixels are values too. */
+    @Test(timeOut = 60_000)
+    public void moreThanOneValueIsNotRefused() {
+        Block pixels = Blocks.sequence(Blocks.reshape(-1, 2, 3), BatchNorm.builder().build());
+        Block gathered =
+                Blocks.sequence(
+                        ColumnParallelLinear.builder()
+                                .setUnits(5)
+                                .optBatchShardedInput(true)
+                                .optGatherOutput(true)
+                                .build(),
+                        BatchNorm.builder().build());
+        try (NDManager manager = NDManager.newBaseManager()) {
+            NDList few = new NDList(TrainingRun.random(manager, 1, 3, FEATURES));
+            for (Block block : List.of(pixels, gathered)) {
+                try (Model model = Model.newInstance("net", Device.cpu())) {
+                    model.setBlock(block);
+                    boolean mixed = block == gathered;
+                    ParallelMode mode = mixed ? ParallelMode.MIXED : ParallelMode.DATA;
+                    try (Trainer trainer = open(new TrainerKind(mode, 2), model)) {
+                        trainer.forward(few);
+                    }
+                }
+            }
+        }
+    }
+
+    /** A block of which it is not known what it gives the normalization: libtorch has refused. */
+    @Test(timeOut = 60_000)
+    public void oneValueThatIsSeenLateIsExplained() {
+        try (Model model = Model.newInstance("net", Device.cpu());
+                NDManager manager = NDManager.newBaseManager()) {
+            Block norm = BatchNorm.builder().build();
+            model.setBlock(
+                    new GraphBlock(
+                                    new Shape(FEATURES),
+                                    (call, input) -> new NDList(call.call("norm", input.head())))
+                            .add("norm", norm, FEATURES, 2)); // of two values
+            try (Trainer trainer = open(new TrainerKind(ParallelMode.DATA, 2), model)) {
+                NDList one = new NDList(TrainingRun.random(manager, 1, 2, FEATURES));
+                RuntimeException e =
+                        Assert.expectThrows(RuntimeException.class, () -> trainer.forward(one));
+                Assert.assertTrue(e.getMessage().contains("SyncBatchNorm"), e.getMessage());
+            }
+        }
     }
 
     private static float[] statistics(Model model) {

@@ -61,6 +61,8 @@ public class EasyTrainTest {
         private final List<String> calls = new ArrayList<>();
     }
 
+    private Outcome ofDjl;
+
     @DataProvider
     public Object[][] kinds() {
         return TrainerKind.parallel();
@@ -68,7 +70,7 @@ public class EasyTrainTest {
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void metricsEvaluatorsAndListenersAreThoseOfDjl(TrainerKind kind) throws Exception {
-        Outcome expected = train(TrainerKind.PLAIN, false);
+        Outcome expected = ofDjl();
         Outcome actual = train(kind, false);
         Assert.assertEquals(actual.metricNames, expected.metricNames);
         for (String name : expected.metricNames) {
@@ -87,12 +89,19 @@ public class EasyTrainTest {
     /** Where ranks have whole logits, DJL's own loss and evaluators work as they are. */
     @Test(timeOut = 60_000)
     public void evaluatorsOfDjlWorkInDataMode() throws Exception {
-        Outcome expected = train(TrainerKind.PLAIN, false);
+        Outcome expected = ofDjl();
         for (int ranks = 1; ranks <= 4; ranks++) {
             Outcome actual = train(new TrainerKind(ParallelMode.DATA, ranks), true);
             Assert.assertEquals(actual.metricNames, expected.metricNames);
             assertSameResult(actual.result, expected.result);
         }
+    }
+
+    private Outcome ofDjl() throws Exception {
+        if (ofDjl == null) {
+            ofDjl = train(TrainerKind.PLAIN, false);
+        }
+        return ofDjl;
     }
 
     private static void assertSameResult(TrainingResult actual, TrainingResult expected) {

@@ -46,9 +46,13 @@ public final class FaultyProcess {
     /** The step at which it happens. */
     static final int STEP = 3;
 
-    /** The time-out of the job. */
-    static final Duration TIMEOUT = Duration.ofSeconds(4);
+    /** How long a rank waits for the others. */
+    private static final Duration TIMEOUT = Duration.ofSeconds(4);
 
+    /** How long a process waits for the other to start, which a busy machine delays. */
+    private static final Duration JOIN_TIMEOUT = Duration.ofSeconds(60);
+
+    private static final int RANKS = 4;
     private static final int STEPS = 6;
     private static final int BATCH = 8;
 
@@ -77,31 +81,31 @@ public final class FaultyProcess {
         STOP_EARLY,
         /** Its process alone saves the model at the end, and changes one of its replicas then. */
         SAVE_ALONE,
+        /** The caller's code throws in its process, which tells the others. */
+        CALLER_THROWS,
         /** Does not come. */
         SLEEP
     }
 
     /**
-     * Trains once for each fault, in a job of its own, and reports how each has ended.
+     * Trains once for each mode and fault, in a job of its own, and reports how each has ended.
      *
-     * @param args the mode, the ranks of all processes, and then for each fault its name, the rank
-     *     that has it and the port of the job
+     * @param args for each job the mode, the fault, the rank that has it and the port
      */
     public static void main(String[] args) {
-        ParallelMode mode = ParallelMode.valueOf(args[0]);
-        int ranks = Integer.parseInt(args[1]);
-        for (int i = 2; i < args.length; i += 3) {
+        for (int i = 0; i < args.length; i += 4) {
             Map<String, String> environment = new HashMap<>(System.getenv());
-            environment.put("MASTER_PORT", args[i + 2]);
+            environment.put("MASTER_PORT", args[i + 3]);
             FaultyProcess process =
-                    new FaultyProcess(Fault.valueOf(args[i]), Integer.parseInt(args[i + 1]));
-            System.out.println("REPORT " + args[i] + " " + process.run(environment, mode, ranks));
+                    new FaultyProcess(Fault.valueOf(args[i + 1]), Integer.parseInt(args[i + 2]));
+            String report = process.run(environment, ParallelMode.valueOf(args[i]));
+            System.out.println("REPORT " + args[i] + " " + args[i + 1] + " " + report);
         }
         System.exit(0); // a rank may still sleep
     }
 
-    private String run(Map<String, String> environment, ParallelMode mode, int ranks) {
-        try (Job job = Launcher.join(environment, ranks, TIMEOUT);
+    private String run(Map<String, String> environment, ParallelMode mode) {
+        try (Job job = Launcher.join(environment, RANKS, JOIN_TIMEOUT);
                 Model model = Model.newInstance("net", Device.cpu(), "PyTorch")) {
             train(model, job, mode);
             return "trained";
@@ -109,6 +113,8 @@ public final class FaultyProcess {
             return "rank " + e.getRank() + (e.isRemote() ? " remote: " : " here: ") + e;
         } catch (JobFailedException e) {
             return "job: " + e;
+        } catch (IllegalStateException e) {
+            return "caller: " + e;
         }
     }
 
@@ -142,6 +148,11 @@ public final class FaultyProcess {
             for (step = 1; step <= steps; step++) {
                 if (fault == Fault.DRIFT && here && step == STEP) {
                     drift(trainer, victim - job.getFirstRank(), body);
+                }
+                if (fault == Fault.CALLER_THROWS && here && step == STEP) {
+                    IllegalStateException e = new IllegalStateException("no more batches");
+                    job.fail(-1, e);
+                    throw e;
                 }
                 boolean other = fault == Fault.OTHER_BATCH && here && step == STEP;
                 step(trainer, other ? 100 : step);

@@ -2,6 +2,7 @@ package io.djltp.training;
 
 import ai.djl.Device;
 import ai.djl.Model;
+import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
@@ -34,6 +35,7 @@ import java.nio.file.Path;
 public final class LongTraining {
 
     private static final int BATCH = 8;
+    private static final int EPOCH = 10; // batches
     private static final int FEATURES = 128;
     private static final int CLASSES = 500;
 
@@ -90,14 +92,11 @@ public final class LongTraining {
                             .add(Activation::relu)
                             .add(recomputed ? new Recompute(hidden()) : hidden())
                             .add(head));
-            ArrayDataset dataset =
-                    new ArrayDataset.Builder()
-                            .setData(manager.randomNormal(new Shape(10 * BATCH, FEATURES)))
-                            .optLabels(
-                                    manager.randomInteger(
-                                            0, CLASSES, new Shape(10 * BATCH), DataType.INT64))
-                            .setSampling(BATCH, true)
-                            .build();
+            NDArray data = manager.randomNormal(new Shape(EPOCH * BATCH, FEATURES));
+            NDArray labels =
+                    manager.randomInteger(0, CLASSES, new Shape(EPOCH * BATCH), DataType.INT64);
+            ArrayDataset training = dataset(data, labels, BATCH);
+            ArrayDataset validation = dataset(data, labels, EPOCH * BATCH);
             DefaultTrainingConfig config =
                     new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                             .addEvaluator(new VocabParallelAccuracy())
@@ -108,17 +107,29 @@ public final class LongTraining {
                 trainer.initialize(new Shape(BATCH, FEATURES));
                 int step = 0;
                 while (step < 1000) {
-                    for (Batch batch : trainer.iterateDataset(dataset)) {
+                    for (Batch batch : trainer.iterateDataset(training)) {
                         EasyTrain.trainBatch(trainer, batch);
                         trainer.step();
-                        EasyTrain.validateBatch(trainer, batch);
                         batch.close();
                         step++;
+                    }
+                    // of as many rows as the steps: what a row leaves behind adds up to as much
+                    for (Batch batch : trainer.iterateDataset(validation)) {
+                        EasyTrain.validateBatch(trainer, batch);
+                        batch.close();
                     }
                     report(step, manager);
                 }
             }
         }
+    }
+
+    private static ArrayDataset dataset(NDArray data, NDArray labels, int batch) {
+        return new ArrayDataset.Builder()
+                .setData(data)
+                .optLabels(labels)
+                .setSampling(batch, true)
+                .build();
     }
 
     private static void report(int step, NDManager manager) throws Exception {

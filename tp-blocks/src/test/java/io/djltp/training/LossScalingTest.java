@@ -1,6 +1,5 @@
 package io.djltp.training;
 
-import static io.djltp.testing.Blocks.fused;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.row;
@@ -10,18 +9,15 @@ import static io.djltp.testing.Blocks.tanh;
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
-import ai.djl.metric.Metrics;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
-import ai.djl.training.initializer.Initializer;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
@@ -32,14 +28,15 @@ import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.nn.RowParallelLinear;
-import io.djltp.optimizer.LossScale;
 import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.rank.LossScaling;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.torch.AllowedPrecision;
+import io.djltp.torch.Float16Product;
 import io.djltp.torch.Precision;
+import io.djltp.training.ScaledTraining.Result;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -47,12 +44,14 @@ import org.testng.annotations.Test;
 
 import java.util.ArrayList;
 import java.util.List;
-import java.util.function.Supplier;
+import java.util.function.BiFunction;
 
 /** A loss whose scale follows the gradients, as by PyTorch's {@code GradScaler}. */
 @SuppressWarnings("try") // a precision is allowed by being open
 public class LossScalingTest {
 
+    static final Shape INPUT = new Shape(7, 5);
+    private static final int STEPS = 8;
     private static final float HUGE = 0x1p127f; // gradients of 2 and more are infinite with it
 
     @DataProvider
@@ -66,16 +65,8 @@ public class LossScalingTest {
         };
     }
 
-    private static LossScaling scaling(float first, int interval) {
+    static LossScaling scaling(float first, int interval) {
         return LossScaling.builder().optInitialScale(first).optGrowthInterval(interval).build();
-    }
-
-    /** What a training leaves: its scales, one of each step, the losses and the weights. */
-    private record Result(List<Float> scales, List<Float> losses, List<float[]> weights) {
-
-        Result() {
-            this(new ArrayList<>(), new ArrayList<>(), new ArrayList<>());
-        }
     }
 
     /**
@@ -87,8 +78,10 @@ public class LossScalingTest {
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void theStepsAreThoseOfPyTorchsRules(TrainerKind kind) {
         Result expected = trainByRules(scaling(0x1p124f, 2));
-        Result actual = train(kind.scaledBy(scaling(0x1p124f, 2)));
+        Result actual = adam(LossScalingTest::data).run(kind.scaledBy(scaling(0x1p124f, 2)), STEPS);
         Assert.assertEquals(actual.scales, expected.scales);
+        Assert.assertEquals(actual.metric, expected.scales);
+        Assert.assertEquals(actual.steps, STEPS);
         List<Float> distinct = expected.scales.stream().distinct().toList();
         Assert.assertTrue(distinct.size() >= 3, "the scale grows and falls: " + expected.scales);
         for (int i = 0; i < expected.weights.size(); i++) {
@@ -97,50 +90,34 @@ public class LossScalingTest {
         }
     }
 
-    private static Block network() {
+    /** Adam, and a loss of large differences in one step, whose gradients overflow. */
+    static ScaledTraining adam(BiFunction<NDManager, Integer, NDArray> data) {
+        return new ScaledTraining(
+                LossScalingTest::network,
+                LossScalingTest::config,
+                INPUT,
+                (trainer, manager, step) ->
+                        TrainingRun.backward(
+                                trainer, data.apply(manager, step), labels(manager, step)));
+    }
+
+    static Block network() {
         return sequence(linear(6), tanh(), head(9), tanh(), row(true, 4));
     }
 
-    private static NDArray data(NDManager manager, int step) {
+    static NDArray data(NDManager manager, int step) {
         NDArray data = TrainingRun.random(manager, step, 7, 5);
         return step == 3 ? data.mul(Float.POSITIVE_INFINITY) : data;
     }
 
-    private static NDArray labels(NDManager manager, int step) {
-        // a loss of large differences: its gradients overflow
+    static NDArray labels(NDManager manager, int step) {
         return TrainingRun.random(manager, 50 + step, 7, 4).mul(step == 5 ? 1e6f : 10);
     }
 
-    private static DefaultTrainingConfig adam() {
+    static DefaultTrainingConfig config() {
         return new DefaultTrainingConfig(Loss.l2Loss())
                 .optOptimizer(Optimizer.adam().optLearningRateTracker(Tracker.fixed(0.05f)).build())
                 .optDevices(new Device[] {Device.cpu()});
-    }
-
-    private static Result train(TrainerKind kind) {
-        Result result = new Result();
-        Engine.getInstance().setRandomSeed(42);
-        try (Model model = Model.newInstance("net");
-                NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(network());
-            try (ParallelTrainer trainer = (ParallelTrainer) kind.open(model, adam())) {
-                trainer.initialize(new Shape(7, 5));
-                trainer.setMetrics(new Metrics());
-                for (int step = 0; step < 8; step++) {
-                    TrainingRun.backward(trainer, data(manager, step), labels(manager, step));
-                    trainer.step();
-                    result.scales.add(trainer.getState().getLossScale().get());
-                }
-                Assert.assertEquals(trainer.getState().getStep(), 8);
-                List<Float> metric = new ArrayList<>();
-                trainer.getMetrics()
-                        .getMetric("loss_scale")
-                        .forEach(each -> metric.add(each.getValue().floatValue()));
-                Assert.assertEquals(metric, result.scales);
-            }
-            result.weights.addAll(TrainingRun.weights(model.getBlock()));
-        }
-        return result;
     }
 
     /** {@code scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()}. */
@@ -152,9 +129,9 @@ public class LossScalingTest {
         try (Model model = Model.newInstance("net");
                 NDManager manager = NDManager.newBaseManager()) {
             model.setBlock(sequence(linear(6), tanh(), linear(9), tanh(), linear(4)));
-            try (Trainer trainer = model.newTrainer(adam())) {
-                trainer.initialize(new Shape(7, 5));
-                for (int step = 0; step < 8; step++) {
+            try (Trainer trainer = model.newTrainer(config())) {
+                trainer.initialize(INPUT);
+                for (int step = 0; step < STEPS; step++) {
                     NDList target = new NDList(labels(manager, step));
                     try (GradientCollector collector = trainer.newGradientCollector()) {
                         NDList output = trainer.forward(new NDList(data(manager, step)), target);
@@ -197,8 +174,18 @@ public class LossScalingTest {
         List<Object[]> cases = new ArrayList<>();
         for (Object[] kind : kinds()) {
             for (boolean sampled : new boolean[] {false, true}) {
-                cases.add(new Object[] {kind[0], sampled});
+                cases.add(new Object[] {kind[0], sampled, Precision.FLOAT32});
             }
+        }
+        if (Float16Product.isThere(false)) {
+            cases.add(
+                    new Object[] {
+                        new TrainerKind(ParallelMode.TENSOR, 3), true, Precision.FLOAT16
+                    });
+            cases.add(
+                    new Object[] {
+                        new TrainerKind(ParallelMode.MIXED, 2), false, Precision.FLOAT16
+                    });
         }
         return cases.toArray(new Object[0][]);
     }
@@ -210,80 +197,61 @@ public class LossScalingTest {
      */
     @Test(dataProvider = "heads", timeOut = 60_000)
     public void fusedHeadsAndTablesHaveTheBitsOfATrainingWithoutScale(
-            TrainerKind kind, boolean sampled) {
-        Supplier<Block> network =
-                () ->
-                        sequence(
-                                new EmbeddingBag(30, 6),
-                                linear(5),
-                                tanh(),
-                                sampled
-                                        ? ClassificationHead.builder()
-                                                .setUnits(40)
-                                                .optBatchShardedInput(true)
-                                                .optSampleShare(0.5f)
-                                                .build()
-                                        : fused(40));
-        int batches = sampled ? 1 : 2; // whose gradients are added up: not of drawn classes
-        List<Integer> left = new ArrayList<>();
-        Result scaled = trainTable(kind.scaledBy(scaling(HUGE, 1000)), network, batches, left);
-        Assert.assertTrue(left.size() >= 2 && left.size() < 8, "left out: " + left);
-        Result plain = trainTable(kind, network, batches, new ArrayList<>(left));
-        for (int i = 0; i < plain.weights.size(); i++) {
-            ArrayAssert.assertBitEqual(
-                    scaled.weights.get(i), plain.weights.get(i), "parameter " + i);
+            TrainerKind kind, boolean sampled, Precision precision) {
+        ScaledTraining training =
+                new ScaledTraining(
+                        () -> tableAndHead(sampled, precision),
+                        LossScalingTest::rowwise,
+                        new Shape(8, 3),
+                        // gradients of drawn classes are not added up
+                        (trainer, manager, step) -> backward(trainer, manager, step, !sampled));
+        try (AllowedPrecision allowed = new AllowedPrecision(precision)) {
+            Result scaled = training.run(kind.scaledBy(scaling(HUGE, 1000)), 12);
+            List<Integer> left = scaled.leftOut;
+            Assert.assertTrue(left.size() >= 2 && left.size() < 8, "left out: " + left);
+            Result plain = training.run(kind, 12, 12, left);
+            for (int i = 0; i < plain.weights.size(); i++) {
+                ArrayAssert.assertBitEqual(
+                        scaled.weights.get(i), plain.weights.get(i), "parameter " + i);
+            }
+            Assert.assertEquals(plain.losses, scaled.losses);
         }
-        Assert.assertEquals(plain.losses, scaled.losses);
     }
 
-    /** Trains without the steps that are left out, or, with a scale, says which ones are. */
-    private static Result trainTable(
-            TrainerKind kind, Supplier<Block> network, int batches, List<Integer> left) {
-        Result result = new Result();
-        Engine.getInstance().setRandomSeed(42);
-        DefaultTrainingConfig config =
-                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optOptimizer(
-                                RowwiseAdagrad.builder()
-                                        .optLearningRateTracker(Tracker.fixed(0.1f))
-                                        .build())
-                        .optDevices(new Device[] {Device.cpu()});
-        try (Model model = Model.newInstance("net");
-                NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(network.get());
-            try (ParallelTrainer trainer = (ParallelTrainer) kind.open(model, config)) {
-                trainer.initialize(new Shape(8, 3));
-                for (int step = 0; step < 12; step++) {
-                    if (kind.scaling() == null && left.contains(step)) {
-                        continue;
-                    }
-                    LossScale.State before = trainer.getState().getLossScale().getState();
-                    float loss = Float.NaN;
-                    for (int i = 0; i < batches; i++) {
-                        int seed = step + 100 * i;
-                        NDArray ids =
-                                TrainingRun.labels(manager, seed, 24, 29).add(1).reshape(8, 3);
-                        NDArray labels = TrainingRun.labels(manager, 50 + seed, 8, 40);
-                        NDList target = new NDList(labels);
-                        try (GradientCollector collector = trainer.newGradientCollector()) {
-                            NDList output = trainer.forward(new NDList(ids), target);
-                            NDArray value = trainer.getLoss().evaluate(target, output);
-                            loss = value.getFloat();
-                            collector.backward(value.mul(64)); // of gradients near 2
-                        }
-                    }
-                    trainer.step();
-                    LossScale.State after = trainer.getState().getLossScale().getState();
-                    if (after.skippedSteps() > before.skippedSteps()) {
-                        left.add(step);
-                    } else {
-                        result.losses.add(loss);
-                    }
-                }
+    private static Block tableAndHead(boolean sampled, Precision precision) {
+        Block head =
+                ClassificationHead.builder()
+                        .setUnits(40)
+                        .optBatchShardedInput(true)
+                        .optSampleShare(sampled ? 0.5f : 1)
+                        .optPrecision(precision)
+                        .build();
+        return sequence(new EmbeddingBag(30, 6), linear(5), tanh(), head);
+    }
+
+    private static DefaultTrainingConfig rowwise() {
+        return new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                .optOptimizer(
+                        RowwiseAdagrad.builder()
+                                .optLearningRateTracker(Tracker.fixed(0.1f))
+                                .build())
+                .optDevices(new Device[] {Device.cpu()});
+    }
+
+    /** Computes gradients near 2, of one batch or of two. */
+    private static float backward(Trainer trainer, NDManager manager, int step, boolean twice) {
+        float loss = Float.NaN;
+        for (int seed = step; seed <= step + (twice ? 100 : 0); seed += 100) {
+            NDArray ids = TrainingRun.labels(manager, seed, 24, 29).add(1).reshape(8, 3);
+            NDList target = new NDList(TrainingRun.labels(manager, 50 + seed, 8, 40));
+            try (GradientCollector collector = trainer.newGradientCollector()) {
+                NDList output = trainer.forward(new NDList(ids), target);
+                NDArray value = trainer.getLoss().evaluate(target, output);
+                loss = value.getFloat();
+                collector.backward(value.mul(64));
             }
-            result.weights.addAll(TrainingRun.weights(model.getBlock()));
         }
-        return result;
+        return loss;
     }
 
     /**
@@ -292,163 +260,64 @@ public class LossScalingTest {
      */
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void layersInFloat16LearnWithAScaleThatFits(TrainerKind kind) {
-        Result expected = train16(kind, Precision.FLOAT32);
+        Result actual;
         try (AllowedPrecision allowed = new AllowedPrecision(Precision.FLOAT16)) {
-            Result actual = train16(kind.scaledBy(scaling(0x1p60f, 1000)), Precision.FLOAT16);
-            float last = actual.scales.get(actual.scales.size() - 1);
-            Assert.assertTrue(last < 0x1p60f && last > 0x1p30f, "" + actual.scales);
-            for (int i = 0; i < expected.weights.size(); i++) {
-                ArrayAssert.assertClose(
-                        actual.weights.get(i), expected.weights.get(i), 0.005, "parameter " + i);
-            }
+            TrainerKind scaled = kind.scaledBy(scaling(0x1p60f, 1000));
+            actual = tinyLoss(Precision.FLOAT16).run(scaled, 40, 3, List.of());
+        }
+        float last = actual.scales.get(actual.scales.size() - 1);
+        Assert.assertTrue(last < 0x1p60f && last > 0x1p30f, "" + actual.scales);
+        Result expected = tinyLoss(Precision.FLOAT32).run(kind, 40, 3, actual.leftOut);
+        for (Result each : List.of(actual, expected)) {
+            Assert.assertEquals(each.losses.size(), 3);
+        }
+        for (int i = 0; i < expected.weights.size(); i++) {
+            ArrayAssert.assertClose(
+                    actual.weights.get(i), expected.weights.get(i), 0.005, "parameter " + i);
         }
     }
 
-    /** Three updates of a loss whose gradients float16 has no numbers for without a scale. */
-    private static Result train16(TrainerKind kind, Precision precision) {
+    /** A loss whose gradients float16 has no numbers for without a scale. */
+    private static ScaledTraining tinyLoss(Precision precision) {
         float tiny = 1e-7f;
-        Result result = new Result();
-        Engine.getInstance().setRandomSeed(42);
-        Block block =
-                sequence(
-                        ColumnParallelLinear.builder()
-                                .setUnits(17)
-                                .optBatchShardedInput(true)
-                                .optPrecision(precision)
-                                .build(),
-                        tanh(),
-                        RowParallelLinear.builder().setUnits(5).optPrecision(precision).build());
-        DefaultTrainingConfig config =
-                new DefaultTrainingConfig(Loss.l2Loss("loss", tiny))
-                        .optOptimizer(
-                                Optimizer.sgd()
-                                        .setLearningRateTracker(Tracker.fixed(0.5f / tiny))
-                                        .build())
-                        .optDevices(new Device[] {Device.cpu()});
-        try (Model model = Model.newInstance("net");
-                NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(block);
-            try (ParallelTrainer trainer = (ParallelTrainer) kind.open(model, config)) {
-                trainer.initialize(new Shape(9, 11));
-                int updates = 0;
-                for (int step = 0; step < 40 && updates < 3; step++) {
-                    long left = trainer.getState().getLossScale().getState().skippedSteps();
-                    NDArray data = TrainingRun.random(manager, updates, 9, 11);
-                    TrainingRun.backward(
-                            trainer, data, TrainingRun.random(manager, 10 + updates, 9, 5));
-                    trainer.step();
-                    LossScale.State state = trainer.getState().getLossScale().getState();
-                    updates += state.skippedSteps() == left ? 1 : 0;
-                    result.scales.add(state.scale());
-                }
-                Assert.assertEquals(updates, 3);
-            }
-            result.weights.addAll(TrainingRun.weights(block));
-        }
-        return result;
-    }
-
-    /** A batch that is NaN at every scale ends the training, with the weights as they were. */
-    @Test(timeOut = 60_000)
-    public void aNaNThatNoScaleRemovesEndsTheTraining() {
-        List<float[]> before = trainOnNaN(0);
-        List<float[]> after = trainOnNaN(3);
-        for (int i = 0; i < after.size(); i++) {
-            ArrayAssert.assertBitEqual(after.get(i), before.get(i), "parameter " + i);
-        }
-    }
-
-    private static List<float[]> trainOnNaN(int steps) {
-        LossScaling few = LossScaling.builder().optInitialScale(4).optLeastScale(1).build();
-        TrainerKind kind = TrainerKind.mesh(2, 2).scaledBy(few);
-        Engine.getInstance().setRandomSeed(42);
-        try (Model model = Model.newInstance("net");
-                NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(network());
-            try (ParallelTrainer trainer = (ParallelTrainer) kind.open(model, adam())) {
-                trainer.initialize(new Shape(7, 5));
-                NDArray nan = data(manager, 0).mul(Float.NaN);
-                for (int step = 1; step <= steps; step++) {
-                    TrainingRun.backward(trainer, nan, labels(manager, 0));
-                    if (step < 3) {
-                        trainer.step();
-                        continue;
-                    }
-                    ArithmeticException error =
-                            Assert.expectThrows(ArithmeticException.class, trainer::step);
-                    Assert.assertTrue(error.getMessage().contains("loss scale of 1.0"), "" + error);
-                }
-                Assert.assertTrue(trainer.getLearningRates().getCounts().isEmpty());
-            }
-            return TrainingRun.weights(model.getBlock());
-        }
+        ColumnParallelLinear.Builder column =
+                ColumnParallelLinear.builder().setUnits(17).optBatchShardedInput(true);
+        RowParallelLinear.Builder row = RowParallelLinear.builder().setUnits(5);
+        return new ScaledTraining(
+                () ->
+                        sequence(
+                                column.optPrecision(precision).build(),
+                                tanh(),
+                                row.optPrecision(precision).build()),
+                () ->
+                        new DefaultTrainingConfig(Loss.l2Loss("loss", tiny))
+                                .optOptimizer(
+                                        Optimizer.sgd()
+                                                .setLearningRateTracker(Tracker.fixed(0.5f / tiny))
+                                                .build())
+                                .optDevices(new Device[] {Device.cpu()}),
+                new Shape(9, 11),
+                (trainer, manager, step) ->
+                        TrainingRun.backward(
+                                trainer,
+                                TrainingRun.random(manager, step, 9, 11),
+                                TrainingRun.random(manager, 100 + step, 9, 5)));
     }
 
     /** The limit is of gradients without the scale, and so is the norm that is told. */
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void theLimitOfTheNormIsOfGradientsWithoutScale(TrainerKind kind) {
-        List<Double> norms = new ArrayList<>();
-        List<float[]> weights = trainLimited(kind.clippedTo(0.5f), norms);
-        List<Double> scaledNorms = new ArrayList<>();
-        TrainerKind scaled = kind.clippedTo(0.5f).scaledBy(scaling(1024, 2));
-        List<float[]> scaledWeights = trainLimited(scaled, scaledNorms);
-        Assert.assertTrue(norms.get(0) > 0.5, "" + norms);
-        for (int i = 0; i < norms.size(); i++) {
-            Assert.assertEquals(scaledNorms.get(i), norms.get(i), 1e-6 * norms.get(i));
+        TrainerKind limited = kind.clippedTo(0.5f);
+        Result plain = adam(LossScalingTest::data).run(limited, 3);
+        Result scaled = adam(LossScalingTest::data).run(limited.scaledBy(scaling(1024, 2)), 3);
+        Assert.assertTrue(plain.norms.get(0) > 0.5, "" + plain.norms);
+        for (int i = 0; i < 3; i++) {
+            double norm = plain.norms.get(i);
+            Assert.assertEquals(scaled.norms.get(i), norm, 1e-6 * norm);
         }
-        for (int i = 0; i < weights.size(); i++) {
-            ArrayAssert.assertClose(scaledWeights.get(i), weights.get(i), 1e-6, "parameter " + i);
-        }
-    }
-
-    private static List<float[]> trainLimited(TrainerKind kind, List<Double> norms) {
-        Engine.getInstance().setRandomSeed(42);
-        try (Model model = Model.newInstance("net");
-                NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(network());
-            try (ParallelTrainer trainer = (ParallelTrainer) kind.open(model, adam())) {
-                trainer.initialize(new Shape(7, 5));
-                for (int step = 0; step < 3; step++) {
-                    TrainingRun.backward(trainer, data(manager, step), labels(manager, step));
-                    trainer.step();
-                    norms.add(trainer.getGradientNorm());
-                }
-            }
-            return TrainingRun.weights(model.getBlock());
-        }
-    }
-
-    /** A block of the user's own that updates itself would keep the scale in its gradients. */
-    @Test(timeOut = 60_000)
-    public void aParticipantThatKnowsNoScaleIsRefused() {
-        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2).scaledBy(scaling(4, 2));
-        try (Model model = Model.newInstance("net");
-                NDManager manager = NDManager.newBaseManager()) {
-            Block centres = new ClassCentres(3, 5);
-            centres.setInitializer(Initializer.ONES, Parameter.Type.OTHER);
-            model.setBlock(sequence(centres, linear(4)));
-            try (Trainer trainer = kind.open(model, adam())) {
-                trainer.initialize(new Shape(7, 5));
-                TrainingRun.backward(trainer, data(manager, 0), labels(manager, 0));
-                RuntimeException error = Assert.expectThrows(RuntimeException.class, trainer::step);
-                for (String part : List.of("ClassCentres", "StepParticipant.unscale")) {
-                    Assert.assertTrue(error.getMessage().contains(part), "" + error);
-                }
-            }
-        }
-    }
-
-    @Test(timeOut = 60_000)
-    public void weightsInFloat16AreRefused() {
-        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2).scaledBy(scaling(4, 2));
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(network());
-            model.setDataType(DataType.FLOAT16);
-            IllegalArgumentException error =
-                    Assert.expectThrows(
-                            IllegalArgumentException.class, () -> kind.open(model, adam()));
-            Assert.assertTrue(
-                    error.getMessage().contains("weights of net are float16"), "" + error);
+        for (int i = 0; i < plain.weights.size(); i++) {
+            ArrayAssert.assertClose(
+                    scaled.weights.get(i), plain.weights.get(i), 1e-6, "parameter " + i);
         }
     }
 }

@@ -8,6 +8,7 @@ import static io.djltp.testing.Blocks.fused;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
+import static io.djltp.testing.Blocks.outputs;
 import static io.djltp.testing.Blocks.reshape;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
@@ -345,6 +346,29 @@ public class NetworksRefusedTest {
         }
     }
 
+    /** A head keeps the gradient of one of its outputs. */
+    @Test(timeOut = 60_000)
+    public void aFusedHeadThatIsUsedTwice() {
+        Network net =
+                Network.of(
+                        cut -> {
+                            Block head = cut ? fused(CLASSES) : linear(CLASSES);
+                            return sequence(linear(6), outputs(head, sequence(tanh(), head)));
+                        },
+                        () ->
+                                new SimpleCompositeLoss()
+                                        .addLoss(
+                                                new IndexLoss(
+                                                        new VocabParallelCrossEntropyLoss(), 0, 0))
+                                        .addLoss(
+                                                new IndexLoss(
+                                                        new VocabParallelCrossEntropyLoss(), 1, 0)),
+                        Network.classification(ROWS, FEATURES, CLASSES));
+        for (TrainerKind kind : new TrainerKind[] {TENSOR, MIXED, MESH, DATA}) {
+            net.assertRefused(kind, false, "fused head", "(6, 6)", "optFusedLoss(false)");
+        }
+    }
+
     private static final class SquareSum extends Loss {
         SquareSum() {
             super("squares");
@@ -363,6 +387,19 @@ public class NetworksRefusedTest {
         net.assertRefused(TENSOR, "ColumnParallelLinear", GATHER);
         net.assertRefused(MIXED, "ColumnParallelLinear", GATHER);
         net.assertRefused(MESH, "ColumnParallelLinear", GATHER);
+    }
+
+    /** Tokens as rows of their own before the head: their number is not that of the batch. */
+    @Test(timeOut = 60_000)
+    public void tokensFlattenedBeforeTheBatchIsGathered() {
+        Network net = regression(cut -> sequence(reshape(-1, 2), first(cut, 8), row(cut, 3)));
+        net.assertRefused(
+                MIXED,
+                "ColumnParallelLinear with a weight of (8, 2)",
+                "3 of 6",
+                "(9, 2)",
+                "[rows, tokens, features]",
+                "TENSOR mode");
     }
 
     /** The length fits, the rows do not. */

@@ -4,6 +4,7 @@ import io.djltp.layout.ParallelMode;
 import io.djltp.training.FaultyProcess.Fault;
 
 import org.testng.Assert;
+import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -12,24 +13,20 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.EnumMap;
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
 /**
  * A rank of one process fails or does something else than the others: all processes say so. They go
- * through the faults of a mode one after another, each in a job of its own.
+ * through all faults of all modes one after another, each in a job of its own.
  */
 public class ProcessFailureTest {
 
     private static final int PROCESSES = 2;
-    private static final int RANKS = 4;
-    private static final int SECONDS = 80;
+    private static final int SECONDS = 240;
 
-    /** What all processes have reported of each fault. */
-    private final Map<ParallelMode, Map<Fault, List<String>>> reports =
-            new EnumMap<>(ParallelMode.class);
+    /** What each process has printed. */
+    private final List<String> outputs = new ArrayList<>();
 
     /** In the process of rank 0 and in the other one. */
     @DataProvider
@@ -44,9 +41,9 @@ public class ProcessFailureTest {
         return new Object[][] {{ParallelMode.TENSOR}, {ParallelMode.MIXED}, {ParallelMode.DATA}};
     }
 
-    @Test(dataProvider = "victims", timeOut = 90_000)
-    public void aRankThrows(ParallelMode mode, int victim) throws Exception {
-        List<String> said = run(mode, Fault.THROW, victim);
+    @Test(dataProvider = "victims")
+    public void aRankThrows(ParallelMode mode, int victim) {
+        List<String> said = reports(mode, Fault.THROW, victim);
         for (int process = 0; process < PROCESSES; process++) {
             boolean here = victim / 2 == process;
             String start = "rank " + victim + (here ? " here: " : " remote: ");
@@ -59,9 +56,9 @@ public class ProcessFailureTest {
         }
     }
 
-    @Test(dataProvider = "victims", timeOut = 90_000)
-    public void aRankLeavesOutAnOperation(ParallelMode mode, int victim) throws Exception {
-        List<String> said = run(mode, Fault.LEAVE_OUT, victim);
+    @Test(dataProvider = "victims")
+    public void aRankLeavesOutAnOperation(ParallelMode mode, int victim) {
+        List<String> said = reports(mode, Fault.LEAVE_OUT, victim);
         for (String report : said) {
             assertMatches(report, "the ranks called different operations: ");
             assertMatches(
@@ -71,9 +68,9 @@ public class ProcessFailureTest {
         }
     }
 
-    @Test(dataProvider = "victims", timeOut = 90_000)
-    public void aRankCallsAnotherOperation(ParallelMode mode, int victim) throws Exception {
-        List<String> said = run(mode, Fault.CALL_ANOTHER, victim);
+    @Test(dataProvider = "victims")
+    public void aRankCallsAnotherOperation(ParallelMode mode, int victim) {
+        List<String> said = reports(mode, Fault.CALL_ANOTHER, victim);
         for (String report : said) {
             assertMatches(report, "the ranks called different operations: ");
             assertMatches(report, "rank " + (victim ^ 1) + " all-reduce");
@@ -81,16 +78,16 @@ public class ProcessFailureTest {
         }
     }
 
-    @Test(dataProvider = "victims", timeOut = 90_000)
-    public void aRankDoesNotCome(ParallelMode mode, int victim) throws Exception {
-        for (String report : run(mode, Fault.SLEEP, victim)) {
+    @Test(dataProvider = "victims")
+    public void aRankDoesNotCome(ParallelMode mode, int victim) {
+        for (String report : reports(mode, Fault.SLEEP, victim)) {
             assertMatches(report, "time-out after 4000 ms: rank \\d waits in .* for .*" + victim);
         }
     }
 
-    @Test(dataProvider = "modes", timeOut = 90_000)
-    public void aReplicaDrifts(ParallelMode mode) throws Exception {
-        for (String report : run(mode, Fault.DRIFT, 3)) {
+    @Test(dataProvider = "modes")
+    public void aReplicaDrifts(ParallelMode mode) {
+        for (String report : reports(mode, Fault.DRIFT, 3)) {
             assertMatches(
                     report,
                     "after step 3 rank 3 has other values of .*weight \\(6, 5\\) than rank 0");
@@ -98,25 +95,25 @@ public class ProcessFailureTest {
     }
 
     /** The process that has compared the replicas before its save compares them at the end, too. */
-    @Test(dataProvider = "modes", timeOut = 90_000)
-    public void aReplicaDriftsAfterOneProcessHasSaved(ParallelMode mode) throws Exception {
-        for (String report : run(mode, Fault.SAVE_ALONE, 3)) {
+    @Test(dataProvider = "modes")
+    public void aReplicaDriftsAfterOneProcessHasSaved(ParallelMode mode) {
+        for (String report : reports(mode, Fault.SAVE_ALONE, 3)) {
             assertMatches(
                     report,
                     "after step 6 rank 3 has other values of .*weight \\(6, 5\\) than rank 0");
         }
     }
 
-    @Test(dataProvider = "modes", timeOut = 90_000)
-    public void aProcessIteratesAnotherBatch(ParallelMode mode) throws Exception {
-        for (String report : run(mode, Fault.OTHER_BATCH, 2)) {
+    @Test(dataProvider = "modes")
+    public void aProcessIteratesAnotherBatch(ParallelMode mode) {
+        for (String report : reports(mode, Fault.OTHER_BATCH, 2)) {
             assertMatches(report, "in step 3 rank 2 has the data of another batch than rank 0");
         }
     }
 
-    @Test(dataProvider = "modes", timeOut = 90_000)
-    public void aProcessStopsEarly(ParallelMode mode) throws Exception {
-        List<String> said = run(mode, Fault.STOP_EARLY, 2);
+    @Test(dataProvider = "modes")
+    public void aProcessStopsEarly(ParallelMode mode) {
+        List<String> said = reports(mode, Fault.STOP_EARLY, 2);
         if (mode == ParallelMode.DATA) { // each process has the whole model: that one is done
             assertMatches(said.get(0), "the connection to rank [23] was lost in .*");
             Assert.assertEquals(said.get(1), "trained");
@@ -124,7 +121,21 @@ public class ProcessFailureTest {
         }
         for (String report : said) {
             assertMatches(report, "the ranks called different operations");
+            assertMatches(report, "issued by the close of the trainer");
+            assertMatches(
+                    report, "as many batches.*settings\\? One in the close of the trainer has");
         }
+    }
+
+    @Test(dataProvider = "modes")
+    public void theCallerOfOneProcessThrowsAndTells(ParallelMode mode) {
+        List<String> said = reports(mode, Fault.CALLER_THROWS, 2);
+        assertMatches(
+                said.get(0),
+                "rank -1 remote: .*process 1 \\(.*\\) failed: java.lang.IllegalStateException: no"
+                        + " more batches");
+        Assert.assertEquals(
+                said.get(1), "caller: java.lang.IllegalStateException: no more batches");
     }
 
     private static void assertMatches(String report, String expected) {
@@ -132,21 +143,22 @@ public class ProcessFailureTest {
     }
 
     /** Returns the reports of the processes. */
-    private List<String> run(ParallelMode mode, Fault fault, int victim)
-            throws IOException, InterruptedException {
+    private List<String> reports(ParallelMode mode, Fault fault, int victim) {
         Assert.assertEquals(victim, victim(mode, fault));
-        if (!reports.containsKey(mode)) {
-            reports.put(mode, run(mode));
+        String start = "REPORT " + mode + " " + fault + " ";
+        List<String> reports = new ArrayList<>();
+        for (String output : outputs) {
+            List<String> lines = output.lines().filter(line -> line.startsWith(start)).toList();
+            Assert.assertEquals(lines.size(), 1, output);
+            reports.add(lines.get(0).substring(start.length()));
         }
-        List<String> ofFault = reports.get(mode).get(fault);
-        Assert.assertEquals(ofFault.size(), PROCESSES, reports.get(mode).toString());
-        return ofFault;
+        return reports;
     }
 
     private int victim(ParallelMode mode, Fault fault) {
         return switch (fault) {
             case DRIFT, SAVE_ALONE -> 3;
-            case OTHER_BATCH, STOP_EARLY -> 2;
+            case OTHER_BATCH, STOP_EARLY, CALLER_THROWS -> 2;
             default -> {
                 for (Object[] victim : victims()) {
                     if (victim[0] == mode) {
@@ -158,53 +170,37 @@ public class ProcessFailureTest {
         };
     }
 
-    /** Runs processes that have all faults of a mode. */
-    private Map<Fault, List<String>> run(ParallelMode mode)
-            throws IOException, InterruptedException {
-        List<String> arguments = new ArrayList<>(List.of(mode.name(), "" + RANKS));
-        List<String> ports = JobProcess.ports(Fault.values().length);
-        for (Fault fault : Fault.values()) {
-            String victim = "" + victim(mode, fault);
-            arguments.addAll(List.of(fault.name(), victim, ports.get(fault.ordinal())));
+    /** Runs processes that have all faults of all modes. */
+    @BeforeClass(timeOut = 300_000)
+    public void runProcesses() throws IOException, InterruptedException {
+        List<String> arguments = new ArrayList<>();
+        List<String> ports = JobProcess.ports(ParallelMode.values().length * Fault.values().length);
+        for (ParallelMode mode : ParallelMode.values()) {
+            for (Fault fault : Fault.values()) {
+                String port = ports.get(arguments.size() / 4);
+                arguments.addAll(
+                        List.of(mode.name(), fault.name(), "" + victim(mode, fault), port));
+            }
         }
         List<Process> processes = new ArrayList<>();
-        List<Path> outputs = new ArrayList<>();
-        Map<Fault, List<String>> ofFaults = new EnumMap<>(Fault.class);
+        List<Path> files = new ArrayList<>();
         try {
             for (int i = 0; i < PROCESSES; i++) {
-                outputs.add(Files.createTempFile("faulty", ".txt"));
+                files.add(Files.createTempFile("faulty", ".txt"));
                 processes.add(
                         JobProcess.start(
-                                FaultyProcess.class, i, PROCESSES, outputs.get(i), arguments));
+                                FaultyProcess.class, i, PROCESSES, files.get(i), arguments));
             }
             for (int i = 0; i < PROCESSES; i++) {
-                String text = output(processes.get(i), outputs.get(i));
-                for (Fault fault : Fault.values()) {
-                    ofFaults.computeIfAbsent(fault, f -> new ArrayList<>())
-                            .add(report(text, fault));
-                }
+                boolean ended = processes.get(i).waitFor(SECONDS, TimeUnit.SECONDS);
+                outputs.add(Files.readString(files.get(i), StandardCharsets.UTF_8));
+                Assert.assertTrue(ended, "the process hangs: " + outputs.get(i));
             }
-            return ofFaults;
         } finally {
             processes.forEach(Process::destroyForcibly);
-            for (Path output : outputs) {
-                Files.delete(output);
+            for (Path file : files) {
+                Files.delete(file);
             }
         }
-    }
-
-    private static String output(Process process, Path output)
-            throws IOException, InterruptedException {
-        boolean ended = process.waitFor(SECONDS, TimeUnit.SECONDS);
-        String text = Files.readString(output, StandardCharsets.UTF_8);
-        Assert.assertTrue(ended, "the process hangs: " + text);
-        return text;
-    }
-
-    private static String report(String text, Fault fault) {
-        String start = "REPORT " + fault + " ";
-        List<String> lines = text.lines().filter(line -> line.startsWith(start)).toList();
-        Assert.assertEquals(lines.size(), 1, text);
-        return lines.get(0).substring(start.length());
     }
 }

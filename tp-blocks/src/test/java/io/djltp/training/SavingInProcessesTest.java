@@ -21,9 +21,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Comparator;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
@@ -34,40 +32,44 @@ import java.util.stream.Stream;
  */
 public class SavingInProcessesTest {
 
-    private static void assertSameTensors(Path actual, Path expected) throws IOException {
-        try (SafetensorsFile one = SafetensorsFile.open(actual);
-                SafetensorsFile other = SafetensorsFile.open(expected);
-                NDManager manager = NDManager.newBaseManager()) {
-            Assert.assertEquals(one.getTensors(), other.getTensors());
-            for (String name : one.getTensors().keySet()) {
-                ArrayAssert.assertClose(
-                        new SliceReader(one).read(name, manager),
-                        new SliceReader(other).read(name, manager),
-                        TOLERANCE,
-                        name);
-            }
-        }
-    }
-
-    private static final int SECONDS = 90;
+    private static final int SECONDS = 180;
+    private static final int PROCESSES = 4;
     private static final double TOLERANCE = 2e-6;
 
-    /** What the processes have reported. */
-    private final Map<String, List<List<String>>> ofWays = new HashMap<>();
+    /** In which a process dies. */
+    private static final String DEATH = "TENSOR-dies";
+
+    /** What each process has printed. */
+    private final List<String> outputs = new ArrayList<>();
 
     private Path folder;
 
-    @BeforeClass
-    public void createFolder() throws IOException {
+    /** Four processes go through all jobs, each through those that have it. */
+    @BeforeClass(timeOut = 240_000)
+    public void runJobs() throws IOException, InterruptedException {
         folder = Files.createTempDirectory("saving");
+        List<String> arguments = new ArrayList<>();
+        List<String> ports = JobProcess.ports(modes().length + 1);
+        for (Object[] mode : modes()) { // that of all processes first
+            Files.createDirectories(folder.resolve((String) mode[0]).resolve("one"));
+            Path many = create((String) mode[0]);
+            String port = ports.get(arguments.size() / 5);
+            arguments.addAll(List.of("" + mode[0], "" + mode[1], "false", "" + many, port));
+        }
+        Path many = create(DEATH);
+        Files.writeString(many.resolve("old-0000.params"), "an old file");
+        arguments.addAll(List.of("TENSOR", "2", "true", "" + many, ports.get(ports.size() - 1)));
+        run(arguments);
     }
 
     /** Creates the folders of a job and returns the one of its processes. */
     private Path create(String way) throws IOException {
-        Path many = folder.resolve(way).resolve("many");
-        Files.createDirectories(many.resolve("other"));
-        Files.createDirectories(folder.resolve(way).resolve("one"));
-        return many;
+        Files.createDirectories(many(way).resolve("other"));
+        return many(way);
+    }
+
+    private Path many(String way) {
+        return folder.resolve(way).resolve("many");
     }
 
     @AfterClass(alwaysRun = true)
@@ -81,27 +83,15 @@ public class SavingInProcessesTest {
 
     @DataProvider
     public Object[][] modes() {
-        return new Object[][] {{"TENSOR", 2}, {"MIXED", 2}, {"DATA", 2}, {"2x3", 2}, {"2x2", 4}};
-    }
-
-    /** Processes of one number go through all of their ways, each in a job of its own. */
-    private List<List<String>> reports(String way, int processes) throws Exception {
-        if (!ofWays.containsKey(way)) {
-            List<String> ways = new ArrayList<>();
-            for (Object[] mode : modes()) {
-                if ((int) mode[1] == processes) {
-                    ways.add((String) mode[0]);
-                }
-            }
-            ofWays.putAll(run(ways, processes, false));
-        }
-        return ofWays.get(way);
+        return new Object[][] {
+            {"2x2", PROCESSES}, {"TENSOR", 2}, {"MIXED", 2}, {"DATA", 2}, {"2x3", 2}
+        };
     }
 
     @Test(dataProvider = "modes", timeOut = 120_000)
     public void theFirstProcessOrAllSave(String way, int processes) throws Exception {
         List<List<String>> reports = reports(way, processes);
-        Path many = folder.resolve(way).resolve("many");
+        Path many = many(way);
         Path one = folder.resolve(way).resolve("one");
         for (List<String> report : reports) {
             Assert.assertTrue(report.contains("done"), reports.toString());
@@ -174,68 +164,73 @@ public class SavingInProcessesTest {
         }
     }
 
-    @Test(timeOut = 90_000)
+    private static void assertSameTensors(Path actual, Path expected) throws IOException {
+        try (SafetensorsFile one = SafetensorsFile.open(actual);
+                SafetensorsFile other = SafetensorsFile.open(expected);
+                NDManager manager = NDManager.newBaseManager()) {
+            Assert.assertEquals(one.getTensors(), other.getTensors());
+            for (String name : one.getTensors().keySet()) {
+                ArrayAssert.assertClose(
+                        new SliceReader(one).read(name, manager),
+                        new SliceReader(other).read(name, manager),
+                        TOLERANCE,
+                        name);
+            }
+        }
+    }
+
+    @Test
     public void aProcessHasDied() throws Exception {
-        Path many = folder.resolve("TENSOR-dies").resolve("many");
-        List<String> report = run(List.of("TENSOR"), 2, true).get("TENSOR").get(0);
+        List<String> report = reports(DEATH, 2).get(0);
         Assert.assertTrue(report.get(0).matches("after \\d{1,4} ms: .*process 1.*"), "" + report);
-        Assert.assertEquals(Files.readString(many.resolve("old-0000.params")), "an old file");
+        Assert.assertEquals(
+                Files.readString(many(DEATH).resolve("old-0000.params")), "an old file");
         Assert.assertTrue(
                 report.stream()
                         .anyMatch(line -> line.startsWith("lost: ") && line.contains("model.load")),
                 "" + report);
         Assert.assertEquals(
-                files(many).stream().filter(name -> name.startsWith(".saving")).count(), 0);
+                files(many(DEATH)).stream().filter(name -> name.startsWith(".saving")).count(), 0);
     }
 
-    /** Returns what the processes report of each way. */
-    private Map<String, List<List<String>>> run(List<String> ways, int count, boolean oneDies)
-            throws IOException, InterruptedException {
-        List<String> arguments = new ArrayList<>(List.of("" + oneDies));
-        List<String> ports = JobProcess.ports(ways.size());
-        for (int i = 0; i < ways.size(); i++) {
-            Path many = create(ways.get(i) + (oneDies ? "-dies" : ""));
-            if (oneDies) {
-                Files.writeString(many.resolve("old-0000.params"), "an old file");
-            }
-            arguments.addAll(List.of(ways.get(i), many.toString(), ports.get(i)));
-        }
+    private void run(List<String> arguments) throws IOException, InterruptedException {
         List<Process> processes = new ArrayList<>();
-        List<Path> outputs = new ArrayList<>();
+        List<Path> files = new ArrayList<>();
         try {
-            for (int i = 0; i < count; i++) {
-                outputs.add(Files.createTempFile("saving", ".txt"));
+            for (int i = 0; i < PROCESSES; i++) {
+                files.add(Files.createTempFile("saving", ".txt"));
                 processes.add(
-                        JobProcess.start(SavingProcess.class, i, count, outputs.get(i), arguments));
+                        JobProcess.start(
+                                SavingProcess.class, i, PROCESSES, files.get(i), arguments));
             }
-            Map<String, List<List<String>>> reports = new HashMap<>();
-            for (int i = 0; i < count; i++) {
+            for (int i = 0; i < PROCESSES; i++) {
                 boolean ended = processes.get(i).waitFor(SECONDS, TimeUnit.SECONDS);
-                String text = Files.readString(outputs.get(i), StandardCharsets.UTF_8);
-                Assert.assertTrue(ended, "process " + i + " hangs: " + text);
-                Assert.assertEquals(processes.get(i).exitValue(), oneDies && i == 1 ? 3 : 0, text);
-                for (String way : ways) {
-                    reports.computeIfAbsent(way, w -> new ArrayList<>()).add(report(text, way));
-                }
+                outputs.add(Files.readString(files.get(i), StandardCharsets.UTF_8));
+                Assert.assertTrue(ended, "process " + i + " hangs: " + outputs.get(i));
+                int status = i == 1 ? SavingProcess.DEAD : 0;
+                Assert.assertEquals(processes.get(i).exitValue(), status, outputs.get(i));
             }
-            return reports;
         } finally {
             processes.forEach(Process::destroyForcibly);
-            for (Path output : outputs) {
-                Files.delete(output);
+            for (Path file : files) {
+                Files.delete(file);
             }
         }
     }
 
-    /** Returns what follows the beginning of a job, up to the next one. */
-    private static List<String> report(String text, String way) {
-        List<String> report = new ArrayList<>();
-        text.lines()
-                .dropWhile(line -> !line.equals("JOB " + way))
-                .skip(1)
-                .takeWhile(line -> !line.startsWith("JOB "))
-                .filter(line -> line.startsWith("REPORT "))
-                .forEach(line -> report.add(line.substring("REPORT ".length())));
-        return report;
+    /** Returns what the processes of a job report of it. */
+    private List<List<String>> reports(String way, int processes) {
+        List<List<String>> reports = new ArrayList<>();
+        for (String output : outputs.subList(0, processes)) {
+            List<String> report = new ArrayList<>();
+            output.lines()
+                    .dropWhile(line -> !line.equals("JOB " + many(way)))
+                    .skip(1)
+                    .takeWhile(line -> !line.startsWith("JOB "))
+                    .filter(line -> line.startsWith("REPORT "))
+                    .forEach(line -> report.add(line.substring("REPORT ".length())));
+            reports.add(report);
+        }
+        return reports;
     }
 }

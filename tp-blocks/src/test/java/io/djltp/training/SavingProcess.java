@@ -33,6 +33,7 @@ import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.TrainingRun;
 
 import java.io.IOException;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.HashMap;
@@ -41,6 +42,9 @@ import java.util.Map;
 
 /** One process of a job that saves its model while it is trained. */
 public final class SavingProcess {
+
+    /** The status of a process that dies. */
+    static final int DEAD = 3;
 
     private static final int RANKS = 4; // of a mode
     static final int BATCH = 8;
@@ -59,21 +63,26 @@ public final class SavingProcess {
     }
 
     /**
-     * Trains and saves, in one job after another.
+     * Trains and saves, in one job after another: in those that have this process.
      *
-     * @param args whether process 1 dies, and for each job the mode or the mesh, the folder and the
-     *     port
+     * @param args for each job the mode or the mesh, the number of processes, whether process 1
+     *     dies, the folder and the port
      * @throws Exception if something fails that should not
      */
     public static void main(String[] args) throws Exception {
-        for (int i = 1; i < args.length; i += 3) {
-            System.out.println("JOB " + args[i]);
+        int number = Integer.parseInt(System.getenv("RANK"));
+        for (int i = 0; i < args.length; i += 5) {
+            if (number >= Integer.parseInt(args[i + 1])) {
+                continue;
+            }
+            System.out.println("JOB " + args[i + 3]);
             DeviceMesh mesh = mesh(args[i]);
             Map<String, String> environment = new HashMap<>(System.getenv());
-            environment.put("MASTER_PORT", args[i + 2]);
-            try (Job job = Launcher.join(environment, mesh.getRanks(), Duration.ofSeconds(30))) {
-                SavingProcess process = new SavingProcess(Path.of(args[i + 1]), job);
-                if (Boolean.parseBoolean(args[0])) {
+            environment.put("WORLD_SIZE", args[i + 1]);
+            environment.put("MASTER_PORT", args[i + 4]);
+            try (Job job = Launcher.join(environment, mesh.getRanks(), Duration.ofSeconds(60))) {
+                SavingProcess process = new SavingProcess(Path.of(args[i + 3]), job);
+                if (Boolean.parseBoolean(args[i + 2])) {
                     process.trainUntilOneDies(mesh);
                 } else {
                     process.train(mesh);
@@ -164,10 +173,7 @@ public final class SavingProcess {
             try (ParallelTrainer trainer = new ParallelTrainer(model, config(), ranks(mesh))) {
                 trainer.initialize(new Shape(BATCH, FEATURES));
                 step(trainer, 1, null);
-                if (isProcess(1)) {
-                    Runtime.getRuntime().halt(3);
-                }
-                Thread.sleep(100);
+                dieAfterTheStep();
                 long begin = System.nanoTime();
                 try {
                     trainer.save(folder, "old");
@@ -186,6 +192,19 @@ public final class SavingProcess {
                 System.out.println("REPORT lost: " + e.getMessage());
             }
         }
+    }
+
+    /** Process 1 dies, when process 0 has nothing more to get from it for its own step. */
+    private void dieAfterTheStep() throws IOException, InterruptedException {
+        Path stepped = folder.resolve("stepped");
+        if (isProcess(1)) {
+            while (!Files.exists(stepped)) {
+                Thread.sleep(10);
+            }
+            Runtime.getRuntime().halt(DEAD);
+        }
+        Files.createFile(stepped);
+        Thread.sleep(100);
     }
 
     private Model model(DeviceMesh mesh) {

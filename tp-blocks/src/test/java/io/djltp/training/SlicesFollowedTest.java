@@ -132,6 +132,24 @@ public class SlicesFollowedTest {
                         "optGatherOutput(true)");
     }
 
+    /** The length is that of the slice, the order is not. */
+    @Test(timeOut = 60_000)
+    public void featuresInAnotherOrderAreNamedSo() {
+        network(
+                        () ->
+                                map(
+                                        x ->
+                                                x.reshape(-1, 3, x.getShape().get(2) / 2, 2)
+                                                        .swapAxes(2, 3)
+                                                        .reshape(x.getShape())))
+                .assertRefused(
+                        new TrainerKind(ParallelMode.TENSOR, 2),
+                        "ColumnParallelLinear",
+                        "no longer the last axis, in their order",
+                        "swapAxes",
+                        "optGatherOutput(true)");
+    }
+
     @Test(timeOut = 60_000)
     public void layersThatMixFeaturesAreRefused() {
         TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);

@@ -30,7 +30,9 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.ArrayList;
+import java.util.EnumMap;
 import java.util.List;
+import java.util.Map;
 import java.util.function.Supplier;
 
 /**
@@ -70,10 +72,15 @@ public class TrainingEqualsSerialTest {
         final List<float[]> weights = new ArrayList<>();
     }
 
+    private final Map<Optimizers, Run> ofDjl = new EnumMap<>(Optimizers.class);
+
     @DataProvider
     public Object[][] cases() {
         List<Object[]> cases = new ArrayList<>();
-        for (Optimizers optimizer : Optimizers.values()) {
+        // what is communicated does not depend on the optimizer: over another backend, one will do
+        boolean local = System.getProperty("io.djltp.backend") == null;
+        for (Optimizers optimizer :
+                local ? Optimizers.values() : new Optimizers[] {Optimizers.ADAM}) {
             for (Object[] kind : TrainerKind.parallel()) {
                 cases.add(new Object[] {optimizer, kind[0]});
             }
@@ -84,7 +91,11 @@ public class TrainingEqualsSerialTest {
 
     @Test(dataProvider = "cases", timeOut = 60_000)
     public void testSameLossesAndWeights(Optimizers optimizer, TrainerKind kind) throws Exception {
-        Run serial = train(plain(), Loss.softmaxCrossEntropyLoss(), optimizer, TrainerKind.PLAIN);
+        if (!ofDjl.containsKey(optimizer)) {
+            Loss loss = Loss.softmaxCrossEntropyLoss();
+            ofDjl.put(optimizer, train(plain(), loss, optimizer, TrainerKind.PLAIN));
+        }
+        Run serial = ofDjl.get(optimizer);
         Run parallel = train(parallel(), new VocabParallelCrossEntropyLoss(), optimizer, kind);
         // fp32 sums in another order; Adam divides by the root of squares that start near zero
         boolean adam = optimizer == Optimizers.ADAM || optimizer == Optimizers.ADAMW;
@@ -145,7 +156,7 @@ public class TrainingEqualsSerialTest {
                             .addTrainingListeners(new LossRecorder(run.losses));
             try (Trainer trainer = kind.open(model, config)) {
                 trainer.initialize(new Shape(BATCH, FEATURES));
-                EasyTrain.fit(trainer, 4, dataset, null);
+                EasyTrain.fit(trainer, 2, dataset, null);
             }
             block.getParameters()
                     .forEach(pair -> run.weights.add(pair.getValue().getArray().toFloatArray()));

@@ -24,9 +24,11 @@ abstract class ChunkArithmetic {
 
     /** Returns the arithmetic of a pass. */
     static ChunkArithmetic of(FusedPass pass, ChunkBuffers buffers, ChunkedLinear linear) {
-        return pass.isRounded()
-                ? new RoundedArithmetic(pass, buffers, linear)
-                : new WideArithmetic(pass, buffers, linear);
+        return switch (pass.precision) {
+            case BFLOAT16 -> new BFloat16Arithmetic(pass, buffers, linear);
+            case FLOAT16 -> new Float16Arithmetic(pass, buffers, linear);
+            default -> new WideArithmetic(pass, buffers, linear);
+        };
     }
 
     static ScalarTypeOptional floats() {

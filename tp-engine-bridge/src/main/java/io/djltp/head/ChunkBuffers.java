@@ -120,7 +120,7 @@ final class ChunkBuffers implements AutoCloseable {
         return capacity.kept();
     }
 
-    /** Returns the memory of numbers in bfloat16. */
+    /** Returns the memory of numbers in 16 bits. */
     RoundedBuffers rounded() {
         return rounded;
     }

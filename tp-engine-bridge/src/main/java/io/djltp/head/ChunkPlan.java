@@ -24,7 +24,7 @@ record ChunkPlan(long rows, ShardRange range, long chunk, int count, int kept) {
      * @param classes the classes of the rank
      * @param wanted the classes of a chunk, or 0 for what suits the device
      * @param budget the bytes that logits may take on the rank
-     * @param keptBytes the bytes of an exponential that is kept: 4, or 2 in bfloat16
+     * @param keptBytes the bytes of an exponential that is kept: 4, or 2 in 16 bits
      * @param threads the number of threads that are wanted
      * @param gpu whether the device is a GPU
      * @return the plan of each thread

@@ -10,7 +10,7 @@ final class ChunkSize {
     private static final long TRAINING_BYTES = 1L << 20;
 
     /**
-     * The same of what a chunk has in training in bfloat16: rounded weights, logits, and rounded
+     * The same of what a chunk has in training in 16 bits: rounded weights, logits, and rounded
      * exponentials. More than the cache of a core: products of 16 bits are that much faster that
      * what each call costs, and short sums, show first. Measured with 64 and 256 rows.
      */
@@ -37,7 +37,7 @@ final class ChunkSize {
      * @param rows the rows of the batch
      * @param features the length of a row of features
      * @param budget the bytes that logits may take
-     * @param rounded whether exponentials are kept in bfloat16
+     * @param rounded whether exponentials are kept in 16 bits
      * @param gpu whether the device is a GPU
      */
     static long training(long rows, long features, long budget, boolean rounded, boolean gpu) {

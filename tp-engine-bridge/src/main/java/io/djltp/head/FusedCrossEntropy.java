@@ -37,9 +37,9 @@ import org.bytedeco.pytorch.Tensor;
  * <p>By its {@link HeadOptions} a step is over a part of the classes, softmax and update alike, or
  * the logits are cosines with a margin.
  *
- * <p>Everything is computed in float32, and what is one number for each row in float64; with {@link
- * io.djltp.torch.Precision#BFLOAT16} the factors of products are rounded, and the exponentials that
- * are kept. An instance belongs to one rank and one weight.
+ * <p>Everything is computed in float32, and what is one number for each row in float64; with a
+ * {@link io.djltp.torch.Precision} of 16 bits the factors of products are rounded, and the
+ * exponentials that are kept. An instance belongs to one rank and one weight.
  */
 @SuppressWarnings("try") // a scope is used by being open
 public final class FusedCrossEntropy implements AutoCloseable {
@@ -130,9 +130,8 @@ public final class FusedCrossEntropy implements AutoCloseable {
         }
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor x = HeadLayer.rows(features);
-            boolean rounded = head.isRounded();
-            layer.check(rounded, weight);
-            long computed = FusedPass.rows(x.size(0), options, rounded);
+            layer.check(head.precision(), weight);
+            long computed = FusedPass.rows(x.size(0), options, head.precision());
             memory.prepare(x, computed, head.keptBytes(options), this::mostClasses);
             memory.setClasses(rows.sample == null ? shard.length() : rows.sample.length);
             ChunkedLinear linear = layer.linear(weight, bias, rows.sample);
@@ -143,7 +142,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
                 x = margin.features();
             }
             FusedPass first = run(x, linear, rows, options, classes);
-            first.unchecked().forEach(each -> checkFinite(each, "logits"));
+            first.unchecked().forEach(each -> checkFinite(each, first.uncheckedName()));
             boolean whole = shard.length() == shard.total();
             FusedStatistics statistics = new FusedStatistics(first, linear, margin, whole);
             allReduce(statistics.largest(), ReduceOp.MAX);
@@ -291,7 +290,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
     private FusedPass run(
             Tensor x, ChunkedLinear linear, ShardLabels labels, LossOptions options, long classes) {
         FusedPass first =
-                new FusedPass(memory, labels, options, classes, guarded, head.isRounded());
+                new FusedPass(memory, labels, options, classes, guarded, head.precision());
         first.run(x, linear);
         if (first.isUsable()) {
             return first;

@@ -3,6 +3,7 @@ package io.djltp.head;
 import io.djltp.head.ChunkBuffers.Column;
 import io.djltp.head.ChunkBuffers.Matrix;
 import io.djltp.torch.HostReads;
+import io.djltp.torch.Precision;
 import io.djltp.update.WeightUpdate;
 
 import org.bytedeco.pytorch.Scalar;
@@ -38,7 +39,8 @@ final class FusedPass {
     final long classes; // of all ranks that are computed with
 
     private final boolean guarded;
-    private final boolean rounded;
+    final Precision precision; // of the factors of products
+    final Float16Scales scales = new Float16Scales();
 
     FusedPass(
             FusedMemory memory,
@@ -46,13 +48,14 @@ final class FusedPass {
             LossOptions options,
             long classes,
             boolean guarded,
-            boolean rounded) {
-        this.rounded = rounded;
+            Precision precision) {
+        this.precision = precision;
         this.memory = memory;
         this.labels = labels;
         this.options = options;
         this.classes = classes;
-        this.guarded = guarded || memory.classes() == 0;
+        // exponentials of float16 have no range to be without the largest logit
+        this.guarded = guarded || memory.classes() == 0 || isIn(Precision.FLOAT16);
         buffers = memory.shared();
         rows = labels.counts.length;
         useBuffers();
@@ -66,22 +69,21 @@ final class FusedPass {
         return guarded;
     }
 
-    /** Returns whether the factors of products are rounded to bfloat16. */
-    boolean isRounded() {
-        return rounded;
+    boolean isIn(Precision other) {
+        return precision == other;
     }
 
     /**
      * Returns the rows that are computed with: those of the batch, one of zeros for label
-     * smoothing, and one more of zeros where products in bfloat16 want an even number.
+     * smoothing, and one more of zeros where products in 16 bits want an even number.
      */
-    static long rows(long ofBatch, LossOptions options, boolean rounded) {
+    static long rows(long ofBatch, LossOptions options, Precision precision) {
         long needed = ofBatch + (options.labelSmoothing() > 0 ? 1 : 0);
-        return rounded ? RoundedBuffers.even(Math.max(1, needed)) : needed;
+        return precision == Precision.FLOAT32 ? needed : RoundedBuffers.even(Math.max(1, needed));
     }
 
     private void useBuffers() {
-        memory.setRows(rows(rows, options, rounded));
+        memory.setRows(rows(rows, options, precision));
     }
 
     /** Returns the part of the batch, without rows of zeros. */
@@ -141,11 +143,11 @@ final class FusedPass {
         if (features.size(0) > rows) {
             features.narrow(0, rows, features.size(0) - rows).zero_();
         }
-        if (rounded) {
-            RoundedArithmetic.pack(buffers, features);
-            computeLabelLogits(x, linear);
-        } else {
+        if (isIn(Precision.FLOAT32)) {
             transposedFeatures().copy_(features.t());
+        } else {
+            RoundedArithmetic.pack(this, features);
+            computeLabelLogits(x, linear);
         }
         List<PassWorker> workers = workers(linear);
         memory.threads().run(workers.size(), i -> workers.get(i).run());
@@ -231,7 +233,20 @@ final class FusedPass {
 
     /** Returns what may be infinite or NaN though the pass {@link #isUsable()}. */
     List<Tensor> unchecked() {
-        return guarded ? List.of(batch(buffers.sums()), labelLogits()) : List.of();
+        if (!guarded) {
+            return List.of();
+        }
+        Tensor sums = batch(buffers.sums());
+        return isIn(Precision.FLOAT16) // of its weights some may be infinite that have no part in p
+                ? List.of(sums, labelLogits(), buffers.rows(Matrix.PRODUCTS))
+                : List.of(sums, labelLogits());
+    }
+
+    /** Returns what an error calls these. */
+    String uncheckedName() {
+        return isIn(Precision.FLOAT16)
+                ? "logits or weights (float16 has none above 1,023: use float32, or bfloat16)"
+                : "logits";
     }
 
     /** Returns whether a tensor holds no NaN and no infinite value: times 0, those are NaN. */
@@ -264,6 +279,9 @@ final class FusedPass {
             torch.mul_out(smoothedPart(), batch(buffers.column(Column.SMOOTHED_PART)), factor);
         } else if (!guarded) {
             scale(buffers, softmaxFactor());
+        }
+        if (isIn(Precision.FLOAT16)) {
+            scales.setGradients(this, scale);
         }
         List<PassWorker> workers = workers(linear);
         memory.threads()

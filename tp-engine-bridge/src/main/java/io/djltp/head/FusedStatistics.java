@@ -2,6 +2,7 @@ package io.djltp.head;
 
 import io.djltp.head.ChunkBuffers.Column;
 import io.djltp.head.ChunkBuffers.Matrix;
+import io.djltp.torch.Precision;
 import io.djltp.update.UnitRows;
 
 import org.bytedeco.pytorch.Scalar;
@@ -50,6 +51,10 @@ final class FusedStatistics {
      */
     Tensor largest() {
         largest = pass.offset().clone();
+        if (pass.isIn(Precision.FLOAT16) && !pass.isSmooth()) { // there it is that of all others
+            Tensor others = largest.index_select(0, labelRows);
+            largest.index_copy_(0, labelRows, torch.maximum(others, pass.labelLogits()));
+        }
         return largest;
     }
 

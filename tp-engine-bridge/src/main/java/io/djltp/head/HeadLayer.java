@@ -2,6 +2,7 @@ package io.djltp.head;
 
 import ai.djl.ndarray.NDArray;
 
+import io.djltp.torch.Float16Product;
 import io.djltp.torch.Precision;
 import io.djltp.torch.TensorView;
 
@@ -32,26 +33,34 @@ final class HeadLayer {
     /**
      * Checks that the precision can be had.
      *
-     * @param rounded whether factors are rounded to bfloat16
+     * @param precision the precision
      * @param weight the weight
      */
-    void check(boolean rounded, NDArray weight) {
-        if (!rounded) {
+    void check(Precision precision, NDArray weight) {
+        if (precision == Precision.FLOAT32) {
             return;
         }
-        if (weight.getDevice().isGpu()) {
+        if (precision == Precision.BFLOAT16 && weight.getDevice().isGpu()) {
             throw new IllegalArgumentException(
                     "A fused head computes in bfloat16 on processors only, and this rank's is on "
                             + weight.getDevice()
-                            + ": use float32 there");
+                            + ": use float16 or float32 there");
         }
         if (TensorView.of(weight).tensor().scalar_type().intern() != ScalarType.Float) {
             throw new IllegalArgumentException(
-                    "A fused head that computes in bfloat16 has its weight in float32, and this"
-                            + " weight is not: initialize the network in float32, or leave"
+                    "A fused head that computes in "
+                            + precision
+                            + " has its weight in float32, and this weight is not: initialize the network in float32, or leave"
                             + " optPrecision out");
         }
-        Precision.BFLOAT16.check(weight.getDevice());
+        precision.check(weight.getDevice());
+        if (precision == Precision.FLOAT16 && !Float16Product.isThere(weight.getDevice().isGpu())) {
+            throw new IllegalArgumentException(
+                    "A fused head computes in float16 by cublasGemmEx on the stream of libtorch,"
+                            + " which is not found in the libtorch here for "
+                            + weight.getDevice()
+                            + ": use float32");
+        }
     }
 
     /** Lets the margin take the place of the logits of labels, if there is one. */

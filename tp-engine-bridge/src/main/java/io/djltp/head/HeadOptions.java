@@ -10,8 +10,8 @@ import io.djltp.torch.Precision;
  * @param sampleSeed the seed by which classes are drawn: it, the step and the class decide, and not
  *     the number of ranks
  * @param margin the margin of a softmax over cosines, or {@code null} for a linear layer's logits
- * @param precision the arithmetic of products in training: float32 or, on processors that have it,
- *     bfloat16
+ * @param precision the arithmetic of products in training: float32; on processors that have it,
+ *     bfloat16; on GPUs, float16
  */
 public record HeadOptions(float sampleShare, long sampleSeed, Margin margin, Precision precision) {
 
@@ -37,15 +37,14 @@ public record HeadOptions(float sampleShare, long sampleSeed, Margin margin, Pre
      * @param sampleSeed the seed
      * @param margin the margin, or {@code null}
      * @param precision the arithmetic
-     * @throws IllegalArgumentException if the share is out of its range, or the precision is that
-     *     of GPUs
+     * @throws IllegalArgumentException if the share is out of its range, or the precision is TF32
      */
     public HeadOptions {
-        if (precision != Precision.FLOAT32 && precision != Precision.BFLOAT16) {
+        if (precision == Precision.TF32) {
             throw new IllegalArgumentException(
-                    "A fused head computes in float32 or bfloat16, not in "
-                            + precision
-                            + ": use one of these");
+                    "A fused head cannot choose tf32 for itself: libtorch has one setting of it"
+                            + " for the process, Float32Products.set. Use float32, bfloat16 or"
+                            + " float16");
         }
         if (!(sampleShare > 0 && sampleShare <= 1)) {
             throw new IllegalArgumentException(
@@ -65,12 +64,8 @@ public record HeadOptions(float sampleShare, long sampleSeed, Margin margin, Pre
 
     /** Returns the bytes of an exponential that is kept, see {@link RoundedArithmetic#kept}. */
     int keptBytes(LossOptions loss) {
-        return isRounded() && loss.labelSmoothing() == 0 ? Short.BYTES : Float.BYTES;
-    }
-
-    /** Returns whether factors of products are rounded to bfloat16. */
-    boolean isRounded() {
-        return precision == Precision.BFLOAT16;
+        boolean rounded = precision != Precision.FLOAT32;
+        return rounded && loss.labelSmoothing() == 0 ? Short.BYTES : Float.BYTES;
     }
 
     /**

@@ -10,9 +10,9 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * The memory of a {@link RoundedArithmetic} beside {@link ChunkBuffers}: what is in bfloat16.
- * Products take their inner length in pairs, so odd numbers of rows and features are rounded up,
- * with zeros.
+ * The memory of a {@link RoundedArithmetic} beside {@link ChunkBuffers}: what is in 16 bits.
+ * Products in bfloat16 take their inner length in pairs, so odd numbers of rows and features are
+ * rounded up, with zeros.
  */
 final class RoundedBuffers implements AutoCloseable {
 
@@ -46,14 +46,15 @@ final class RoundedBuffers implements AutoCloseable {
      * @param piece the piece
      * @param size the most numbers in it, the same in all calls
      * @param like options with the device
-     * @return bfloat16 [size]
+     * @param type the type, the same in all calls
+     * @return [size]
      */
-    Tensor get(Piece piece, long size, TensorOptions like) {
+    Tensor get(Piece piece, long size, TensorOptions like, ScalarType type) {
         return tensors.computeIfAbsent(
                 piece,
                 key -> {
-                    TensorOptions type = like.dtype(new ScalarTypeOptional(ScalarType.BFloat16));
-                    return torch.zeros(new long[] {size}, type).retainReference();
+                    TensorOptions options = like.dtype(new ScalarTypeOptional(type));
+                    return torch.zeros(new long[] {size}, options).retainReference();
                 });
     }
 
@@ -62,11 +63,12 @@ final class RoundedBuffers implements AutoCloseable {
      *
      * @param buffers the memory beside this one, of the same thread
      * @param smooth whether labels are smoothed
+     * @param type the type, the same in all calls
      */
-    RoundedViews views(ChunkBuffers buffers, boolean smooth) {
+    RoundedViews views(ChunkBuffers buffers, boolean smooth, ScalarType type) {
         if (views == null || !views.fits(buffers, smooth)) {
             freeViews();
-            views = new RoundedViews(buffers, smooth);
+            views = new RoundedViews(buffers, smooth, type);
         }
         return views;
     }

@@ -4,6 +4,7 @@ import io.djltp.head.RoundedBuffers.Piece;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch.ScalarType;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -21,6 +22,7 @@ final class RoundedViews implements AutoCloseable {
     private final long columns; // those of the features, even
     private final ChunkPlan plan;
     private final boolean smooth;
+    private final ScalarType type;
     private final List<Tensor> all = new ArrayList<>();
 
     // of the chunks that have the full length, and of the last one
@@ -40,8 +42,10 @@ final class RoundedViews implements AutoCloseable {
      *
      * @param buffers the memory, whose rows are set
      * @param smooth whether labels are smoothed, so that nothing rounded is kept
+     * @param type what is rounded to
      */
-    RoundedViews(ChunkBuffers buffers, boolean smooth) {
+    RoundedViews(ChunkBuffers buffers, boolean smooth, ScalarType type) {
+        this.type = type;
         this.buffers = buffers;
         this.smooth = smooth;
         plan = buffers.plan();
@@ -56,7 +60,10 @@ final class RoundedViews implements AutoCloseable {
                     addChunk(i);
                 }
             }
-            product = view(Piece.PRODUCT, plan.rows() * columns, 0, rows, columns);
+            product =
+                    type == ScalarType.BFloat16
+                            ? view(Piece.PRODUCT, plan.rows() * columns, 0, rows, columns)
+                            : null;
         }
     }
 
@@ -90,7 +97,7 @@ final class RoundedViews implements AutoCloseable {
     private Tensor view(Piece piece, long size, long start, long length, long width) {
         return add(
                 buffers.rounded()
-                        .get(piece, size, buffers.options())
+                        .get(piece, size, buffers.options(), type)
                         .narrow(0, start, length * width)
                         .view(length, width));
     }
@@ -143,7 +150,7 @@ final class RoundedViews implements AutoCloseable {
         return sums.get(index);
     }
 
-    /** Returns the place of a product with weights, [rows, even features]. */
+    /** Returns the place of a product with weights in bfloat16, [rows, even features]. */
     Tensor product() {
         return product;
     }

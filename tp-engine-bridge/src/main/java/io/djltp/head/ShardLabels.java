@@ -1,6 +1,7 @@
 package io.djltp.head;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.Shape;
 
 import java.util.Arrays;
 import java.util.stream.IntStream;
@@ -66,13 +67,14 @@ final class ShardLabels {
      */
     static ShardLabels of(NDArray rows, NDArray labels, ClassShard shard, long ignoreIndex) {
         int last = rows.getShape().dimension() - 1;
-        if (labels.size() != rows.getShape().slice(0, last).size()) {
+        Shape each = rows.getShape().slice(0, last);
+        if (labels.size() != each.size()) {
             throw new IllegalArgumentException(
                     "The labels "
                             + labels.getShape()
-                            + " do not fit the features or logits "
-                            + rows.getShape()
-                            + ": one label for each row is needed");
+                            + " do not fit the logits "
+                            + each.add(shard.total())
+                            + " over all ranks: one label for each row is needed");
         }
         return new ShardLabels(
                 ClassLabels.read(labels, shard.total(), ignoreIndex), shard, ignoreIndex);

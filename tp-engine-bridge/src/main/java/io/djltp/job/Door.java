@@ -129,7 +129,8 @@ final class Door {
         // at most once a minute: a line is cheap to cause
         if (System.nanoTime() - lastReport > REPORT_NANOS) {
             lastReport = System.nanoTime();
-            logger.warn("{} connections were refused: wrong secret", wrongKeys);
+            String refused = Texts.count(wrongKeys, "connection was", "connections were");
+            logger.warn("{} refused: wrong secret", refused);
         }
     }
 }

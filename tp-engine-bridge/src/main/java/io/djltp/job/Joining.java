@@ -81,8 +81,8 @@ final class Joining {
         Rendezvous rendezvous = new Rendezvous(environment, options.getSecret(), server);
         server = rendezvous.listen();
         logger.info(
-                "Waiting for {} processes at {}",
-                environment.processes() - 1,
+                "Waiting for {} at {}",
+                Texts.count(environment.processes() - 1, "process", "processes"),
                 Texts.address((InetSocketAddress) server.getLocalAddress()));
         Registration registration = new Registration(local, server, rendezvous.tls());
         MasterControl control = registration.await();

@@ -110,7 +110,7 @@ final class Link extends ByteToMessageDecoder {
 
     /** Says in words that nothing has come for too long. */
     String describeSilence(Duration timeout) {
-        String last = lastStatus.isEmpty() ? "" : "; it was last in: " + lastStatus;
+        String last = lastStatus.isEmpty() ? "" : "; when last heard it was in: " + lastStatus;
         return " has not been heard for " + Texts.time(timeout) + last;
     }
 

@@ -167,7 +167,8 @@ final class MasterControl implements Control, Link.Events {
         List<Integer> missing = round.missing();
         String who = missing.stream().map(this::describeLast).collect(Collectors.joining(", "));
         String text =
-                "%s did not come to the exchange '%s' within %s"
+                ("%s did not come to the exchange '%s' within %s: see whether its program has gone"
+                                + " another way or has returned, or give the job a longer time-out")
                         .formatted(who, round.name(), Texts.time(local.options().getTimeout()));
         int one = missing.size() == 1 ? missing.get(0) : -1;
         fail(new JobFailedException(text, one, -1, null));

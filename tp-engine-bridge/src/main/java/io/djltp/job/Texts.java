@@ -54,6 +54,11 @@ final class Texts {
         return (numbers.size() == 1 ? "process " : "processes ") + list;
     }
 
+    /** Writes "1 process" or "2 processes". */
+    static String count(long number, String one, String many) {
+        return number + " " + (number == 1 ? one : many);
+    }
+
     /** Says in short why a connection failed. */
     static String reason(IOException e) {
         return e.getMessage() == null ? e.getClass().getSimpleName() : e.getMessage();

@@ -26,8 +26,22 @@ final class LibTorchFunctions {
      * @throws UnsatisfiedLinkError if there is none of this name, as on Windows
      */
     static Function get(String name) {
+        return get("torch_cpu", name);
+    }
+
+    /**
+     * Returns a function of libtorch's part for GPUs, or of CUDA's libraries, which it depends on.
+     *
+     * @param name its symbol
+     * @throws UnsatisfiedLinkError if there is none of this name, as in a libtorch for processors
+     */
+    static Function ofCuda(String name) {
+        return get("torch_cuda", name);
+    }
+
+    private static Function get(String library, String name) {
         LibTorch.load();
-        Path file = Path.of(LibUtils.getLibtorchPath(), System.mapLibraryName("torch_cpu"));
+        Path file = Path.of(LibUtils.getLibtorchPath(), System.mapLibraryName(library));
         Map<String, ?> options =
                 Platform.isLinux()
                         ? Map.of(Library.OPTION_OPEN_FLAGS, RTLD_LAZY | RTLD_NOLOAD)

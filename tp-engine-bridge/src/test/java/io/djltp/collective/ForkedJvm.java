@@ -18,6 +18,7 @@ public final class ForkedJvm {
     private final List<String> command = new ArrayList<>();
     private final List<String> options = new ArrayList<>();
     private final Map<String, String> environment = new java.util.HashMap<>();
+    private final String archive = System.getProperty("djltp.test.archive.option", "-Xshare:auto");
     private String classPath = System.getProperty("java.class.path");
 
     /**
@@ -27,7 +28,7 @@ public final class ForkedJvm {
     public ForkedJvm() {
         options.add("-XX:TieredStopAtLevel=1");
         options.add("-XX:+UseSerialGC");
-        options.add(System.getProperty("djltp.test.archive.option", "-Xshare:auto"));
+        options.add(archive);
         // files of it in /tmp may belong to a process of another container
         options.add("-XX:-UsePerfData");
         options.add("-Dai.djl.offline=true");
@@ -60,6 +61,15 @@ public final class ForkedJvm {
     }
 
     /**
+     * Lets it load all libraries that the JVM of a user does: see {@link ForkOptions}.
+     *
+     * @return this
+     */
+    public ForkedJvm asUsual() {
+        return option("-Dorg.bytedeco.openblas.load=");
+    }
+
+    /**
      * Puts a folder at the start of the class path.
      *
      * @param folder the folder
@@ -78,6 +88,7 @@ public final class ForkedJvm {
     public void asNobody(Path classes) {
         command.addAll(
                 List.of("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"));
+        options.remove(archive); // nobody may be unable to read it
         classPath = classes + java.io.File.pathSeparator + classes.resolve("*");
     }
 

@@ -16,6 +16,10 @@ import java.util.List;
 /** Ranks that do not call the same get an error that says what each of them called. */
 public class GroupDisagreementTest {
 
+    private static final String REMEDY =
+            ". Do all ranks have as many batches, of the same size, as many epochs, and the same"
+                    + " settings?";
+
     private static final long[] SHARES = {4, 4, 4};
 
     /** Returns what differs, what ranks 0 and 1 call, what rank 2 calls, and how both are named. */
@@ -111,7 +115,7 @@ public class GroupDisagreementTest {
                     message.startsWith("rank " + rank + " of 3: the ranks called different"),
                     message);
             Assert.assertTrue(message.contains("rank 0 " + first + "; rank 1 "), message);
-            Assert.assertTrue(message.endsWith("; rank 2 " + third), message);
+            Assert.assertTrue(message.endsWith("; rank 2 " + third + REMEDY), message);
         }
     }
 
@@ -136,7 +140,8 @@ public class GroupDisagreementTest {
                     outcome.getMessage()
                             .endsWith(
                                     "rank 0 all-reduce #3 (SUM) of (1) int64;"
-                                            + " rank 1 all-reduce #3 (SUM) of (2) int64"),
+                                            + " rank 1 all-reduce #3 (SUM) of (2) int64"
+                                            + REMEDY),
                     outcome.getMessage());
         }
     }

@@ -54,17 +54,21 @@ final class FusedReference {
 
     private void addRow(int row, LossOptions options, boolean withBias, double share) {
         double[] logits = new double[classes];
-        double sum = 0;
+        double largest = Double.NEGATIVE_INFINITY;
         double mean = 0;
         for (int k = 0; k < classes; k++) {
             logits[k] = withBias ? bias[k] : 0;
             for (int j = 0; j < features; j++) {
                 logits[k] += (double) x[row * features + j] * weight[k * features + j];
             }
-            sum += Math.exp(logits[k]);
+            largest = Math.max(largest, logits[k]);
             mean += logits[k] / classes;
         }
-        double log = Math.log(sum);
+        double sum = 0;
+        for (double logit : logits) {
+            sum += Math.exp(logit - largest);
+        }
+        double log = largest + Math.log(sum);
         double alpha = options.labelSmoothing();
         int label = (int) labels[row];
         loss += share * ((1 - alpha) * (log - logits[label]) + alpha * (log - mean));

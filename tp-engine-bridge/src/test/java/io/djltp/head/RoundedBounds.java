@@ -3,8 +3,9 @@ package io.djltp.head;
 import io.djltp.torch.Precision;
 
 /**
- * What a head that computes in bfloat16 may differ by from a {@link FusedReference}. With u = 2^-8
- * and \(d_i = (2u + u^2) \max_k \sum_j |x_{ij} w_{kj}|\), the most that a logit of row i is off by:
+ * What a head that computes in 16 bits may differ by from a {@link FusedReference}. With the unit
+ * roundoff u and \(d_i = (2u + u^2) \max_k \sum_j |x_{ij} w_{kj}|\), the most that a logit of row i
+ * is off by:
  *
  * <ul>
  *   <li>the logarithm of the normaliser is off by d, and the label's logit is exact
@@ -19,15 +20,17 @@ import io.djltp.torch.Precision;
  */
 final class RoundedBounds {
 
-    private static final double U = Precision.BFLOAT16.roundingError();
     private static final double FLOAT32 = 1e-5;
+
+    private final double u;
 
     double loss;
     final double[] featureGradient;
     final double[] weightGradient;
     final double[] biasGradient;
 
-    RoundedBounds(FusedReference data, LossOptions options, boolean withBias) {
+    RoundedBounds(FusedReference data, LossOptions options, boolean withBias, Precision precision) {
+        u = precision.roundingError();
         featureGradient = new double[data.x.length];
         weightGradient = new double[data.weight.length];
         biasGradient = new double[data.classes];
@@ -62,20 +65,20 @@ final class RoundedBounds {
             exponentials[k] = Math.exp(logit);
             sum += exponentials[k];
         }
-        double d = (2 * U + U * U) * largest;
+        double d = (2 * u + u * u) * largest;
         double log = Math.log(sum);
         double z = options.zLoss();
         double alpha = options.labelSmoothing();
         // the mean of all logits is off by d too
         loss += share * ((1 + alpha) * d + z * (2 * Math.abs(log) * d + d * d));
         double slope = 1 + 2 * z * log;
-        double off = Math.exp(2 * d) * Math.pow(1 + U, 3) - 1 + 2 * z * d;
+        double off = Math.exp(2 * d) * Math.pow(1 + u, 3) - 1 + 2 * z * d;
         for (int k = 0; k < data.classes; k++) {
             double p = exponentials[k] / sum;
             boolean label = k == data.labels[row];
             double inexact = label && alpha == 0 ? Math.min(p, 1 - p) + 2 * z * p * log : p * slope;
-            double bound = off * inexact + 4 * U * alpha / data.classes;
-            bound += label ? 4 * U * alpha : 0; // the 1 - alpha of a label in one product with p
+            double bound = off * inexact + 4 * u * alpha / data.classes;
+            bound += label ? 4 * u * alpha : 0; // the 1 - alpha of a label in one product with p
             bound += FLOAT32;
             biasGradient[k] += share * bound;
             for (int j = 0; j < features; j++) {

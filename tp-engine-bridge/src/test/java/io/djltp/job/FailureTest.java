@@ -153,7 +153,7 @@ public class FailureTest {
                     Jobs.assertMatches(
                             job.awaitFailure(LONG),
                             "process 2 \\(ranks 4-5, pid 7 on far\\) has not been heard for 800"
-                                    + " ms; it was last in: all-reduce #7");
+                                    + " ms; when last heard it was in: all-reduce #7");
                 });
     }
 

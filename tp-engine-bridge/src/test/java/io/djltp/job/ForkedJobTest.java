@@ -65,7 +65,7 @@ public class ForkedJobTest {
             Assert.assertTrue(
                     message.matches(
                             "process 1 \\(ranks 2-3, pid \\d+ on .*\\) has not been heard for 1.5"
-                                    + " s; it was last in: step 7"),
+                                    + " s; when last heard it was in: step 7"),
                     message);
         }
         // the master is closed: the frozen one has only what was sent to it
@@ -85,7 +85,7 @@ public class ForkedJobTest {
             Assert.assertTrue(
                     message.matches(
                             "process 0 \\(ranks 0-1, pid \\d+ on .*\\) at 127.0.0.1:\\d+ has not"
-                                    + " been heard for 1.5 s; it was last in: step 7"),
+                                    + " been heard for 1.5 s; when last heard it was in: step 7"),
                     message);
             signal("CONT", pid);
             Assert.assertEquals(frozen.get(20, TimeUnit.SECONDS).trim(), message);

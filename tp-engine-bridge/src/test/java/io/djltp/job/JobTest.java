@@ -149,7 +149,9 @@ public class JobTest {
             Assert.assertTrue(
                     message.matches(
                             "process 2 \\(.*\\) \\[last in: reading the data\\] did not come to"
-                                    + " the exchange 'sizes' within 2 s"),
+                                    + " the exchange 'sizes' within 2 s: see whether its program has"
+                                    + " gone another way or has returned, or give the job a longer"
+                                    + " time-out"),
                     message);
         }
     }

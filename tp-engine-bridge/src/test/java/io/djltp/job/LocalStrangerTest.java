@@ -5,6 +5,7 @@ import io.djltp.environment.MasterPort;
 
 import org.testng.Assert;
 import org.testng.SkipException;
+import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -30,6 +31,12 @@ public class LocalStrangerTest {
         return new Object[][] {{false}, {true}};
     }
 
+    /** The stranger gives up after 2 s, in which the first job of a JVM still loads its classes. */
+    @BeforeClass
+    public void loadWhatAJobNeeds() throws Exception {
+        Jobs.run(2, 2, job -> null);
+    }
+
     /** Without any setting: no TP_SECRET. The stranger comes first, and the member after it. */
     @Test(dataProvider = "strangers", timeOut = 60_000)
     public void aStrangerIsRefusedAndTheJobComesTogether(boolean otherUser) throws Exception {
@@ -48,7 +55,7 @@ public class LocalStrangerTest {
             tasks.add(
                     () -> {
                         String said =
-                                stranger.run(JobProcess.class, "1", "2", "" + port, "1500", "1")
+                                stranger.run(JobProcess.class, "1", "2", "" + port, "1500", "6")
                                         .output();
                         Job job = Jobs.join(1, 2, port, Jobs.options(4).build());
                         Assert.assertEquals(

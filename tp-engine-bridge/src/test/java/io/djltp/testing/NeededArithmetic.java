@@ -2,6 +2,7 @@ package io.djltp.testing;
 
 import ai.djl.Device;
 
+import io.djltp.torch.Float16Product;
 import io.djltp.torch.Precision;
 
 import org.testng.SkipException;
@@ -19,5 +20,12 @@ public final class NeededArithmetic {
                         why -> {
                             throw new SkipException("bfloat16 " + why);
                         });
+    }
+
+    /** Skips the test where libtorch brings no product in float16 with sums in float32 along. */
+    public static void float16Products() {
+        if (!Float16Product.isThere(false)) {
+            throw new SkipException("libtorch has no product in float16 for processors here");
+        }
     }
 }

@@ -96,6 +96,7 @@ public class LibTorchTest {
         String folder = LibUtils.getLibtorchPath();
         ForkedJvm.Result result =
                 new ForkedJvm()
+                        .asUsual()
                         .option("-Dorg.bytedeco.javacpp.logger.debug=true")
                         .run(LibTorchProbe.class, first);
         assertLoaded(result, folder);
@@ -111,6 +112,7 @@ public class LibTorchTest {
         String folder = LibUtils.getLibtorchPath();
         ForkedJvm.Result result =
                 new ForkedJvm()
+                        .asUsual()
                         .environment("PYTORCH_LIBRARY_PATH", folder)
                         .run(LibTorchProbe.class, "load");
         assertLoaded(result, folder);
@@ -125,6 +127,7 @@ public class LibTorchTest {
             Files.writeString(file, OtherEngineProvider.class.getName());
             ForkedJvm.Result result =
                     new ForkedJvm()
+                            .asUsual()
                             .classPath(folder)
                             .option("-Dai.djl.default_engine=Other")
                             .run(LibTorchProbe.class, "load");
@@ -138,6 +141,7 @@ public class LibTorchTest {
             // with two engines on the class path, naming PyTorch is enough
             result =
                     new ForkedJvm()
+                            .asUsual()
                             .classPath(folder)
                             .environment("DJL_DEFAULT_ENGINE", "PyTorch")
                             .run(LibTorchProbe.class, "load");
@@ -154,6 +158,7 @@ public class LibTorchTest {
     public void anUnknownDefaultEngineEndsInAClearError() throws Exception {
         ForkedJvm.Result result =
                 new ForkedJvm()
+                        .asUsual()
                         .option("-Dai.djl.default_engine=MXNet")
                         .run(LibTorchProbe.class, "load");
         Assert.assertEquals(result.exitCode(), 1, result.output());

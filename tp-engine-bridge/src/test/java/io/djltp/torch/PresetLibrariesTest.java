@@ -63,7 +63,7 @@ public class PresetLibrariesTest {
 
     @Test(timeOut = 90_000)
     public void theCacheGetsNoLinksToDjlsLibraries() throws Exception {
-        run(new ForkedJvm().option("-Dorg.bytedeco.javacpp.cachedir=" + folder));
+        run(new ForkedJvm().asUsual().option("-Dorg.bytedeco.javacpp.cachedir=" + folder));
         Path djl = Path.of(LibUtils.getLibtorchPath());
         try (Stream<Path> files = Files.walk(folder)) {
             for (Path file : files.toList()) {
@@ -91,7 +91,7 @@ public class PresetLibrariesTest {
             Path target = Files.writeString(folder.resolve(name), "of another process");
             Files.createSymbolicLink(place.resolve(System.mapLibraryName(name)), target);
         }
-        run(new ForkedJvm().option("-Dorg.bytedeco.javacpp.cachedir=" + folder));
+        run(new ForkedJvm().asUsual().option("-Dorg.bytedeco.javacpp.cachedir=" + folder));
         Assert.assertTrue(Files.exists(place.resolve(System.mapLibraryName("jnitorch"))));
         for (String name : LIBTORCH) {
             Assert.assertEquals(Files.readString(folder.resolve(name)), "of another process");
@@ -112,6 +112,7 @@ public class PresetLibrariesTest {
                     Path cache = folder.resolve(i % 2 == 0 ? "first" : "second");
                     ForkedJvm jvm =
                             new ForkedJvm()
+                                    .asUsual()
                                     .option("-Duser.home=" + home)
                                     .option("-Xmx300m")
                                     .environment("DJL_CACHE_DIR", cache.toString());

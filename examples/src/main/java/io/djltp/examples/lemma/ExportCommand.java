@@ -11,6 +11,7 @@ import picocli.CommandLine.Option;
 
 import java.io.IOException;
 import java.nio.file.FileAlreadyExistsException;
+import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Locale;
@@ -57,6 +58,21 @@ public final class ExportCommand implements Callable<Integer> {
     /** {@inheritDoc} */
     @Override
     public Integer call() throws IOException, MalformedModelException {
+        try {
+            write();
+        } catch (FileSystemException e) {
+            String reason = e.getReason() == null ? e.getClass().getSimpleName() : e.getReason();
+            throw new BadInputException(
+                    e.getFile()
+                            + " cannot be written ("
+                            + reason
+                            + "): name a place with write permission",
+                    e);
+        }
+        return 0;
+    }
+
+    private void write() throws IOException, MalformedModelException {
         if (onnx == null && safetensors == null && serving == null) {
             throw new BadInputException(
                     "Say what to write: --onnx FILE, --safetensors FOLDER, --serving FOLDER");
@@ -71,7 +87,6 @@ public final class ExportCommand implements Callable<Integer> {
                             + " optModelPath and optTranslatorFactory(new %s())%n",
                     serving, LemmaTranslatorFactory.class.getSimpleName());
         }
-        return 0;
     }
 
     private void export() throws IOException, MalformedModelException {

@@ -5,6 +5,8 @@ import ai.djl.inference.Predictor;
 import ai.djl.modality.Classifications;
 import ai.djl.translate.TranslateException;
 
+import io.djltp.examples.BadInputException;
+
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.Parameters;
@@ -44,6 +46,9 @@ public final class LemmaCommand implements Callable<Integer> {
     /** {@inheritDoc} */
     @Override
     public Integer call() throws IOException, MalformedModelException, TranslateException {
+        if (words.stream().anyMatch(String::isBlank)) {
+            throw new BadInputException("A word is empty: leave it out");
+        }
         try (SavedModel saved = SavedModel.load(folder);
                 LemmaSearch search = new LemmaSearch(saved.getModel());
                 Predictor<String, Classifications> predictor =

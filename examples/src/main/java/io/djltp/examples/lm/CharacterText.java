@@ -2,8 +2,8 @@ package io.djltp.examples.lm;
 
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
-import java.util.stream.Collectors;
 
 /**
  * A text as numbers, one for each character. Its vocabulary are the characters that are not rare;
@@ -16,15 +16,17 @@ public final class CharacterText {
     private static final char END = '\n'; // of a sentence
 
     private final String vocabulary;
+    private final short[] ids = new short[Character.MAX_VALUE + 1]; // -1 for those it has not
     private final short[] training;
     private final short[] heldOut;
 
     private CharacterText(List<String> sentences) {
         vocabulary = vocabulary(sentences);
-        List<String> known =
-                sentences.stream()
-                        .filter(s -> s.chars().allMatch(c -> vocabulary.indexOf(c) >= 0))
-                        .toList();
+        Arrays.fill(ids, (short) -1);
+        for (int i = 0; i < vocabulary.length(); i++) {
+            ids[vocabulary.charAt(i)] = (short) i;
+        }
+        List<String> known = sentences.stream().filter(this::isKnown).toList();
         List<String> seen = new ArrayList<>();
         List<String> unseen = new ArrayList<>();
         for (int i = 0; i < known.size(); i++) {
@@ -45,25 +47,37 @@ public final class CharacterText {
     }
 
     private static String vocabulary(List<String> sentences) {
-        return END
-                + sentences.stream()
-                        .flatMap(sentence -> sentence.chars().mapToObj(c -> (char) c))
-                        .collect(Collectors.groupingBy(c -> c, Collectors.counting()))
-                        .entrySet()
-                        .stream()
-                        .filter(entry -> entry.getValue() >= RARE)
-                        .map(entry -> "" + entry.getKey())
-                        .sorted()
-                        .collect(Collectors.joining());
+        int[] times = new int[Character.MAX_VALUE + 1];
+        for (String sentence : sentences) {
+            for (int i = 0; i < sentence.length(); i++) {
+                times[sentence.charAt(i)]++;
+            }
+        }
+        StringBuilder vocabulary = new StringBuilder().append(END);
+        for (int i = 0; i < times.length; i++) {
+            if (times[i] >= RARE) {
+                vocabulary.append((char) i);
+            }
+        }
+        return vocabulary.toString();
+    }
+
+    private boolean isKnown(String sentence) {
+        for (int i = 0; i < sentence.length(); i++) {
+            if (ids[sentence.charAt(i)] < 0) {
+                return false;
+            }
+        }
+        return true;
     }
 
     /** Returns the numbers of characters of the vocabulary. */
     short[] encode(String text) {
-        short[] ids = new short[text.length()];
-        for (int i = 0; i < ids.length; i++) {
-            ids[i] = (short) vocabulary.indexOf(text.charAt(i));
+        short[] encoded = new short[text.length()];
+        for (int i = 0; i < encoded.length; i++) {
+            encoded[i] = ids[text.charAt(i)];
         }
-        return ids;
+        return encoded;
     }
 
     /** Returns the character of a number. */
@@ -73,7 +87,7 @@ public final class CharacterText {
 
     /** Returns the number that ends a sentence. */
     int end() {
-        return vocabulary.indexOf(END);
+        return ids[END];
     }
 
     /**

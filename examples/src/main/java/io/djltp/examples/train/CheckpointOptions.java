@@ -66,6 +66,7 @@ public final class CheckpointOptions {
         DeviceOptions.positive("--checkpoint-steps", steps == null ? 1 : steps);
         DeviceOptions.positive("--checkpoint-minutes", minutes == null ? 1 : minutes);
         DeviceOptions.positive("--keep", keep);
+        DeviceOptions.positive("--resume-from", from == null ? 1 : from);
         if (!isOn()) {
             return;
         }
@@ -75,22 +76,34 @@ public final class CheckpointOptions {
                             + " the folder of the run");
         }
         folder = out.resolve(FOLDER);
-        if (first && !isResume() && Files.isDirectory(folder)) {
-            checkEmpty();
+        if (first) {
+            checkSteps(steps());
         }
     }
 
-    /** What a run before has left is neither mixed with another nor written over. */
-    private void checkEmpty() {
+    private void checkSteps(List<Long> before) {
+        // what a run before has left is neither mixed with another nor written over
+        if (!isResume() && !before.isEmpty()) {
+            throw new BadInputException(
+                    folder
+                            + " has checkpoints of a run, the newest of step "
+                            + before.get(before.size() - 1)
+                            + ": --resume goes on from it; or choose another --out");
+        }
+        if (from != null && !before.contains(from)) {
+            throw new BadInputException(
+                    "--resume-from "
+                            + from
+                            + ": "
+                            + folder
+                            + " has "
+                            + (before.isEmpty() ? "no checkpoint" : "those of steps " + before));
+        }
+    }
+
+    private List<Long> steps() {
         try {
-            List<Long> before = CheckpointFolder.read(folder).getSteps();
-            if (!before.isEmpty()) {
-                throw new BadInputException(
-                        folder
-                                + " has checkpoints of a run, the newest of step "
-                                + before.get(before.size() - 1)
-                                + ": --resume goes on from it; or choose another --out");
-            }
+            return Files.isDirectory(folder) ? CheckpointFolder.read(folder).getSteps() : List.of();
         } catch (IOException e) {
             throw new BadInputException(folder + " cannot be read: " + e.getMessage(), e);
         }

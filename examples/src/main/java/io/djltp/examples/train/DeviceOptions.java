@@ -226,7 +226,7 @@ public final class DeviceOptions {
     }
 
     /**
-     * Refuses a number that is not greater than 0.
+     * Refuses a number that is not greater than 0, or is infinite.
      *
      * @param option the option
      * @param value its number
@@ -235,6 +235,9 @@ public final class DeviceOptions {
         if (!(value > 0)) {
             String shown = value == Math.rint(value) ? Long.toString((long) value) : "" + value;
             throw new BadInputException(option + " must be greater than 0, not " + shown);
+        }
+        if (Double.isInfinite(value)) {
+            throw new BadInputException(option + " must be finite, not " + value);
         }
     }
 }

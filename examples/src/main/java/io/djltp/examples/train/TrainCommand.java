@@ -57,6 +57,7 @@ public final class TrainCommand implements Callable<Integer> {
 
     static final long SPLIT_SEED = 20260101; // never changed: held-out words stay held out
     private static final int EVALUATION_BATCH = 128;
+    private static final int LEAST_SAMPLE = 2; // the label's class and another one
 
     @Mixin private TrainOptions options;
     @Spec private CommandSpec spec;
@@ -150,6 +151,18 @@ public final class TrainCommand implements Callable<Integer> {
                             + options.ranks.count()
                             + " leaves ranks without a class: there are "
                             + corpus.classes());
+        }
+        float share = options.sampleShare(corpus.classes());
+        if (options.head == HeadKind.SAMPLED && share * corpus.classes() < LEAST_SAMPLE) {
+            throw new BadInputException(
+                    String.format(
+                            Locale.ROOT,
+                            "--sample-share %s of %d classes leaves no negatives: a step needs %d"
+                                    + " classes, a share of %.2g or more",
+                            share,
+                            corpus.classes(),
+                            LEAST_SAMPLE,
+                            1.01 * LEAST_SAMPLE / corpus.classes()));
         }
         RunMemory memory = new RunMemory(options, corpus.classes(), nGrams.rows(), corpus.size());
         memory.check();

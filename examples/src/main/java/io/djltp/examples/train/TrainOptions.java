@@ -93,8 +93,8 @@ final class TrainOptions implements JobOptions {
             names = "--precision",
             defaultValue = "float32",
             description =
-                    "Arithmetic of the head's products: float32, or bfloat16 where the processor"
-                            + " has it. Weights are float32 in both (${DEFAULT-VALUE}).")
+                    "Arithmetic of the head's products: float32, bfloat16 where the processor has"
+                            + " it, or float16 on GPUs. Weights are float32 (${DEFAULT-VALUE}).")
     private String precisionName;
 
     @Option(names = "--seed", defaultValue = "1", description = "Seed (${DEFAULT-VALUE}).")
@@ -183,18 +183,20 @@ final class TrainOptions implements JobOptions {
     }
 
     private void checkPrecision() {
+        boolean here = ranks.where.device == DeviceOptions.DeviceName.CPU;
         try {
             precision = Precision.of(precisionName);
-            precision.check(Device.cpu());
+            precision.check(here ? Device.cpu() : Device.gpu());
         } catch (IllegalArgumentException e) {
             throw new BadInputException("--precision: " + e.getMessage(), e);
         }
-        boolean here = ranks.where.device == DeviceOptions.DeviceName.CPU;
-        if (precision != Precision.FLOAT32 && (head == HeadKind.FULL || !here)) {
+        Precision other = here ? Precision.BFLOAT16 : Precision.FLOAT16;
+        if (precision != Precision.FLOAT32 && (head == HeadKind.FULL || precision != other)) {
             throw new BadInputException(
                     "--precision "
                             + precision
-                            + " is for --head fused or sampled with --device cpu, not for --head "
+                            + " is for --head fused or sampled, bfloat16 with --device cpu and"
+                            + " float16 with --device gpu, not for --head "
                             + lowerCase(head)
                             + " with --device "
                             + lowerCase(ranks.where.device));

@@ -19,6 +19,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.Set;
+import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Collectors;
 
 /** {@code tp bench} measures in processes of its own and writes what it has promised. */
@@ -164,6 +165,7 @@ public class BenchCommandTest {
                                                                 !before.contains(child)
                                                                         && isWorker(child))
                                                 .findAny();
+                                LockSupport.parkNanos(1_000_000); // asking keeps a core busy
                             }
                             victim.ifPresent(ProcessHandle::destroyForcibly);
                         });

@@ -18,6 +18,7 @@ import ai.djl.training.Trainer;
 import ai.djl.training.TrainingConfig;
 
 import io.djltp.environment.LaunchEnvironment;
+import io.djltp.examples.FreePort;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 import io.djltp.job.JobOptions;
@@ -30,7 +31,13 @@ import io.djltp.rank.RankFailedException;
 import io.djltp.training.ParallelTrainer;
 
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 
 /** One process of a job that trains a toy model, and says how far it has come. */
 public final class ToyJob {
@@ -54,6 +61,7 @@ public final class ToyJob {
         int status = 0;
         try {
             run(
+                    System.getenv(),
                     ParallelMode.valueOf(args[0]),
                     Integer.parseInt(args[1]),
                     Integer.parseInt(args[2]),
@@ -71,17 +79,57 @@ public final class ToyJob {
         System.exit(status);
     }
 
+    /**
+     * Trains one step in the processes of a job that are threads of this one, with a rank each.
+     *
+     * @param processes how many
+     * @throws Exception if one of them fails
+     */
+    public static void inThreads(int processes) throws Exception {
+        String port = "" + FreePort.find();
+        Duration timeout = Duration.ofMinutes(1);
+        ExecutorService threads = Executors.newFixedThreadPool(processes);
+        try {
+            List<Future<?>> running = new ArrayList<>();
+            for (int i = 0; i < processes; i++) {
+                Map<String, String> environment =
+                        Map.of(
+                                "RANK",
+                                "" + i,
+                                "WORLD_SIZE",
+                                "" + processes,
+                                "MASTER_ADDR",
+                                "127.0.0.1",
+                                "MASTER_PORT",
+                                port);
+                Runnable process =
+                        () -> run(environment, ParallelMode.TENSOR, processes, 1, timeout, timeout);
+                running.add(threads.submit(process));
+            }
+            for (Future<?> each : running) {
+                each.get();
+            }
+        } finally {
+            threads.shutdownNow();
+        }
+    }
+
     private static void run(
-            ParallelMode mode, int ranks, int steps, Duration timeout, Duration toJoin) {
+            Map<String, String> variables,
+            ParallelMode mode,
+            int ranks,
+            int steps,
+            Duration timeout,
+            Duration toJoin) {
         say(KillPlan.Phase.START);
         JobOptions options =
                 JobOptions.builder()
                         .setRanks(ranks)
-                        .optEnvironment(System.getenv())
+                        .optEnvironment(variables)
                         .optTimeout(toJoin)
                         .optHeartbeatTimeout(timeout)
                         .build();
-        LaunchEnvironment environment = LaunchEnvironment.detect(System.getenv()).orElseThrow();
+        LaunchEnvironment environment = LaunchEnvironment.detect(variables).orElseThrow();
         try (Job job = Launcher.join(environment, options, null);
                 Model model = Model.newInstance("toy", Device.cpu(), "PyTorch")) {
             say(KillPlan.Phase.JOINED);

@@ -29,11 +29,11 @@ final class BarrierSlots {
      * @param ranksPerTask the number of ranks of each
      */
     void check(int tasks, int ranksPerTask) {
-        long end =
-                System.nanoTime()
-                        + TimeUnit.SECONDS.toNanos(context.conf().getTimeAsSeconds(WAITING, "30s"));
+        long patience = context.conf().getTimeAsSeconds(WAITING, "30s");
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(patience);
         int slots = slots();
-        while (slots < tasks && !isComplete() && System.nanoTime() < end) {
+        boolean complete = isComplete();
+        while (slots < tasks && !complete && System.nanoTime() < end) {
             try {
                 Thread.sleep(INTERVAL);
             } catch (InterruptedException e) {
@@ -41,13 +41,15 @@ final class BarrierSlots {
                 throw new SparkJobException("Interrupted while waiting for executors", e);
             }
             slots = slots();
+            complete = isComplete();
         }
         if (slots < tasks) {
             throw new IllegalStateException(
                     ("%d ranks, %d in each task, need %d tasks that run at the same time, and there"
-                                    + " are %d slots on %d executors of %s cores (spark.task.cpus is %s): add"
+                                    + " are %d slots on %d executors of %s cores (spark.task.cpus is %s)%s: add"
                                     + " executors (--num-executors), ask for fewer ranks, or for more ranks in"
-                                    + " each task (optRanksPerTask)")
+                                    + " each task (optRanksPerTask, or setRanksPerTask"
+                                    + " of a classifier)")
                             .formatted(
                                     tasks * ranksPerTask,
                                     ranksPerTask,
@@ -55,7 +57,14 @@ final class BarrierSlots {
                                     slots,
                                     executors(),
                                     context.conf().get("spark.executor.cores", "all their"),
-                                    context.conf().get("spark.task.cpus", "1")));
+                                    context.conf().get("spark.task.cpus", "1"),
+                                    complete
+                                            ? ""
+                                            : ", after waiting "
+                                                    + patience
+                                                    + " s for executors to come ("
+                                                    + WAITING
+                                                    + ")"));
         }
     }
 

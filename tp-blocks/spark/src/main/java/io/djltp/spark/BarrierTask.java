@@ -12,6 +12,8 @@ import io.djltp.launch.Launcher;
 
 import org.apache.spark.BarrierTaskContext;
 import org.apache.spark.resource.ResourceInformation;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
@@ -30,6 +32,8 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
         implements Serializable {
 
     private static final long serialVersionUID = 1L;
+
+    private static final Logger logger = LoggerFactory.getLogger(TensorParallelSpark.class);
 
     private static final String CACHE = "org.bytedeco.javacpp.cachedir";
     private static final int SECRET_BYTES = 32;
@@ -99,7 +103,10 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
             try (Job job = Launcher.join(environment, options, bound)) {
                 return run(context, places, job, rows);
             }
-        } catch (Exception e) {
+        } catch (Exception | Error e) {
+            if (RankTaskException.endsExecutors(e)) {
+                logger.error("The task failed", e); // Spark's log does not have it
+            }
             throw told(explained(places, e));
         }
     }
@@ -129,6 +136,9 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
                         text -> progress.add(text));
         try (KillWatch watch = KillWatch.begin(context, job)) {
             R result = function.call(ranks, rows);
+            if (job != null && places.task() > 0) {
+                job.close(); // who still waits for this task learns that it has ended
+            }
             // who is done waits: the job of process 0 is what tells the others of a failure
             context.barrier();
             return result;
@@ -141,7 +151,7 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
     }
 
     /** Says which ranks failed where: these, or those of another task that these learned of. */
-    private static RankTaskException explained(TaskPlaces places, Exception failure) {
+    private static RankTaskException explained(TaskPlaces places, Throwable failure) {
         for (Throwable cause = failure; cause != null; cause = cause.getCause()) {
             if (cause instanceof JobFailedException) {
                 int process = ((JobFailedException) cause).getProcess();

@@ -1,6 +1,10 @@
 package io.djltp.spark;
 
+import org.apache.spark.ExceptionFailure;
+import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.storage.BlockManagerId;
+
+import java.io.NotSerializableException;
 
 /**
  * Why a run failed, as the driver heard it from one of the tasks.
@@ -16,12 +20,30 @@ record RunFailure(String message, boolean own, Throwable cause) {
                     + " spark.executor.memoryOverhead leaves for them";
 
     /** Returns the failure of a task that threw an exception. */
-    static RunFailure of(Throwable exception, String description) {
+    static RunFailure of(Throwable exception, ExceptionFailure failure, TaskInfo task) {
         if (exception instanceof RankTaskException) {
             RankTaskException told = (RankTaskException) exception;
-            return new RunFailure(told.getMessage(), told.isOwn(), told.getCause());
+            return new RunFailure(told.getMessage(), told.isOwn(), told.thrown());
         }
-        return new RunFailure(description, true, exception);
+        if (NotSerializableException.class.getName().equals(failure.className())) {
+            String unsent =
+                    "The result of task %d on executor %s on %s is not serializable: %s"
+                            .formatted(
+                                    task.index(),
+                                    task.executorId(),
+                                    task.host(),
+                                    failure.description());
+            return new RunFailure(unsent, true, exception);
+        }
+        String message =
+                "task %d: executor %s on %s failed: %s: %s"
+                        .formatted(
+                                task.index(),
+                                task.executorId(),
+                                task.host(),
+                                failure.className(),
+                                failure.description());
+        return new RunFailure(message, true, exception);
     }
 
     /** Returns the failure of a task whose executor was lost. */

@@ -20,6 +20,7 @@ import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
 import java.time.Duration;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Map;
@@ -45,6 +46,8 @@ final class RunListener extends SparkListener {
     private final Set<Integer> stages = new HashSet<>();
     private final CountDownLatch ended = new CountDownLatch(1);
     private int job = -1;
+    private int rankStage = -1; // that of the ranks: the stages before it bring them their rows
+    private boolean ranksBegan;
     private String last = "";
     private RunFailure failure;
     private boolean executorLost;
@@ -72,12 +75,18 @@ final class RunListener extends SparkListener {
             job = event.jobId();
             CollectionConverters.asJava(event.stageIds())
                     .forEach(stage -> stages.add((Integer) stage));
+            rankStage = Collections.max(stages); // Spark numbers a stage after those before it
         }
     }
 
     /** {@inheritDoc} */
     @Override
     public synchronized void onTaskStart(SparkListenerTaskStart event) {
+        if (event.stageId() == rankStage && !ranksBegan) {
+            ranksBegan = true;
+            failure = null; // Spark has made good what failed in the stages before
+            executorLost = false;
+        }
         if (stages.contains(event.stageId())) {
             tasks.put(event.taskInfo().taskId(), event.taskInfo().index());
             atWork.add(event.taskInfo().taskId());
@@ -127,9 +136,12 @@ final class RunListener extends SparkListener {
         if (task != null && task.index() == 0) {
             CollectionConverters.asJava(task.accumulables()).forEach(this::log);
         }
+        if (ranksBegan && event.stageId() != rankStage) {
+            return;
+        }
         RunFailure found = failureOf(event.reason(), task);
-        if (found != null && (failure == null || found.isNearer(failure))) {
-            failure = found;
+        if (found != null && (failure == null || !ranksBegan || found.isNearer(failure))) {
+            failure = found; // before the ranks, the last one ends the run: others are tried again
         }
     }
 
@@ -137,7 +149,7 @@ final class RunListener extends SparkListener {
         if (reason instanceof ExceptionFailure) {
             ExceptionFailure thrown = (ExceptionFailure) reason;
             Throwable exception = thrown.exception().isDefined() ? thrown.exception().get() : null;
-            return RunFailure.of(exception, thrown.description());
+            return RunFailure.of(exception, thrown, task);
         }
         if (reason instanceof ExecutorLostFailure) {
             ExecutorLostFailure lost = (ExecutorLostFailure) reason;
@@ -156,6 +168,7 @@ final class RunListener extends SparkListener {
     public synchronized void onJobEnd(SparkListenerJobEnd event) {
         if (event.jobId() == job) {
             ended.countDown();
+            notifyAll();
         }
     }
 
@@ -187,11 +200,25 @@ final class RunListener extends SparkListener {
      */
     synchronized boolean awaitLoss(Duration patience) {
         boolean thrown = failure.own() && failure.cause() != null;
-        if (thrown && !executorLost) {
+        if (thrown && !(executorLost && ranksBegan)) {
             return false; // it would throw again
         }
         await(() -> executorLost && atWork.isEmpty(), patience);
         return true;
+    }
+
+    /**
+     * Waits for the end of all tasks of a run that is cancelled, also if this thread is
+     * interrupted.
+     *
+     * @param patience how long to wait
+     */
+    synchronized void awaitEnd(Duration patience) {
+        boolean interrupted = Thread.interrupted();
+        await(() -> ended.getCount() == 0 && atWork.isEmpty(), patience);
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
     }
 
     private void await(BooleanSupplier told, Duration patience) {

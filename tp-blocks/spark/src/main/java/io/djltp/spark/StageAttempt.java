@@ -18,7 +18,6 @@ import java.util.UUID;
  */
 final class StageAttempt<T, R> {
 
-    private static final String INTERRUPT = "spark.job.interruptOnCancel";
     private static final String CANCELLED = "SPARK_JOB_CANCELLED";
     private static final Duration PATIENCE = Duration.ofSeconds(10); // for Spark's news
 
@@ -38,21 +37,21 @@ final class StageAttempt<T, R> {
      * Runs the stage.
      *
      * @return the result of the task with rank 0
-     * @throws SparkJobException if a task fails, or its executor is lost; when no task of the stage
-     *     is at work any more
+     * @throws SparkJobException if a task fails, its executor is lost, or this thread is
+     *     interrupted; when no task of the stage is at work any more
      */
     R run() {
         String runBefore = context.getLocalProperty(RunListener.PROPERTY);
-        String interruptBefore = context.getLocalProperty(INTERRUPT);
         context.addSparkListener(listener);
         context.setLocalProperty(RunListener.PROPERTY, listener.run());
-        context.setLocalProperty(INTERRUPT, "true");
         try {
-            return collect();
+            return InterruptibleJob.run(context, this::collect);
+        } catch (SparkJobException e) { // interrupted
+            listener.awaitEnd(PATIENCE);
+            throw e;
         } catch (Exception e) { // of Scala's, where checked exceptions are not declared
             throw failure(e);
         } finally {
-            context.setLocalProperty(INTERRUPT, interruptBefore);
             context.setLocalProperty(RunListener.PROPERTY, runBefore);
             context.removeSparkListener(listener);
         }

@@ -6,6 +6,7 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.util.Utils;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -129,7 +130,7 @@ public final class TensorParallelSpark {
                 new BarrierTask<>(function, ranksPerTask(context), timeout, progress);
         List<SparkJobException> lost = new ArrayList<>(); // attempts that an executor ended
         while (true) {
-            new BarrierSlots(context).check(tasks, ranksPerTask(context));
+            checkSlots(context, tasks, lost);
             try {
                 return new StageAttempt<>(rows.rdd(), task).run();
             } catch (SparkJobException e) {
@@ -144,13 +145,43 @@ public final class TensorParallelSpark {
         }
     }
 
+    private void checkSlots(SparkContext context, int tasks, List<SparkJobException> lost) {
+        try {
+            new BarrierSlots(context).check(tasks, ranksPerTask(context));
+        } catch (IllegalStateException e) {
+            if (lost.isEmpty()) {
+                throw e;
+            }
+            SparkJobException last = lost.get(lost.size() - 1);
+            SparkJobException failure =
+                    new SparkJobException(
+                            "Attempt %d of %d could not begin: %s; it was to follow this one: %s"
+                                    .formatted(
+                                            lost.size() + 1,
+                                            maxAttempts,
+                                            e.getMessage(),
+                                            last.getMessage()),
+                            e,
+                            true);
+            lost.forEach(failure::addSuppressed);
+            throw failure;
+        }
+    }
+
     /**
      * Returns how many tasks the job has.
      *
      * @param context Spark's context
      * @return the number of tasks
+     * @throws IllegalStateException if executors are allocated dynamically
      */
     public int tasks(SparkContext context) {
+        if (Utils.isDynamicAllocationEnabled(context.conf())) { // what Spark itself asks, later
+            throw new IllegalStateException(
+                    "Spark runs no barrier stage, whose tasks begin together, with dynamic"
+                            + " allocation: set spark.dynamicAllocation.enabled to false, and the"
+                            + " number of executors (--num-executors)");
+        }
         return ranks / ranksPerTask(context);
     }
 

@@ -1,22 +1,9 @@
 package io.djltp.spark;
 
-import ai.djl.Model;
-import ai.djl.engine.Engine;
-import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
-import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.EasyTrain;
-import ai.djl.training.dataset.ArrayDataset;
-
 import io.djltp.layout.ParallelMode;
-import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ClassificationHead;
-import io.djltp.training.ParallelTrainer;
 
 import org.apache.spark.SparkConf;
+import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.sql.SparkSession;
 import org.testng.Assert;
@@ -30,6 +17,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
+import java.util.function.Consumer;
 import java.util.regex.Pattern;
 import java.util.stream.Stream;
 
@@ -37,6 +25,9 @@ import java.util.stream.Stream;
 public class TensorParallelSparkTest {
 
     private static final Pattern SECRET = Pattern.compile("[0-9a-f]{64}");
+
+    private static final String WAITING = "spark.scheduler.maxRegisteredResourcesWaitingTime";
+    private static final byte[] NONE = {};
 
     private SparkSession spark;
     private Path events;
@@ -59,50 +50,14 @@ public class TensorParallelSparkTest {
         }
     }
 
-    static byte[] train(SparkRanks ranks) throws Exception {
-        Engine.getEngine("PyTorch").setRandomSeed(1);
-        try (Model model = Model.newInstance("net");
-                NDManager manager = NDManager.newBaseManager()) {
-            NDArray rows = manager.arange(24 * 5).reshape(24, 5).sin();
-            NDArray labels = manager.arange(24).mul(4);
-            ArrayDataset data =
-                    new ArrayDataset.Builder()
-                            .setData(rows)
-                            .optLabels(labels)
-                            .setSampling(8, true)
-                            .build();
-            model.setBlock(
-                    new SequentialBlock()
-                            .add(Linear.builder().setUnits(6).build())
-                            .add(
-                                    ClassificationHead.builder()
-                                            .setUnits(101)
-                                            .optBatchShardedInput(true)
-                                            .build()));
-            try (ParallelTrainer trainer =
-                    new ParallelTrainer(
-                            model,
-                            new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss()),
-                            ranks.config().setMode(ParallelMode.MIXED).build())) {
-                trainer.initialize(new Shape(8, 5));
-                EasyTrain.fit(trainer, 2, data, null);
-            }
-            Path folder = Files.createTempDirectory("model");
-            model.save(folder, "net");
-            try (Stream<Path> files = Files.list(folder)) {
-                return Files.readAllBytes(files.findFirst().orElseThrow());
-            }
-        }
-    }
-
     @Test(timeOut = 120_000)
     public void trainsTwiceInTheSameSessionAsOnOneJvm() throws Exception {
-        byte[] first = TensorParallelSpark.run(spark, 2, TensorParallelSparkTest::train);
-        byte[] second = TensorParallelSpark.run(spark, 2, TensorParallelSparkTest::train);
+        byte[] first = TensorParallelSpark.run(spark, 2, SmallTraining::train);
+        byte[] second = TensorParallelSpark.run(spark, 2, SmallTraining::train);
         Assert.assertEquals(second, first);
         TaskPlaces here =
                 new TaskPlaces(0, 2, List.of(new TaskPlaces.Place("here", "driver", 0, 0, "")));
-        byte[] alone = train(new SparkRanks(here, null, 2, List.of(), text -> {}));
+        byte[] alone = SmallTraining.train(new SparkRanks(here, null, 2, List.of(), text -> {}));
         Assert.assertEquals(alone, first, "the model of two ranks in one JVM");
     }
 
@@ -134,21 +89,24 @@ public class TensorParallelSparkTest {
         Assert.assertEquals(told, "2 tasks, 4 ranks, 1 thread [0:0, 1:2]");
     }
 
+    /** Spark has made good what an executor lost in the stage before, once the ranks are there. */
     @Test(timeOut = 120_000)
     public void anExceptionOfATaskReachesTheDriver() {
+        JavaRDD<Integer> rows =
+                new JavaSparkContext(spark.sparkContext())
+                        .parallelize(List.of(1, 2), 2)
+                        .map(FailingRanks::endOfTheFirst)
+                        .repartition(2);
         SparkJobException e =
                 Assert.expectThrows(
                         SparkJobException.class,
                         () ->
-                                TensorParallelSpark.run(
-                                        spark,
-                                        2,
-                                        ranks -> {
-                                            if (ranks.getTask() == 1) {
-                                                throw new IllegalStateException("boom 42");
-                                            }
-                                            return ranks.getJob().exchange("never", new byte[0]);
-                                        }));
+                                TensorParallelSpark.builder()
+                                        .setRanks(2)
+                                        .build()
+                                        .run(
+                                                rows,
+                                                (ranks, part) -> FailingRanks.throwOnTask1(ranks)));
         Assert.assertTrue(
                 e.getMessage()
                         .matches(
@@ -156,28 +114,77 @@ public class TensorParallelSparkTest {
                                         + " java.lang.IllegalStateException: boom 42"),
                 e.getMessage());
         Assert.assertEquals(e.getCause().getClass(), IllegalStateException.class);
+        Assert.assertFalse(e.isExecutorLost(), "by the time that the ranks began");
         Assert.assertEquals(runOnce(), "0");
     }
 
+    /** Spark itself ends an executor whose task threw what it takes for fatal. */
     @Test(timeOut = 120_000)
-    public void aKilledExecutorIsNamed() {
-        SparkJobException e =
-                Assert.expectThrows(
-                        SparkJobException.class,
-                        () -> TensorParallelSpark.run(spark, 2, TensorParallelSparkTest::dies));
-        Assert.assertTrue(
-                e.getMessage().matches("(?s)(rank|task) 1.*executor \\d+ on \\S+.*"),
-                e.getMessage());
-        Assert.assertEquals(runOnce(), "0", "the next run, with a new executor");
+    public void anErrorOfATaskIsToldAndItsExecutorGoesOn() {
+        String before = pids();
+        for (Error thrown : List.of(new AssertionError("mine"), new StackOverflowError("mine"))) {
+            SparkJobException e =
+                    Assert.expectThrows(
+                            SparkJobException.class,
+                            () ->
+                                    TensorParallelSpark.run(
+                                            spark,
+                                            2,
+                                            ranks -> {
+                                                if (ranks.getTask() == 1) {
+                                                    throw thrown;
+                                                }
+                                                return ranks.getJob().exchange("never", NONE);
+                                            }));
+            Assert.assertTrue(
+                    e.getMessage()
+                            .matches("rank 1 \\(task 1 of 2, executor .*\\) failed: " + thrown),
+                    e.getMessage());
+            Assert.assertEquals(e.getCause().getClass(), thrown.getClass());
+        }
+        Assert.assertEquals(pids(), before);
     }
 
-    private static Object dies(SparkRanks ranks) throws IOException {
-        if (ranks.getTask() == 1) {
-            long pid = ProcessHandle.current().pid();
-            new ProcessBuilder("kill", "-9", Long.toString(pid)).start();
+    private String pids() {
+        return TensorParallelSpark.run(
+                spark,
+                2,
+                ranks -> {
+                    String pid = Long.toString(ProcessHandle.current().pid());
+                    byte[][] all = ranks.getJob().exchange("pids", pid.getBytes());
+                    return Stream.of(all).map(String::new).sorted().toList().toString();
+                });
+    }
+
+    /** The next attempt says why there was one, where no executor comes in time. */
+    @Test(timeOut = 120_000)
+    public void aKilledExecutorIsNamed() {
+        runOnce(); // both have come
+        SparkJobException e;
+        spark.sparkContext().conf().set(WAITING, "0s");
+        try {
+            TensorParallelSpark twice =
+                    TensorParallelSpark.builder().setRanks(2).optMaxAttempts(2).build();
+            e =
+                    Assert.expectThrows(
+                            SparkJobException.class,
+                            () -> twice.run(spark.sparkContext(), FailingRanks::dieOnTask1));
+        } finally {
+            spark.sparkContext().conf().remove(WAITING);
         }
-        return ranks.getJob().exchange("never", new byte[0]).length
-                + ranks.getJob().exchange("nor this", new byte[0]).length;
+        String killed = "(rank|task) 1.*executor \\d+ on \\S+.*";
+        Assert.assertTrue(
+                e.getMessage()
+                        .matches(
+                                "(?s)Attempt 2 of 2 could not begin: .* there are 1 slots on 1"
+                                        + " executors .*, after waiting 0 s .*"
+                                        + WAITING
+                                        + ".*; it was to follow this one: "
+                                        + killed),
+                e.getMessage());
+        Assert.assertTrue(e.isExecutorLost());
+        Assert.assertTrue(e.getSuppressed()[0].getMessage().matches("(?s)" + killed));
+        Assert.assertEquals(runOnce(), "0", "the next run, with a new executor");
     }
 
     private String runOnce() {
@@ -202,18 +209,29 @@ public class TensorParallelSparkTest {
     }
 
     @Test(timeOut = 60_000)
-    public void aKilledTaskEndsTheJob() throws Exception {
-        Thread killer =
-                new Thread(
-                        () -> {
-                            while (spark.sparkContext().statusTracker().getActiveStageIds().length
-                                    == 0) {
-                                Thread.onSpinWait();
-                            }
-                            sleep(2000);
-                            spark.sparkContext().cancelAllJobs();
-                        });
-        killer.start();
+    public void aKilledTaskEndsTheJob() {
+        RuntimeException e = endedBy(me -> spark.sparkContext().cancelAllJobs());
+        Assert.assertTrue(e.getMessage().contains("cancelled"), e.getMessage());
+    }
+
+    @Test(timeOut = 60_000)
+    public void anInterruptOfTheCallerCancelsTheJob() {
+        RuntimeException e = endedBy(Thread::interrupt);
+        Assert.assertTrue(Thread.interrupted(), "what was heard is passed on");
+        Assert.assertTrue(e.getMessage().contains("nterrupted"), e.getMessage());
+        Assert.assertEquals(spark.sparkContext().statusTracker().getActiveJobIds().length, 0);
+        Assert.assertEquals(runOnce(), "0");
+    }
+
+    /** Runs what has no end, and ends it. */
+    private RuntimeException endedBy(Consumer<Thread> end) {
+        Thread caller = Thread.currentThread();
+        TestCluster.whenAJobRuns(
+                spark,
+                () -> {
+                    sleep(2000);
+                    end.accept(caller);
+                });
         long begin = System.nanoTime();
         RuntimeException e =
                 Assert.expectThrows(
@@ -223,15 +241,45 @@ public class TensorParallelSparkTest {
                                         spark,
                                         2,
                                         ranks -> {
-                                            byte[] none = new byte[0];
                                             while (ranks.getTask() == 0) {
                                                 sleep(100_000); // deaf to interrupts
                                             }
-                                            return ranks.getJob().exchange("never", none);
+                                            return ranks.getJob().exchange("never", NONE);
                                         }));
         Assert.assertTrue((System.nanoTime() - begin) / 1e9 < 20, e.toString());
-        killer.join();
-        Assert.assertTrue(e.getMessage().contains("cancelled"), e.getMessage());
+        return e;
+    }
+
+    @Test(timeOut = 60_000)
+    public void whoReturnsEarlyIsTold() {
+        SparkJobException e =
+                Assert.expectThrows(
+                        SparkJobException.class,
+                        () ->
+                                TensorParallelSpark.run(
+                                        spark,
+                                        2,
+                                        ranks ->
+                                                ranks.getTask() == 1
+                                                        ? null
+                                                        : ranks.getJob().exchange("never", NONE)));
+        Assert.assertTrue(
+                e.getMessage().matches("rank 1 .* has ended and takes no part in 'never'"),
+                e.getMessage());
+    }
+
+    @Test(timeOut = 60_000)
+    public void aResultThatCannotBeSentIsTold() {
+        SparkJobException e =
+                Assert.expectThrows(
+                        SparkJobException.class,
+                        () -> TensorParallelSpark.<Object>run(spark, 2, ranks -> new Object()));
+        Assert.assertTrue(
+                e.getMessage()
+                        .matches(
+                                "(?s)The result of task 0 on executor \\d+ on \\S+ is not"
+                                        + " serializable: java.lang.Object.*"),
+                e.getMessage());
     }
 
     private static void sleep(long milliseconds) {

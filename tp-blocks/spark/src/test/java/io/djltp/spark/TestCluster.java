@@ -25,7 +25,8 @@ public final class TestCluster {
         conf.set("spark.executor.extraClassPath", System.getProperty("java.class.path"));
         conf.set(
                 "spark.executor.extraJavaOptions",
-                "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dai.djl.offline=true");
+                "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dai.djl.offline=true -Djava.io.tmpdir="
+                        + Files.createDirectories(work.resolve("tmp")));
         conf.set("spark.executor.heartbeatInterval", "500ms");
         conf.set("spark.ui.enabled", "false");
         conf.set("spark.local.dir", work.toString());
@@ -33,5 +34,19 @@ public final class TestCluster {
         conf.set("spark.sql.shuffle.partitions", "3");
         conf.set("spark.driver.host", "localhost");
         return SparkSession.builder().appName("tp-spark").master(master).config(conf).getOrCreate();
+    }
+
+    /** Does something in another thread, as soon as a stage of a session is at work. */
+    public static void whenAJobRuns(SparkSession spark, Runnable action) {
+        Thread watcher =
+                new Thread(
+                        () -> {
+                            while (spark.sparkContext().statusTracker().getActiveStageIds().length
+                                    == 0) {
+                                Thread.onSpinWait();
+                            }
+                            action.run();
+                        });
+        watcher.start();
     }
 }

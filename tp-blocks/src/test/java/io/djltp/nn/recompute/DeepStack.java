@@ -37,6 +37,7 @@ public final class DeepStack {
      * Trains.
      *
      * @param args the ranks, "kept" or "recomputed", layers, rows, tokens, width, hidden, steps
+     *     that are timed, behind two that are not
      * @throws Exception if the training fails
      */
     public static void main(String[] args) throws Exception {

@@ -50,6 +50,7 @@ public class RecomputeMemoryTest {
                                 "-XX:+AlwaysPreTouch",
                                 "-XX:+UseSerialGC",
                                 "-XX:-UsePerfData",
+                                System.getProperty("djltp.test.archive.option", "-Xshare:auto"),
                                 "-XX:TieredStopAtLevel=1",
                                 "-Dai.djl.offline=true",
                                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
@@ -59,7 +60,7 @@ public class RecomputeMemoryTest {
                         .redirectErrorStream(true)
                         .redirectOutput(output.toFile());
         builder.command().addAll(List.of("2", how, "" + LAYERS, "" + ROWS, "" + TOKENS));
-        builder.command().addAll(List.of("" + WIDTH, "" + HIDDEN, "1"));
+        builder.command().addAll(List.of("" + WIDTH, "" + HIDDEN, "0"));
         builder.environment().put("MALLOC_ARENA_MAX", "1");
         builder.environment().put("MALLOC_MMAP_THRESHOLD_", "65536"); // what is freed is gone
         Process process = builder.start();

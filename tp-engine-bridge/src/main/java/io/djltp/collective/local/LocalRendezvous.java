@@ -2,6 +2,7 @@ package io.djltp.collective.local;
 
 import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.CollectiveException;
+import io.djltp.collective.DifferentCalls;
 import io.djltp.collective.GroupFailure;
 
 import java.time.Duration;
@@ -200,13 +201,11 @@ final class LocalRendezvous {
     private boolean checkAgreement() {
         for (CollectiveCall call : calls) {
             if (!call.agreesWith(calls[0])) {
-                StringBuilder text = new StringBuilder("the ranks called different operations:");
+                List<String> all = new ArrayList<>();
                 for (int i = 0; i < calls.length; i++) {
-                    text.append(i == 0 ? " " : "; ").append("rank ");
-                    text.append(ranks[i]).append(' ');
-                    text.append(calls[i]);
+                    all.add("rank " + ranks[i] + " " + calls[i]);
                 }
-                fail(new CollectiveException(text.toString()));
+                fail(new CollectiveException(DifferentCalls.describe(all)));
                 return false;
             }
         }

@@ -7,10 +7,13 @@ import com.sun.jna.Pointer;
 
 import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.CollectiveException;
+import io.djltp.collective.DifferentCalls;
 import io.djltp.collective.ReduceOp;
 
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 
 /**
  * Makes sure that the ranks of a group call the same operation: MPI does not look, and mixes up
@@ -71,13 +74,12 @@ final class MpiAgreement {
         texts.write((long) rank * TEXT_BYTES, described, 0, TEXT_BYTES);
         transfers.allGather(
                 MpiLibrary.IN_PLACE, Pointer.nativeValue(texts), TEXT_BYTES / Long.BYTES);
-        StringBuilder all = new StringBuilder("the ranks called different operations:");
+        List<String> all = new ArrayList<>();
         for (int i = 0; i < size; i++) {
             byte[] text = texts.getByteArray((long) i * TEXT_BYTES, TEXT_BYTES);
-            all.append(i == 0 ? " " : "; ").append("rank ").append(i).append(' ');
-            all.append(new String(text, StandardCharsets.UTF_8).replace("\0", ""));
+            all.add("rank " + i + " " + new String(text, StandardCharsets.UTF_8).replace("\0", ""));
         }
-        return all.toString();
+        return DifferentCalls.describe(all);
     }
 
     /**

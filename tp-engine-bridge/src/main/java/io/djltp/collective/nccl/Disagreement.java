@@ -2,7 +2,10 @@ package io.djltp.collective.nccl;
 
 import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCall;
+import io.djltp.collective.DifferentCalls;
 
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.SortedMap;
 
@@ -35,14 +38,9 @@ final class Disagreement {
         if (same) {
             return first.getCollective() == Collective.ALL_TO_ALL ? findShares(calls) : null;
         }
-        StringBuilder text = new StringBuilder("the ranks called different operations:");
-        String separator = " ";
-        for (Map.Entry<Integer, CollectiveCall> entry : calls.entrySet()) {
-            text.append(separator).append("rank ").append(entry.getKey()).append(' ');
-            text.append(entry.getValue().describe());
-            separator = "; ";
-        }
-        return text.toString();
+        List<String> texts = new ArrayList<>();
+        calls.forEach((rank, call) -> texts.add("rank " + rank + " " + call.describe()));
+        return DifferentCalls.describe(texts);
     }
 
     private static String findShares(SortedMap<Integer, CollectiveCall> calls) {

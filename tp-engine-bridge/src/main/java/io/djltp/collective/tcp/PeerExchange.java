@@ -2,6 +2,7 @@ package io.djltp.collective.tcp;
 
 import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.CollectiveException;
+import io.djltp.collective.DifferentCalls;
 import io.djltp.collective.GroupFailure;
 
 import java.io.IOException;
@@ -218,16 +219,16 @@ final class PeerExchange implements AutoCloseable {
         }
 
         private String describeDisagreement() {
-            StringBuilder text = new StringBuilder("the ranks called different operations:");
+            List<String> calls = new ArrayList<>();
             for (int i = 0; i < members.length; i++) {
-                text.append(i == 0 ? " " : "; ").append("rank ").append(members[i]).append(' ');
-                if (transfers[i] == null) {
-                    text.append(description);
-                } else {
-                    text.append(transfers[i].hasHeader() ? transfers[i].description() : "not yet");
-                }
+                PeerTransfer transfer = transfers[i];
+                String other =
+                        transfer == null
+                                ? description
+                                : transfer.hasHeader() ? transfer.description() : "not yet";
+                calls.add("rank " + members[i] + " " + other);
             }
-            return text.toString();
+            return DifferentCalls.describe(calls);
         }
 
         private String describeTimeout() {

@@ -25,7 +25,8 @@ public class MpiFailuresTest {
                             + "the ranks called different operations:"
                             + " rank 0 all-reduce #1 (SUM) of (8) float32;"
                             + " rank 1 broadcast #1 from rank 0 of (8) float32;"
-                            + " rank 2 barrier #1";
+                            + " rank 2 barrier #1. Do all ranks have as many batches, of the same"
+                            + " size, as many epochs, and the same settings?";
             Assert.assertEquals(result.report(rank, "disagreement"), disagreement);
             Assert.assertEquals(result.report(rank, "afterwards"), disagreement);
             Assert.assertEquals(

@@ -26,6 +26,12 @@ final class MpiOperations {
 
     static final Duration TIMEOUT = Duration.ofSeconds(30);
 
+    /** After how many elements the values begin anew: no divisor of any length. */
+    private static final int PERIOD = 23;
+
+    /** More than the ranks together gather at once: see {@link MpiAlgorithms}. */
+    private static final int LARGE_BYTES = 150_000;
+
     private static final ScalarType[] TYPES = {
         ScalarType.Float,
         ScalarType.Double,
@@ -65,10 +71,10 @@ final class MpiOperations {
                 runAll(group);
                 runParts(group);
             }
-            // pieces of 100 elements stand for those of 2^30
+            // pieces of 100 elements stand for those of 2^30: ten make a tensor
             try (MpiCommunicator group =
                     MpiCommunicator.create(world, TIMEOUT, failure, true, 100)) {
-                runAll(group);
+                runAll(group, false);
             }
             MpiRun.report(world.getRank(), "done", world.getSize() + " processes");
         }
@@ -107,28 +113,38 @@ final class MpiOperations {
     }
 
     private static void runAll(Communicator group) {
+        runAll(group, true);
+    }
+
+    private static void runAll(Communicator group, boolean large) {
         MpiOperations operations = new MpiOperations(group);
         for (ScalarType type : TYPES) {
             operations.type = type;
-            for (int length : new int[] {0, 1, 5, 1000, 40_000}) {
+            int longest = large ? operations.largeLength() : 1001;
+            for (int length : new int[] {0, 1, 5, 1000, longest}) {
                 try (PointerScope scope = new PointerScope()) {
                     operations.runReductions(length);
                     operations.runMoves(length);
                 }
             }
             try (PointerScope scope = new PointerScope()) {
-                operations.checkRounding();
-                operations.checkOrder();
+                operations.checkRounding(longest);
+                operations.checkOrder(longest);
             }
         }
         group.barrier();
     }
 
+    /** Returns what is too large for a gather of all ranks' tensors, and is reduced by shares. */
+    private int largeLength() {
+        int bytes = (int) of(new double[1]).element_size();
+        return LARGE_BYTES / bytes / Math.max(2, size) + 1;
+    }
+
     private void runReductions(int length) {
         for (ReduceOp op : ReduceOp.values()) {
             String what = op + " of " + length;
-            double[] sum = new double[length];
-            Arrays.setAll(sum, i -> reduce(op, r -> value(r, i)));
+            double[] sum = periodic(length, i -> reduce(op, r -> value(r, i)));
             Tensor tensor = tensor(rank, length);
             group.allReduce(TensorView.of(tensor), op).await();
             check(tensor, sum, "all-reduce " + what);
@@ -194,10 +210,10 @@ final class MpiOperations {
     }
 
     /** Sums of a large and many small numbers: 16-bit types are rounded once, at the end. */
-    private void checkRounding() {
+    private void checkRounding(int longest) {
         if (type == ScalarType.Half || type == ScalarType.BFloat16) {
             double large = type == ScalarType.Half ? 2048 : 256;
-            for (int length : new int[] {10, 30_000}) {
+            for (int length : new int[] {10, longest}) {
                 double[] own = new double[length];
                 Arrays.fill(own, rank == 0 ? large : 1);
                 double[] sum = new double[length];
@@ -210,8 +226,8 @@ final class MpiOperations {
     }
 
     /** Sums of numbers of all magnitudes: they are taken in the order of the ranks. */
-    private void checkOrder() {
-        for (int length : new int[] {100, 30_000}) {
+    private void checkOrder(int longest) {
+        for (int length : new int[] {100, longest}) {
             double[] own = random(rank, length);
             double[] sum = random(0, length);
             for (int r = 1; r < size; r++) {
@@ -265,12 +281,18 @@ final class MpiOperations {
     }
 
     private static double value(int rank, int index) {
-        return (index * 7 + rank * 13) % 23 - 11;
+        return (index * 7 + rank * 13) % PERIOD - 11;
     }
 
     private static double[] values(int rank, int length) {
+        return periodic(length, i -> value(rank, i));
+    }
+
+    private static double[] periodic(int length, IntToDoubleFunction function) {
         double[] values = new double[length];
-        Arrays.setAll(values, i -> value(rank, i));
+        for (int i = 0; i < length; i++) {
+            values[i] = i < PERIOD ? function.applyAsDouble(i) : values[i - PERIOD];
+        }
         return values;
     }
 

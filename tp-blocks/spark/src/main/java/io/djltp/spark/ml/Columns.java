@@ -121,14 +121,19 @@ record Columns(int features, int label, Kind kind) implements Serializable {
                                 : Float.floatToRawIntBits(value.floatValue());
             }
         }
-        return kind == Kind.INTEGERS ? null : firstNotFinite(bits);
+        return kind == Kind.INTEGERS ? null : firstNotFinite(row, bits);
     }
 
-    private static String firstNotFinite(int[] bits) {
+    private String firstNotFinite(Row row, int[] bits) {
         for (int i = 0; i < bits.length; i++) {
-            float value = Float.intBitsToFloat(bits[i]);
-            if (!Float.isFinite(value)) {
-                return "feature " + i + " is " + value;
+            if (!Float.isFinite(Float.intBitsToFloat(bits[i]))) {
+                Object given =
+                        kind == Kind.VECTOR
+                                ? row.<Vector>getAs(features).apply(i)
+                                : row.getList(features).get(i);
+                boolean large = Double.isFinite(((Number) given).doubleValue());
+                String why = large ? ", beyond float32 (" + Float.MAX_VALUE + ")" : "";
+                return "feature " + i + " is " + given + why;
             }
         }
         return null;

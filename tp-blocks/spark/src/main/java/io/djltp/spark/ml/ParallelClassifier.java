@@ -116,7 +116,8 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
      * @return the trained model
      * @throws IllegalArgumentException if there is no row, a column is missing, or a row is bad:
      *     its label is no class, or a feature is null, infinite or NaN
-     * @throws IllegalStateException if there are fewer slots than tasks
+     * @throws IllegalStateException if there are fewer slots than tasks, or executors are allocated
+     *     dynamically
      * @throws io.djltp.spark.SparkJobException if a task fails, or its executor is lost
      */
     @Override
@@ -126,14 +127,14 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
         Columns columns = Columns.of(dataset.schema(), getFeaturesCol(), getLabelCol());
         String[] names = names(dataset.schema());
         int wanted = getNumClasses();
-        JavaRDD<Row> rows = dataset.toDF().javaRDD();
-        RowCheck.Result known = RowCheck.of(rows, columns, wanted > 0 ? wanted : names.length);
-        if (names.length > 0 && names.length != known.classes()) {
+        if (names.length > 0 && wanted > 0 && names.length != wanted) {
             throw new IllegalArgumentException(
-                    "There are %d names of classes and %d classes: one for each is needed"
-                            .formatted(names.length, known.classes()));
+                    ("There are %d names of classes and %d classes: leave out setNumClasses, so"
+                                    + " that there are as many classes as names, or name all"
+                                    + " (setClassNames)")
+                            .formatted(names.length, wanted));
         }
-        TrainingPlan plan = plan(columns, known);
+        JavaRDD<Row> rows = dataset.toDF().javaRDD();
         int ranks = getRanks();
         TensorParallelSpark job =
                 TensorParallelSpark.builder()
@@ -142,6 +143,14 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
                         .optMaxAttempts(getMaxAttempts())
                         .build();
         int tasks = job.tasks(rows.context());
+        RowCheck.Result known = RowCheck.of(rows, columns, wanted > 0 ? wanted : names.length);
+        TrainingPlan plan = plan(columns, known);
+        if (known.classes() < ranks) {
+            throw new IllegalArgumentException(
+                    ("%d ranks need %d classes or more, since each has a part of them, and there"
+                                    + " are %d: ask for fewer ranks (setRanks)")
+                            .formatted(ranks, ranks, known.classes()));
+        }
         TrainedNetwork trained =
                 job.run(
                         RankRows.of(rows, columns, known, ranks, tasks),

@@ -18,6 +18,9 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.spark.SparkRanks;
 import io.djltp.training.ParallelTrainer;
 
+import org.apache.spark.SparkEnv;
+import org.apache.spark.util.Utils;
+
 import scala.Tuple2;
 
 import java.io.IOException;
@@ -38,13 +41,16 @@ final class RankTrainer {
             SparkRanks ranks, Iterator<Tuple2<Long, byte[]>> rows, TrainingPlan plan)
             throws Exception {
         NativeMemory.check(plan, ranks);
-        try (RowFile file = new RowFile(plan.network().width())) {
+        // not private to Spark in Java; where Spark's own rows are, and ended with the executor
+        Path folder = Path.of(Utils.getLocalDir(SparkEnv.get().conf()));
+        try (RowFile file = new RowFile(folder, plan.network().width())) {
             keep(ranks, rows, plan, file);
             Device device = ranks.getGpus().isEmpty() ? Device.cpu() : ranks.getGpus().get(0);
             Engine.getEngine("PyTorch").setRandomSeed(Math.toIntExact(plan.seed()));
             try (Model model = Model.newInstance(NAME, device, "PyTorch")) {
                 model.setBlock(plan.network().newNetwork());
-                return train(ranks, plan, file, model);
+                double[] losses = train(ranks, plan, file, model);
+                return ranks.getTask() > 0 ? null : trained(folder, model, losses);
             }
         }
     }
@@ -78,8 +84,8 @@ final class RankTrainer {
         }
     }
 
-    private static TrainedNetwork train(
-            SparkRanks ranks, TrainingPlan plan, RowFile file, Model model) throws Exception {
+    private static double[] train(SparkRanks ranks, TrainingPlan plan, RowFile file, Model model)
+            throws Exception {
         LossOptions options =
                 new LossOptions(LossOptions.DEFAULT_IGNORE_INDEX, plan.labelSmoothing(), 0);
         EpochLosses losses = new EpochLosses(ranks, plan.epochs());
@@ -96,26 +102,29 @@ final class RankTrainer {
         if (checkpoints != null) {
             config.addTrainingListeners(checkpoints); // the last one
         }
-        Path folder = Files.createTempDirectory("tp-spark");
+        try (ParallelTrainer trainer =
+                new ParallelTrainer(
+                        model,
+                        config,
+                        ranks.config()
+                                .setMode(ParallelMode.MIXED)
+                                .optBatchCheck(false) // each task has rows of its own
+                                .build())) {
+            trainer.setMetrics(new Metrics());
+            trainer.initialize(plan.network().inputShape(plan.batchSize()));
+            LabelGather labels = new LabelGather(trainer.getRanks(), trainer.getManager());
+            fit(trainer, plan, checkpoints, new RankBatches(plan, ranks, file, labels));
+        }
+        return losses.all();
+    }
+
+    /** Reads the file that DJL writes, of a model that the end of its trainer has made whole. */
+    private static TrainedNetwork trained(Path parent, Model model, double[] losses)
+            throws IOException {
+        Path folder = Files.createTempDirectory(parent, "tp-spark");
         try {
-            try (ParallelTrainer trainer =
-                    new ParallelTrainer(
-                            model,
-                            config,
-                            ranks.config()
-                                    .setMode(ParallelMode.MIXED)
-                                    .optBatchCheck(false) // each task has rows of its own
-                                    .build())) {
-                trainer.setMetrics(new Metrics());
-                trainer.initialize(plan.network().inputShape(plan.batchSize()));
-                LabelGather labels = new LabelGather(trainer.getRanks(), trainer.getManager());
-                fit(trainer, plan, checkpoints, new RankBatches(plan, ranks, file, labels));
-            }
-            if (ranks.getTask() > 0) {
-                return null;
-            }
-            model.save(folder, NAME); // closing the trainer has made it whole
-            return new TrainedNetwork(read(folder), losses.all());
+            model.save(folder, NAME);
+            return new TrainedNetwork(read(folder), losses);
         } finally {
             try (Stream<Path> files = Files.list(folder)) {
                 for (Path each : files.toList()) {

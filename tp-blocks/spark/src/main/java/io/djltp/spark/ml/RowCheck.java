@@ -1,5 +1,7 @@
 package io.djltp.spark.ml;
 
+import io.djltp.spark.InterruptibleJob;
+
 import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.sql.Row;
 
@@ -56,13 +58,12 @@ final class RowCheck {
      * @param classes the number of classes, or 0 for one more than the largest label
      */
     static Result of(JavaRDD<Row> rows, Columns columns, int classes) {
-        List<Facts> all =
+        JavaRDD<Facts> checks =
                 rows.mapPartitionsWithIndex(
-                                (partition, part) ->
-                                        List.of(check(part, partition, columns, classes))
-                                                .iterator(),
-                                false)
-                        .collect();
+                        (partition, part) ->
+                                List.of(check(part, partition, columns, classes)).iterator(),
+                        false);
+        List<Facts> all = InterruptibleJob.run(rows.context(), checks::collect);
         long[] starts = new long[all.size()];
         long[] checksums = new long[all.size()];
         long count = 0;

@@ -24,12 +24,13 @@ final class RowFile implements AutoCloseable {
     /**
      * Creates a file, which ends with this object.
      *
+     * @param folder where the file is
      * @param width the number of features
      */
-    RowFile(int width) throws IOException {
+    RowFile(Path folder, int width) throws IOException {
         recordBytes = recordBytes(width);
         buffer = ByteBuffer.allocate(Math.max(recordBytes, BUFFER / recordBytes * recordBytes));
-        Path file = Files.createTempFile("tp-rows", ".bin");
+        Path file = Files.createTempFile(folder, "tp-rows", ".bin");
         channel =
                 FileChannel.open(
                         file,

@@ -21,6 +21,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.stream.Stream;
 
 /** A training whose executor is killed (SIGKILL) goes on from its last checkpoint. */
 public class ElasticOnSparkTest {
@@ -131,6 +132,16 @@ public class ElasticOnSparkTest {
         Assert.assertTrue(e.isExecutorLost(), e.toString());
         Assert.assertEquals(e.getSuppressed().length, 1, "the first attempt");
         Assert.assertTrue(Files.exists(folder.resolve("mark1")));
+    }
+
+    /** It runs last: executors were killed in the middle of their training. */
+    @Test(timeOut = 60_000, priority = 1)
+    public void killedExecutorsLeaveNoFolders() throws IOException {
+        try (Stream<Path> files = Files.walk(Path.of("target", "spark"))) {
+            Assert.assertEquals(
+                    files.filter(each -> each.getFileName().toString().startsWith("tp-")).toList(),
+                    List.of());
+        }
     }
 
     @Test(timeOut = 60_000)

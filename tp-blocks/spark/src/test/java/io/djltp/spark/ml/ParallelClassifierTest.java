@@ -1,16 +1,6 @@
 package io.djltp.spark.ml;
 
-import ai.djl.Device;
-import ai.djl.Model;
-import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Activation;
-import ai.djl.nn.SequentialBlock;
-import ai.djl.nn.core.Linear;
-import ai.djl.training.ParameterStore;
-
+import io.djltp.spark.SparkJobException;
 import io.djltp.spark.TestCluster;
 
 import org.apache.spark.SparkConf;
@@ -115,40 +105,7 @@ public class ParallelClassifierTest {
         ParallelClassificationModel model = (ParallelClassificationModel) loaded.stages()[1];
         Assert.assertEquals(model.getTrainingLosses().length, 30);
         Assert.assertEquals(model.getClassNames().length, 4);
-        checkPlainDjl(model, predicted);
-    }
-
-    private static void checkPlainDjl(ParallelClassificationModel model, List<Row> predicted)
-            throws Exception {
-        Path folder = Files.createTempDirectory("djl");
-        model.saveAsDjl(folder);
-        try (Model plain = Model.newInstance("classifier", Device.cpu(), "PyTorch");
-                NDManager manager = NDManager.newBaseManager(Device.cpu(), "PyTorch")) {
-            plain.setBlock(
-                    new SequentialBlock()
-                            .add(Linear.builder().setUnits(8).build())
-                            .add(Activation::relu)
-                            .add(Linear.builder().setUnits(4).build()));
-            plain.load(folder);
-            for (Row row : predicted) {
-                org.apache.spark.ml.linalg.Vector features = row.getAs("features");
-                float[] values = new float[3];
-                for (int i = 0; i < 3; i++) {
-                    values[i] = (float) features.apply(i);
-                }
-                NDArray logits =
-                        plain.getBlock()
-                                .forward(
-                                        new ParameterStore(manager, false),
-                                        new NDList(manager.create(values, new Shape(1, 3))),
-                                        false)
-                                .singletonOrThrow();
-                Assert.assertEquals(
-                        (double) logits.argMax().getLong(), row.<Double>getAs("prediction"));
-            }
-        }
-        Assert.assertEquals(
-                Files.readAllLines(folder.resolve("synset.txt")), List.of(model.getClassNames()));
+        PlainDjl.check(model, predicted);
     }
 
     @Test
@@ -245,7 +202,7 @@ public class ParallelClassifierTest {
                 numbers("0")
             },
             {
-                "2 names of classes and 4 classes",
+                "2 names of classes and 4 classes: leave out setNumClasses",
                 column(each -> each.setClassNames("a", "b").setNumClasses(4)),
                 numbers("number % 4")
             },
@@ -264,7 +221,18 @@ public class ParallelClassifierTest {
                 "2 ranks, 1 in each task, need 2 tasks that run at the same time, and there are 1"
                         + " slots",
                 column(each -> each.setRanksPerTask(1)),
+                numbers("number % 4")
+            },
+            {
+                "2 ranks need 2 classes or more, .* there are 1: ask for fewer ranks",
+                asItIs,
                 numbers("0")
+            },
+            {
+                "feature 1 is 1.0E300, beyond float32",
+                asItIs,
+                rows.selectExpr(
+                        "array(1.0d, if(number = 5, 1e300d, 2d)) as features", "number as label")
             },
         };
     }
@@ -288,6 +256,42 @@ public class ParallelClassifierTest {
                 e instanceof IllegalArgumentException || e instanceof IllegalStateException,
                 e.toString());
         Assert.assertTrue(e.getMessage().matches("(?s).*(" + message + ").*"), e.getMessage());
+    }
+
+    @Test(timeOut = 60_000)
+    public void dynamicAllocationIsRefusedBeforeRowsAreRead() {
+        SparkConf conf = spark.sparkContext().conf();
+        conf.set("spark.dynamicAllocation.enabled", "true");
+        conf.set("spark.dynamicAllocation.testing", "true"); // on the master local, too
+        try {
+            badInputIsRefusedAtTheDriver(
+                    "set spark.dynamicAllocation.enabled to false", each -> each, numbers("0.5"));
+        } finally {
+            conf.remove("spark.dynamicAllocation.enabled");
+            conf.remove("spark.dynamicAllocation.testing");
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void anInterruptEndsTheReadingOfTheRows() {
+        Thread caller = Thread.currentThread();
+        Dataset<Row> slow =
+                spark.createDataFrame(
+                        rows.javaRDD()
+                                .map(
+                                        row -> {
+                                            Thread.sleep(100_000);
+                                            return row;
+                                        }),
+                        rows.schema());
+        TestCluster.whenAJobRuns(spark, caller::interrupt);
+        SparkJobException e =
+                Assert.expectThrows(
+                        SparkJobException.class,
+                        () -> classifier().setLabelCol("number").fit(slow));
+        Assert.assertTrue(Thread.interrupted(), "what was heard is passed on");
+        Assert.assertTrue(e.getMessage().contains("nterrupted"), e.getMessage());
+        Assert.assertEquals(numbers("0").count(), ROWS, "the session's only core is free again");
     }
 
     /** Last, since the session keeps what is set. */

@@ -168,7 +168,7 @@ public class TuningTest {
                                                 .asNondeterministic()
                                                 .apply())
                                 .as("features"),
-                        functions.lit(0).as("label"));
+                        functions.lit(1).as("label"));
         SparkJobException e =
                 Assert.expectThrows(SparkJobException.class, () -> classifier().fit(changing));
         Assert.assertTrue(

@@ -1,0 +1,113 @@
+package io.djltp.examples.train;
+
+import io.djltp.examples.BadInputException;
+import io.djltp.examples.FreePort;
+import io.djltp.job.Job;
+import io.djltp.launch.Launcher;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import picocli.CommandLine;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * Both processes of a job learn which option of {@code tp train} they do not have alike. They are
+ * threads here; see {@link ManyProcessesBadInputTest} for how the command ends then.
+ */
+public class OptionsAgreementTest {
+
+    private static final String ANY = "";
+
+    private Path out;
+
+    @BeforeClass
+    public void createFolder() throws IOException {
+        out = Files.createTempDirectory("tp-alike");
+    }
+
+    @AfterClass
+    public void deleteFolder() throws IOException {
+        Files.delete(out); // nothing was saved
+    }
+
+    /** The options of each process, and what both of them must say. */
+    @DataProvider
+    public Object[][] options() {
+        return new Object[][] {
+            {"--mode data", "--mode mixed", "--mode is data on process 0 and mixed on process 1"},
+            {"--steps 5", "--steps 6", "--steps is 5 on process 0 and 6 on process 1"},
+            {"--languages de", "--languages en", "--languages is de on process 0 and en on"},
+            {"--backend tcp", ANY, "--backend is tcp on process 0 and auto on process 1"},
+            {ANY, "--lr 3", "--lr is 0.3 on process 0 and 3.0 on process 1"},
+        };
+    }
+
+    @Test(dataProvider = "options", timeOut = 60_000)
+    public void bothNameTheOption(String first, String second, String expected) throws Exception {
+        int port = FreePort.find();
+        ExecutorService threads = Executors.newFixedThreadPool(2);
+        try {
+            Future<String> one = threads.submit(() -> message(0, port, first));
+            Future<String> other = threads.submit(() -> message(1, port, second));
+            for (Future<String> each : List.of(one, other)) {
+                String message = each.get(50, TimeUnit.SECONDS);
+                Assert.assertTrue(message.contains(expected), message);
+            }
+        } finally {
+            threads.shutdownNow();
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void theSameOptionsAgree() throws Exception {
+        int port = FreePort.find();
+        ExecutorService threads = Executors.newFixedThreadPool(2);
+        try {
+            Future<?> other = threads.submit(() -> agree(1, port, "--lr 3"));
+            agree(0, port, "--lr 3");
+            other.get(50, TimeUnit.SECONDS);
+        } finally {
+            threads.shutdownNow();
+        }
+    }
+
+    private String message(int process, int port, String options) {
+        return Assert.expectThrows(BadInputException.class, () -> agree(process, port, options))
+                .getMessage();
+    }
+
+    private void agree(int process, int port, String options) {
+        TrainOptions parsed = new TrainOptions();
+        new CommandLine(parsed)
+                .setCaseInsensitiveEnumValuesAllowed(true)
+                .parseArgs(("--out " + out + " " + options).strip().split(" "));
+        parsed.check();
+        Map<String, String> variables =
+                Map.of(
+                        "RANK",
+                        "" + process,
+                        "WORLD_SIZE",
+                        "2",
+                        "MASTER_ADDR",
+                        "127.0.0.1",
+                        "MASTER_PORT",
+                        "" + port);
+        try (Job job = Launcher.join(variables, 2, Duration.ofSeconds(30))) {
+            OptionsAgreement.check(parsed.alike(), job);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+package io.djltp.collective;
+
+import java.util.List;
+
+/**
+ * What is said of ranks that called different operations: what each called, and what to look at.
+ */
+public final class DifferentCalls {
+
+    /** The issuer of what a trainer's close calls: it may meet a step of the other ranks. */
+    public static final String CLOSE = "the close of the trainer";
+
+    private DifferentCalls() {}
+
+    /**
+     * Returns the message.
+     *
+     * @param calls what each rank called, such as {@code rank 0 barrier #3}
+     * @return the calls, and what may have led to them
+     */
+    public static String describe(List<String> calls) {
+        String all = String.join("; ", calls);
+        return "the ranks called different operations: "
+                + all
+                + ". Do all ranks have as many batches, of the same size, as many epochs, and the"
+                + " same settings?"
+                + (all.contains(CLOSE)
+                        ? " One in "
+                                + CLOSE
+                                + " has come to its end before the others, or an exception in the"
+                                + " caller's code has led it there: see the output of its process"
+                        : "");
+    }
+}
