@@ -153,7 +153,8 @@ public final class TrainCommand implements Callable<Integer> {
                             + corpus.classes());
         }
         float share = options.sampleShare(corpus.classes());
-        if (options.head == HeadKind.SAMPLED && share * corpus.classes() < LEAST_SAMPLE) {
+        long drawn = Math.round((double) share * corpus.classes()); // as the head rounds
+        if (options.head == HeadKind.SAMPLED && drawn < LEAST_SAMPLE) {
             throw new BadInputException(
                     String.format(
                             Locale.ROOT,
