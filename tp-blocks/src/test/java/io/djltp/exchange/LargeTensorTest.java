@@ -71,12 +71,9 @@ public class LargeTensorTest {
         }
     }
 
-    /** Writes 2.4 GB: {@code ./mvnw -Plarge -pl tp-blocks -am test}. */
-    @Test(groups = "large", timeOut = 300_000)
+    /** Writes 2.4 GB. */
+    @Test(groups = "sweep", timeOut = 300_000)
     public void aLargeTensorIsWritten() throws Exception {
-        if (!Boolean.getBoolean("djltp.large")) {
-            throw new org.testng.SkipException("Only with -Plarge: it writes 2.4 GB");
-        }
         Path folder = Files.createTempDirectory("large");
         try (NDManager manager = NDManager.newBaseManager()) {
             Block block = Linear.builder().setUnits(SHAPE.get(0)).optBias(false).build();

@@ -31,7 +31,7 @@ import io.djltp.testing.TrainerKind;
 import java.nio.file.Files;
 import java.nio.file.Path;
 
-/** Trains small models for many steps, and prints what they hold early and late. */
+/** Trains a small model for many steps, and prints what it holds early and late. */
 public final class LongTraining {
 
     private static final int BATCH = 8;
@@ -42,23 +42,20 @@ public final class LongTraining {
     private LongTraining() {}
 
     /**
-     * Trains one model after another.
+     * Trains a model.
      *
-     * @param args for each the mode and the head, such as TENSOR:fused: "plain", "fused" for a
-     *     fused head, "sampled" for one with a margin too, or "recompute" for a plain one behind
-     *     layers that are computed again in the backward pass
+     * @param args the mode and the head, such as TENSOR:fused: "plain", "fused" for a fused head,
+     *     "sampled" for one with a margin too, or "recompute" for a plain one behind layers that
+     *     are computed again in the backward pass
      * @throws Exception if the training fails
      */
     public static void main(String[] args) throws Exception {
-        for (String each : args) {
-            System.out.println(each);
-            String[] parts = each.split(":");
-            TrainerKind kind = new TrainerKind(ParallelMode.valueOf(parts[0]), 2);
-            boolean recomputed = parts[1].equals("recompute");
-            try (NDManager manager = NDManager.newBaseManager()) {
-                train(kind, head(recomputed ? "plain" : parts[1]), recomputed, manager);
-                report(0, manager); // everything is closed but the data
-            }
+        String[] parts = args[0].split(":");
+        TrainerKind kind = new TrainerKind(ParallelMode.valueOf(parts[0]), 2);
+        boolean recomputed = parts[1].equals("recompute");
+        try (NDManager manager = NDManager.newBaseManager()) {
+            train(kind, head(recomputed ? "plain" : parts[1]), recomputed, manager);
+            report(0, manager); // everything is closed but the data
         }
     }
 

@@ -6,7 +6,7 @@ import org.testng.annotations.Test;
 /** Many operations in a row: right results, no rank that hangs, no memory that stays. */
 public class MixedOperationsTest {
 
-    @Test(timeOut = 90_000)
+    @Test(groups = "sweep", timeOut = 90_000)
     public void manyOperationsTakeNoMemory() throws Exception {
         // a heap that is in memory from the start: what grows is native
         ForkedJvm.Result result =

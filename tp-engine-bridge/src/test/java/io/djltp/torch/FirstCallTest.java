@@ -10,6 +10,7 @@ import org.testng.annotations.Test;
 import java.net.URISyntaxException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Collection;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
@@ -40,10 +41,24 @@ public class FirstCallTest {
     }
 
     /** A JVM for each public class that touches the preset, itself or by what lies behind it. */
-    @Test(timeOut = 300_000)
+    @Test(groups = "sweep", timeOut = 300_000)
     public void everyPublicClassMayBeTheFirst() throws Exception {
         Set<String> names = classes().publicClassesThatReach(PRESET);
         Assert.assertTrue(names.contains(EmbeddingBags.class.getName()), "" + names);
+        mayBeTheFirst(names);
+    }
+
+    @Test(timeOut = 300_000)
+    public void aClassOfEachPackageMayBeTheFirst() throws Exception {
+        Map<String, String> ofPackages = new TreeMap<>();
+        for (String name : classes().publicClassesThatReach(PRESET)) {
+            ofPackages.put(name.substring(0, name.lastIndexOf('.')), name);
+        }
+        Assert.assertTrue(ofPackages.size() > 3, "" + ofPackages);
+        mayBeTheFirst(ofPackages.values());
+    }
+
+    private static void mayBeTheFirst(Collection<String> names) throws Exception {
         ExecutorService two = Executors.newFixedThreadPool(2);
         try {
             Map<String, Future<ForkedJvm.Result>> results = new TreeMap<>();

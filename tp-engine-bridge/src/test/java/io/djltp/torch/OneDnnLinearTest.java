@@ -254,7 +254,7 @@ public class OneDnnLinearTest {
     }
 
     /** A thousand steps leave no more behind than the first ones: not one of their arrays. */
-    @Test(timeOut = 120_000)
+    @Test(groups = "sweep", timeOut = 120_000)
     public void stepsLeaveNothingBehind() throws IOException {
         Path status = Path.of("/proc/self/statm"); // in pages
         try (NDManager manager = NDManager.newBaseManager();

@@ -67,11 +67,13 @@ public class ScriptsTest {
     @DataProvider
     static Object[][] launches() {
         return new Object[][] {
-            {TORCHRUN, "static", 2},
-            {TORCHRUN, "c10d", 2},
-            {MPIRUN, "", 2},
-            {SLURM, "2 nodes", 4},
+            {TORCHRUN, "c10d", 2}, {MPIRUN, "", 2}, {SLURM, "2 nodes", 4},
         };
+    }
+
+    @Test(groups = "sweep", timeOut = 240_000)
+    public void itLearnsTheSameAtAStaticRendezvous() throws Exception {
+        itLearnsTheSame(TORCHRUN, "static", 2);
     }
 
     /** The order of sums is that of the ranks, wherever these are: every bit is the same. */

@@ -48,12 +48,17 @@ public class ManyProcessesTest {
 
     @DataProvider
     public Object[][] modes() {
-        return new Object[][] {{"tensor"}, {"mixed"}, {"data"}, {"2x2"}};
+        return new Object[][] {{"tensor"}, {"2x2"}};
     }
 
     @DataProvider
-    public Object[][] launches() {
-        return new Object[][] {{2, "tensor"}, {4, "mixed"}};
+    public Object[][] otherModes() {
+        return new Object[][] {{"mixed"}, {"data"}};
+    }
+
+    @Test(groups = "sweep", dataProvider = "otherModes", timeOut = 240_000)
+    public void twoProcessesInOtherModes(String mode) throws Exception {
+        twoProcessesOfTwoRanks(mode);
     }
 
     @Test(dataProvider = "modes", timeOut = 240_000)
@@ -95,8 +100,17 @@ public class ManyProcessesTest {
         assertSameModel(mode, 4, "env-0");
     }
 
-    @Test(dataProvider = "launches", timeOut = 240_000)
-    public void processesOfMpirun(int size, String mode) throws Exception {
+    @Test(timeOut = 240_000)
+    public void twoProcessesOfMpirun() throws Exception {
+        runByMpirun(2, "tensor");
+    }
+
+    @Test(groups = "sweep", timeOut = 240_000)
+    public void fourProcessesOfMpirun() throws Exception {
+        runByMpirun(4, "mixed");
+    }
+
+    private void runByMpirun(int size, String mode) throws Exception {
         String name = "mpi-" + size;
         ForkedTp.Result result;
         try (ForkedTp process = ForkedTp.mpirun(size, arguments(mode, size, name))) {

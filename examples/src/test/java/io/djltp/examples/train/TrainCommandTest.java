@@ -47,9 +47,12 @@ public class TrainCommandTest {
 
     @DataProvider
     public Object[][] modes() {
-        return new Object[][] {
-            {"mixed", "sampled", 0.05}, {"tensor", "full", 1}, {"data", "fused", 1}
-        };
+        return new Object[][] {{"mixed", "sampled", 0.05}, {"tensor", "full", 1}};
+    }
+
+    @Test(groups = "sweep", timeOut = 180_000)
+    public void testTrainsInDataMode() throws IOException {
+        testTrainsSavesAndAnswers("data", "fused", 1);
     }
 
     @Test(dataProvider = "modes", timeOut = 180_000)

@@ -15,7 +15,12 @@ public class MpiOperationsTest {
 
     @DataProvider
     public Object[][] processes() {
-        return new Object[][] {{1}, {2}, {3}, {4}};
+        return new Object[][] {{2}, {3}};
+    }
+
+    @DataProvider
+    public Object[][] otherProcesses() {
+        return new Object[][] {{1}, {4}};
     }
 
     @Test(dataProvider = "processes", timeOut = 90_000)
@@ -25,6 +30,11 @@ public class MpiOperationsTest {
         for (int rank = 0; rank < processes; rank++) {
             Assert.assertEquals(result.report(rank, "done"), processes + " processes");
         }
+    }
+
+    @Test(groups = "sweep", dataProvider = "otherProcesses", timeOut = 90_000)
+    public void otherNumbersOfProcesses(int processes) throws Exception {
+        operationsGiveWhatJavaComputes(processes);
     }
 
     @Test(timeOut = 90_000)

@@ -12,7 +12,7 @@ import java.util.regex.Pattern;
 /** Operations leave no memory and no events behind. */
 public class NcclMemoryTest {
 
-    @Test(timeOut = 90_000)
+    @Test(groups = "sweep", timeOut = 90_000)
     public void manyOperationsTakeNoMemory() throws Exception {
         // a heap that is in memory from the start: what grows is native
         ForkedJvm.Result result =
