@@ -58,36 +58,43 @@ public class OptionsAgreementTest {
 
     @Test(dataProvider = "options", timeOut = 60_000)
     public void bothNameTheOption(String first, String second, String expected) throws Exception {
-        int port = FreePort.find();
-        ExecutorService threads = Executors.newFixedThreadPool(2);
-        try {
-            Future<String> one = threads.submit(() -> message(0, port, first));
-            Future<String> other = threads.submit(() -> message(1, port, second));
-            for (Future<String> each : List.of(one, other)) {
-                String message = each.get(50, TimeUnit.SECONDS);
-                Assert.assertTrue(message.contains(expected), message);
-            }
-        } finally {
-            threads.shutdownNow();
-        }
+        inBothProcesses(
+                (process, port) -> {
+                    String own = process == 0 ? first : second;
+                    String message =
+                            Assert.expectThrows(
+                                            BadInputException.class,
+                                            () -> agree(process, port, own))
+                                    .getMessage();
+                    Assert.assertTrue(message.contains(expected), message);
+                });
     }
 
     @Test(timeOut = 60_000)
     public void theSameOptionsAgree() throws Exception {
+        inBothProcesses((process, port) -> agree(process, port, "--lr 3"));
+    }
+
+    /** What a process does, with its number and the port of the job. */
+    private interface Part {
+
+        void run(int process, int port);
+    }
+
+    private static void inBothProcesses(Part part) throws Exception {
         int port = FreePort.find();
         ExecutorService threads = Executors.newFixedThreadPool(2);
         try {
-            Future<?> other = threads.submit(() -> agree(1, port, "--lr 3"));
-            agree(0, port, "--lr 3");
-            other.get(50, TimeUnit.SECONDS);
+            List<Future<?>> processes =
+                    List.of(
+                            threads.submit(() -> part.run(0, port)),
+                            threads.submit(() -> part.run(1, port)));
+            for (Future<?> each : processes) {
+                each.get(50, TimeUnit.SECONDS);
+            }
         } finally {
             threads.shutdownNow();
         }
-    }
-
-    private String message(int process, int port, String options) {
-        return Assert.expectThrows(BadInputException.class, () -> agree(process, port, options))
-                .getMessage();
     }
 
     private void agree(int process, int port, String options) {
