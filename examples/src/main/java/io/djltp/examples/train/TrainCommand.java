@@ -57,7 +57,6 @@ public final class TrainCommand implements Callable<Integer> {
 
     static final long SPLIT_SEED = 20260101; // never changed: held-out words stay held out
     private static final int EVALUATION_BATCH = 128;
-    private static final int LEAST_SAMPLE = 2; // the label's class and another one
 
     @Mixin private TrainOptions options;
     @Spec private CommandSpec spec;
@@ -97,9 +96,10 @@ public final class TrainCommand implements Callable<Integer> {
         HeldOutSplit split = HeldOutSplit.of(corpus, HELD_OUT, SPLIT_SEED);
         CharNGrams nGrams =
                 CharNGrams.builder().setRows(tableRows(corpus.classes())).optLimit(N_GRAMS).build();
+        ClassificationHead head = head(corpus.classes());
         checkSizes(corpus, nGrams);
         try (Model model = Model.newInstance(SavedModel.NAME)) {
-            train(model, split, nGrams);
+            train(model, split, nGrams, head);
             if (job.isFirst()) {
                 evaluate(model, split, nGrams);
                 SavedModel.save(
@@ -152,25 +152,12 @@ public final class TrainCommand implements Callable<Integer> {
                             + " leaves ranks without a class: there are "
                             + corpus.classes());
         }
-        float share = options.sampleShare(corpus.classes());
-        long drawn = Math.round((double) share * corpus.classes()); // as the head rounds
-        if (options.head == HeadKind.SAMPLED && drawn < LEAST_SAMPLE) {
-            throw new BadInputException(
-                    String.format(
-                            Locale.ROOT,
-                            "--sample-share %s of %d classes leaves no negatives: a step needs %d"
-                                    + " classes, a share of %.2g or more",
-                            share,
-                            corpus.classes(),
-                            LEAST_SAMPLE,
-                            1.01 * LEAST_SAMPLE / corpus.classes()));
-        }
         RunMemory memory = new RunMemory(options, corpus.classes(), nGrams.rows(), corpus.size());
         memory.check();
         memory.print(out);
     }
 
-    private void train(Model model, HeldOutSplit split, CharNGrams nGrams)
+    private void train(Model model, HeldOutSplit split, CharNGrams nGrams, ClassificationHead head)
             throws IOException, TranslateException {
         out.printf(
                 Locale.ROOT,
@@ -188,7 +175,6 @@ public final class TrainCommand implements Callable<Integer> {
             out.println(
                     "(The loss rises for some dozens of steps: Adagrad begins with large ones.)");
         }
-        ClassificationHead head = head(split.corpus().classes());
         LemmaNetwork.initializeHead(head);
         model.setBlock(LemmaNetwork.create(nGrams.rows(), options.dim, head));
         LemmaDataset heldOut = heldOut(split, nGrams, options.batch);
@@ -262,11 +248,15 @@ public final class TrainCommand implements Callable<Integer> {
     }
 
     private ClassificationHead head(int classes) {
-        return options.head
-                .builder(classes, options.sampleShare(classes), options.seed)
-                .optBatchShardedInput(true)
-                .optPrecision(options.precision)
-                .build();
+        try {
+            return options.head
+                    .builder(classes, options.sampleShare(classes), options.seed)
+                    .optBatchShardedInput(true)
+                    .optPrecision(options.precision)
+                    .build();
+        } catch (IllegalArgumentException e) {
+            throw new BadInputException("--head " + describeHead(classes) + ": " + e.getMessage());
+        }
     }
 
     private void fillReport(LemmaCorpus corpus) {
