@@ -2,6 +2,7 @@ package io.djltp.examples.train;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.FreePort;
+import io.djltp.examples.JobVariables;
 import io.djltp.job.Job;
 import io.djltp.launch.Launcher;
 
@@ -103,16 +104,7 @@ public class OptionsAgreementTest {
                 .setCaseInsensitiveEnumValuesAllowed(true)
                 .parseArgs(("--out " + out + " " + options).strip().split(" "));
         parsed.check();
-        Map<String, String> variables =
-                Map.of(
-                        "RANK",
-                        "" + process,
-                        "WORLD_SIZE",
-                        "2",
-                        "MASTER_ADDR",
-                        "127.0.0.1",
-                        "MASTER_PORT",
-                        "" + port);
+        Map<String, String> variables = JobVariables.of(process, 2, port);
         try (Job job = Launcher.join(variables, 2, Duration.ofSeconds(30))) {
             OptionsAgreement.check(parsed.alike(), job);
         }
