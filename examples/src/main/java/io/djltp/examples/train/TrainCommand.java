@@ -7,6 +7,7 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.Trainer;
 import ai.djl.training.dataset.Dataset;
+import ai.djl.training.tracker.ParameterTracker;
 import ai.djl.translate.TranslateException;
 
 import io.djltp.checkpoint.CheckpointListener;
@@ -159,22 +160,7 @@ public final class TrainCommand implements Callable<Integer> {
 
     private void train(Model model, HeldOutSplit split, CharNGrams nGrams, ClassificationHead head)
             throws IOException, TranslateException {
-        out.printf(
-                Locale.ROOT,
-                "Training %,d x %d on %d rank%s%s, %s, head %s, %s%n",
-                split.corpus().classes(),
-                options.dim,
-                options.ranks.count(),
-                options.ranks.count() == 1 ? "" : "s",
-                job.describe(),
-                options.ranks.describe(),
-                describeHead(split.corpus().classes()),
-                options.optimizer.name().toLowerCase(Locale.ROOT));
-        if (options.optimizer == OptimizerName.ADAGRAD) {
-            // a warm-up of 200 steps keeps it down, and costs a point of top-5 after 1,200
-            out.println(
-                    "(The loss rises for some dozens of steps: Adagrad begins with large ones.)");
-        }
+        announce(split.corpus().classes());
         LemmaNetwork.initializeHead(head);
         model.setBlock(LemmaNetwork.create(nGrams.rows(), options.dim, head));
         LemmaDataset heldOut = heldOut(split, nGrams, options.batch);
@@ -194,16 +180,7 @@ public final class TrainCommand implements Callable<Integer> {
         CheckpointListener checkpoints =
                 options.checkpoints.listener(
                         options.training(), progress[0], () -> progress[0].isOver());
-        DefaultTrainingConfig config =
-                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optOptimizer(
-                                options.optimizer.create(
-                                        LearningRates.of(options, head, progress[0]::getDone),
-                                        LearningRates.epsilon(options)))
-                        .addTrainingListeners(progress[0]);
-        if (checkpoints != null) {
-            config.addTrainingListeners(checkpoints); // after all others
-        }
+        DefaultTrainingConfig config = config(head, progress[0], checkpoints);
         Engine.getInstance().setRandomSeed(options.seed);
         try (reports;
                 TrainingProgress shown = progress[0];
@@ -217,6 +194,39 @@ public final class TrainCommand implements Callable<Integer> {
             report.seconds = shown.seconds();
         }
         fillReport(split.corpus());
+    }
+
+    private DefaultTrainingConfig config(
+            ClassificationHead head, TrainingProgress progress, CheckpointListener checkpoints) {
+        ParameterTracker rate = LearningRates.of(options, head, progress::getDone);
+        DefaultTrainingConfig config =
+                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                        .optOptimizer(
+                                options.optimizer.create(rate, LearningRates.epsilon(options)))
+                        .addTrainingListeners(progress);
+        if (checkpoints != null) {
+            config.addTrainingListeners(checkpoints); // after all others
+        }
+        return config;
+    }
+
+    private void announce(int classes) {
+        out.printf(
+                Locale.ROOT,
+                "Training %,d x %d on %d rank%s%s, %s, head %s, %s%n",
+                classes,
+                options.dim,
+                options.ranks.count(),
+                options.ranks.count() == 1 ? "" : "s",
+                job.describe(),
+                options.ranks.describe(),
+                describeHead(classes),
+                options.optimizer.name().toLowerCase(Locale.ROOT));
+        if (options.optimizer == OptimizerName.ADAGRAD) {
+            // a warm-up of 200 steps keeps it down, and costs a point of top-5 after 1,200
+            out.println(
+                    "(The loss rises for some dozens of steps: Adagrad begins with large ones.)");
+        }
     }
 
     private Map<String, String> facts(int classes) {
