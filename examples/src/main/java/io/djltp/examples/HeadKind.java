@@ -12,6 +12,7 @@ public enum HeadKind {
     SAMPLED;
 
     private static final float SAMPLED_CLASSES = 6_000;
+    private static final float LEAST_CLASSES = 2; // that a head takes
     private static final float LEAST_SHARE = 0.005f;
     private static final float LARGEST_SHARE = 0.1f;
 
@@ -22,7 +23,8 @@ public enum HeadKind {
      * @return the share
      */
     public static float defaultShare(int classes) {
-        return Math.max(LEAST_SHARE, Math.min(LARGEST_SHARE, SAMPLED_CLASSES / classes));
+        float share = Math.max(LEAST_SHARE, Math.min(LARGEST_SHARE, SAMPLED_CLASSES / classes));
+        return Math.max(share, Math.min(1, LEAST_CLASSES / classes));
     }
 
     /**

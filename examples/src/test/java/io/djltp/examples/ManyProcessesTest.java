@@ -15,7 +15,6 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 
 /** {@code tp lm} and {@code tp embed} in several processes compute what they compute in one. */
 public class ManyProcessesTest {
@@ -78,15 +77,11 @@ public class ManyProcessesTest {
         List<ForkedTp.Result> results = new ArrayList<>();
         try {
             for (int i = 0; i < processes; i++) {
-                Map<String, String> environment =
-                        Map.of(
-                                "RANK", "" + i,
-                                "WORLD_SIZE", "" + processes,
-                                "MASTER_ADDR", "127.0.0.1",
-                                "MASTER_PORT", "" + port);
                 String json = " --json " + folder.resolve(i + ".json");
                 started.add(
-                        ForkedTp.start(environment, Arrays.asList((arguments + json).split(" "))));
+                        ForkedTp.start(
+                                JobVariables.of(i, processes, port),
+                                Arrays.asList((arguments + json).split(" "))));
             }
             for (ForkedTp process : started) {
                 results.add(process.await());

@@ -39,11 +39,12 @@ public final class CheckpointBuilder {
     /**
      * Takes a checkpoint after every so many steps.
      *
-     * @param steps the number of steps
+     * @param steps the number of steps, 1 or more
      * @return this builder
      */
     public CheckpointBuilder optEverySteps(long steps) {
-        Preconditions.checkArgument(steps > 0, "The number of steps must be positive");
+        Preconditions.checkArgument(
+                steps > 0, "The steps between checkpoints must be 1 or more, not " + steps);
         everySteps = steps;
         return this;
     }
@@ -51,11 +52,12 @@ public final class CheckpointBuilder {
     /**
      * Takes a checkpoint after every so many minutes, by the clock of the process of rank 0.
      *
-     * @param minutes the number of minutes
+     * @param minutes the number of minutes, above 0
      * @return this builder
      */
     public CheckpointBuilder optEveryMinutes(double minutes) {
-        Preconditions.checkArgument(minutes > 0, "The number of minutes must be positive");
+        Preconditions.checkArgument(
+                minutes > 0, "The minutes between checkpoints must be above 0, not " + minutes);
         everyNanos = Math.max(1, (long) (minutes * Duration.ofMinutes(1).toNanos()));
         return this;
     }
@@ -90,7 +92,8 @@ public final class CheckpointBuilder {
      * @return this builder
      */
     public CheckpointBuilder optKeep(int keep) {
-        Preconditions.checkArgument(keep > 0, "At least one checkpoint must be kept");
+        Preconditions.checkArgument(
+                keep > 0, "The checkpoints to keep must be 1 or more, not " + keep);
         this.keep = keep;
         return this;
     }
@@ -162,7 +165,8 @@ public final class CheckpointBuilder {
      * @return the listener
      */
     public CheckpointListener build() {
-        Preconditions.checkArgument(path != null, "You must set the folder");
+        Preconditions.checkArgument(
+                path != null, "A CheckpointListener needs a folder: setFolder(path)");
         return new CheckpointListener(this);
     }
 }

@@ -183,7 +183,11 @@ public final class OnnxExport {
          * @return this builder
          */
         public Builder optExternalAbove(long bytes) {
-            Preconditions.checkArgument(bytes < 1L << 31, "An ONNX file must be below 2 GiB");
+            Preconditions.checkArgument(
+                    bytes < 1L << 31,
+                    "An ONNX file has less than 2 GiB, 2147483648 bytes: weights of "
+                            + bytes
+                            + " bytes do not fit into it");
             externalAbove = bytes;
             return this;
         }

@@ -87,18 +87,8 @@ final class WeightAssignment {
         }
         sources.keySet().retainAll(read); // a rule of several may have one that is kept
         unmatched.forEach(this::reportMissing);
-        for (NamePattern pattern : kept) {
-            if (tree.keySet().stream().allMatch(path -> pattern.match(path) == null)) {
-                problems.add("no parameter has the path " + pattern + ", which is to be kept");
-            }
-        }
-        for (String name : files.names()) {
-            boolean free = leaving.stream().anyMatch(pattern -> pattern.match(name) != null);
-            if (!used.contains(name) && !free && !mapping.isIgnored(name)) {
-                problems.add(
-                        "tensor " + name + " " + files.get(name).shape() + " is no parameter's");
-            }
-        }
+        reportUseless(kept);
+        reportSuperfluous(leaving);
         if (!problems.isEmpty()) {
             throw new MalformedModelException(
                     files
@@ -135,6 +125,24 @@ final class WeightAssignment {
         List<String> missing =
                 match.tensors().stream().filter(each -> files.get(each) == null).toList();
         problems.add(name + " needs " + String.join(", ", missing) + ", which is missing");
+    }
+
+    private void reportUseless(List<NamePattern> kept) {
+        for (NamePattern pattern : kept) {
+            if (tree.keySet().stream().allMatch(path -> pattern.match(path) == null)) {
+                problems.add("no parameter has the path " + pattern + ", which is to be kept");
+            }
+        }
+    }
+
+    private void reportSuperfluous(List<NamePattern> leaving) throws IOException {
+        for (String name : files.names()) {
+            boolean free = leaving.stream().anyMatch(pattern -> pattern.match(name) != null);
+            if (!used.contains(name) && !free && !mapping.isIgnored(name)) {
+                problems.add(
+                        "tensor " + name + " " + files.get(name).shape() + " is no parameter's");
+            }
+        }
     }
 
     private void use(RuleMatch<Parameter> match, Parameter parameter) throws IOException {

@@ -129,7 +129,8 @@ public final class WeightExport {
          */
         public Builder optDataType(DataType dataType) {
             Preconditions.checkArgument(
-                    dataType.isFloating(), "Weights are written as floating point numbers");
+                    dataType.isFloating(),
+                    "Weights are written as floating point numbers, not " + dataType);
             this.dataType = dataType;
             return this;
         }
@@ -142,7 +143,8 @@ public final class WeightExport {
          * @return this builder
          */
         public Builder optFileBytes(long fileBytes) {
-            Preconditions.checkArgument(fileBytes > 0, "A file needs a byte or more");
+            Preconditions.checkArgument(
+                    fileBytes > 0, "The bytes of a file must be 1 or more, not " + fileBytes);
             this.fileBytes = fileBytes;
             return this;
         }

@@ -200,23 +200,9 @@ public final class GradientFlow {
             if (!regions.computeIfAbsent(address, key -> new HashSet<>()).add(region)) {
                 continue;
             }
-            PassTrace.Boundary boundary = trace.getBoundaries().get(address);
-            PassTrace.Slice slice = trace.getSlices().get(address);
-            if (slice != null && !region.isShard()) {
-                throw leaked(slice);
-            }
-            if (boundary != null && !region.equals(boundary.above())) {
-                if (trace.getInputs().contains(address)
-                        && region.with(boundary.above().features()).equals(boundary.above())) {
-                    continue;
-                }
-                throw region.tokens() == boundary.above().tokens()
-                        ? mixed(graph.get(address), region, boundary.above())
-                        : TokenFlow.mixed(graph.get(address));
-            }
-            Region below = boundary == null ? region : boundary.below();
             AutogradGraph.Node node = graph.get(address);
-            if (node != null) {
+            Region below = below(trace, address, node, region);
+            if (node != null && below != null) {
                 node.inputs().forEach(input -> open.add(Map.entry(input, below)));
             }
         }
@@ -224,6 +210,29 @@ public final class GradientFlow {
         new TokenFlow(graph, trace).check();
         new RowFlow(graph, trace, rows).check(ofRows);
         return regions;
+    }
+
+    /** Returns the region of an operation's inputs, or {@code null} if the gradient ends there. */
+    private static Region below(
+            PassTrace trace, long address, AutogradGraph.Node node, Region region) {
+        PassTrace.Boundary boundary = trace.getBoundaries().get(address);
+        PassTrace.Slice slice = trace.getSlices().get(address);
+        if (slice != null && !region.isShard()) {
+            throw leaked(slice);
+        }
+        if (boundary == null) {
+            return region;
+        }
+        if (region.equals(boundary.above())) {
+            return boundary.below();
+        }
+        if (trace.getInputs().contains(address)
+                && region.with(boundary.above().features()).equals(boundary.above())) {
+            return null;
+        }
+        throw region.tokens() == boundary.above().tokens()
+                ? mixed(node, region, boundary.above())
+                : TokenFlow.mixed(node);
     }
 
     private static IllegalArgumentException leaked(PassTrace.Slice slice) {

@@ -183,16 +183,6 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
         return context.getPass().takeSlice(y, outputCut(context), rank, block);
     }
 
-    /**
-     * Returns which output features each rank has.
-     *
-     * @param context the rank
-     * @return the cut of axis 0 of the weight
-     */
-    public Cut getOutputCut(ParallelContext context) {
-        return outputCut(context);
-    }
-
     /** {@inheritDoc} */
     @Override
     public ForecastArray forecast(PassForecast pass, ForecastArray input) {

@@ -265,7 +265,7 @@ public class ClassificationHead extends AbstractColumnLinear {
          * optFusedLoss(false)}. Default: 1, all classes. The method is Partial FC (An et al., 2022,
          * <a href="https://arxiv.org/abs/2203.15565">arXiv:2203.15565</a>).
          *
-         * @param share the share, above 0 and up to 1
+         * @param share the share, above 0 and up to 1, and of two classes at least
          * @return this builder
          */
         public Builder optSampleShare(float share) {
@@ -323,7 +323,7 @@ public class ClassificationHead extends AbstractColumnLinear {
             super.optPrecision(fusedLoss ? Precision.FLOAT32 : precision);
             Precision passes = fusedLoss ? precision : Precision.FLOAT32;
             options = new HeadOptions(sampleShare, sampleSeed, margin, passes);
-            HeadChecks.check(options, fusedLoss, isWithBias(), tiedTo() != null);
+            HeadChecks.check(options, units, fusedLoss, isWithBias(), tiedTo() != null);
             return new ClassificationHead(this);
         }
     }

@@ -62,13 +62,7 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
                         + rows
                         + " and "
                         + features);
-        table =
-                addParameter(
-                        Parameter.builder()
-                                .setName("embedding")
-                                .setType(Parameter.Type.WEIGHT)
-                                .optShape(new Shape(rows, features))
-                                .build());
+        table = addParameter(SavedEmbedding.newWeight(rows, features));
     }
 
     /** {@inheritDoc} */

@@ -4,12 +4,13 @@ import ai.djl.util.Preconditions;
 
 import io.djltp.head.HeadOptions;
 
-/** Which options of a {@link ClassificationHead} exclude each other. */
+/** Which options of a {@link ClassificationHead} do not go together. */
 final class HeadChecks {
 
     private HeadChecks() {}
 
-    static void check(HeadOptions options, boolean fusedLoss, boolean biased, boolean tied) {
+    static void check(
+            HeadOptions options, long units, boolean fusedLoss, boolean biased, boolean tied) {
         boolean plain = !options.isSampled() && options.margin() == null;
         Preconditions.checkArgument(
                 fusedLoss || plain, "optSampleShare and optMargin exclude optFusedLoss(false)");
@@ -20,5 +21,6 @@ final class HeadChecks {
                 !tied || plain,
                 "A head with optTiedWeight has the rows of the embedding as they are, and all"
                         + " of them in each step: optSampleShare and optMargin exclude it");
+        options.checkClasses(units);
     }
 }

@@ -1,6 +1,7 @@
 package io.djltp.nn;
 
 import ai.djl.MalformedModelException;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.ndarray.types.SparseFormat;
 import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Parameter;
@@ -23,6 +24,15 @@ abstract class SavedEmbedding extends AbstractBlock implements ShardedBlock {
     /** Creates an embedding. */
     SavedEmbedding() {
         super(VERSION);
+    }
+
+    /** Returns a weight that has the name of the one of DJL's embeddings. */
+    static Parameter newWeight(long rows, long features) {
+        return Parameter.builder()
+                .setName("embedding")
+                .setType(Parameter.Type.WEIGHT)
+                .optShape(new Shape(rows, features))
+                .build();
     }
 
     /** Returns what errors call the block. */

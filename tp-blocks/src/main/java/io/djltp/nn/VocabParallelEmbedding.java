@@ -72,13 +72,7 @@ public class VocabParallelEmbedding extends SavedEmbedding implements ForecastBl
         paddingIndex = builder.paddingIndex;
         shardingStrategy = ShardingStrategy.withoutReplicas(builder.shardingStrategy);
         sequenceParallel = builder.sequenceParallel;
-        weight =
-                addParameter(
-                        Parameter.builder()
-                                .setName("embedding")
-                                .setType(Parameter.Type.WEIGHT)
-                                .optShape(new Shape(vocabularySize, embeddingSize))
-                                .build());
+        weight = addParameter(newWeight(vocabularySize, embeddingSize));
     }
 
     /** {@inheritDoc} */

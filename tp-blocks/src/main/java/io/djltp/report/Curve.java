@@ -31,10 +31,6 @@ final class Curve {
         this.unit = unit;
     }
 
-    String getChart() {
-        return chart;
-    }
-
     void add(long step, double value) {
         sum += value;
         lastStep = step;

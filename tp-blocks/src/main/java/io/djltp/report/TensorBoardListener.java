@@ -51,7 +51,7 @@ public final class TensorBoardListener extends TrainingFigures {
 
     @Override
     void endStep(Trainer trainer, double seconds) {
-        // the figures are what there is
+        // accept has written all that there is
     }
 
     @Override

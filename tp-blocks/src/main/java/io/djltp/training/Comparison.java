@@ -1,5 +1,6 @@
 package io.djltp.training;
 
+import io.djltp.job.Facts;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 
@@ -8,9 +9,7 @@ import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.Arrays;
-import java.util.LinkedHashMap;
 import java.util.Map;
-import java.util.StringJoiner;
 import java.util.function.Supplier;
 
 /**
@@ -22,7 +21,6 @@ final class Comparison {
     private static final char REFUSED = '!';
     private static final char FACTS = '=';
     private static final int MAX_ALL = 1 << 30; // of all processes together
-    private static final String MISSING = "not there";
     private static final String REMEDY =
             ": build the same network, with the same settings, on all processes";
 
@@ -43,16 +41,10 @@ final class Comparison {
     static Comparison of(Runnable part, Supplier<Map<String, String>> facts) {
         try {
             part.run();
-            StringJoiner text = new StringJoiner("\n", "" + FACTS, "");
-            facts.get().forEach((name, value) -> text.add(line(name) + "\t" + line(value)));
-            return new Comparison(null, text.toString());
+            return new Comparison(null, FACTS + new Facts(facts.get()).write());
         } catch (RuntimeException e) {
             return new Comparison(e, REFUSED + e.toString());
         }
-    }
-
-    private static String line(String text) {
-        return text.replaceAll("\\s+", " ");
     }
 
     /** Returns a number that is the same where the same was said, and hardly elsewhere. */
@@ -94,43 +86,18 @@ final class Comparison {
             }
         }
         for (int i = 1; i < texts.length; i++) {
-            if (!texts[i].equals(texts[0])) {
-                String text = difference(texts[0], texts[i], job, i);
+            String self = job.getMember(0).toString();
+            String another = job.getMember(i).toString();
+            String text = facts(texts[0]).difference(facts(texts[i]), self, another);
+            if (text != null) {
                 return new JobFailedException(
-                        what + " differ between the processes: " + text, -1, -1, null);
+                        what + " differ between the processes: " + text + REMEDY, -1, -1, null);
             }
         }
         return null;
     }
 
-    private static String difference(String first, String other, Job job, int process) {
-        Map<String, String> a = parse(first);
-        Map<String, String> b = parse(other);
-        Map<String, String> names = new LinkedHashMap<>(a);
-        b.forEach(names::putIfAbsent);
-        for (String name : names.keySet()) {
-            String here = a.getOrDefault(name, MISSING);
-            String there = b.getOrDefault(name, MISSING);
-            if (!here.equals(there)) {
-                return "%s is %s on %s and %s on %s%s"
-                        .formatted(
-                                name,
-                                here,
-                                job.getMember(0),
-                                there,
-                                job.getMember(process),
-                                REMEDY);
-            }
-        }
-        return "they come in another order" + REMEDY;
-    }
-
-    private static Map<String, String> parse(String text) {
-        Map<String, String> facts = new LinkedHashMap<>();
-        for (String line : text.substring(1).split("\n")) {
-            String[] parts = line.split("\t", 2);
-            facts.put(parts[0], parts.length == 2 ? parts[1] : "");
-        }
-        return facts;
+    private static Facts facts(String said) {
+        return Facts.read(said.substring(1));
     }
 }

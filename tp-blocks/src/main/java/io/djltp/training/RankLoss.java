@@ -17,10 +17,6 @@ final class RankLoss extends Loss {
         this.loss = loss;
     }
 
-    Loss unwrap() {
-        return loss;
-    }
-
     /** {@inheritDoc} */
     @Override
     public NDArray evaluate(NDList labels, NDList predictions) {

@@ -254,7 +254,8 @@ public final class ModelFolder {
          */
         public Builder optDataType(DataType dataType) {
             Preconditions.checkArgument(
-                    dataType.isFloating(), "Weights are written as floating point numbers");
+                    dataType.isFloating(),
+                    "Weights are written as floating point numbers, not " + dataType);
             this.dataType = dataType;
             return this;
         }

@@ -11,24 +11,21 @@ import io.djltp.collective.Direction;
 import io.djltp.collective.Traffic;
 import io.djltp.collective.TrafficTable;
 import io.djltp.job.Job;
-import io.djltp.launch.Launcher;
 import io.djltp.layout.ParallelMode;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.moe.MixtureOfExperts;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.CountedStep;
+import io.djltp.testing.ThreadedJob;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.net.ServerSocket;
-import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
-import java.util.concurrent.CompletableFuture;
 
 /** The counts of a layer of a transformer, those of several processes, and what is refused. */
 public class TransformerCountsTest {
@@ -102,25 +99,11 @@ public class TransformerCountsTest {
     @Test(timeOut = 120_000)
     public void processesOverTcp() throws Exception {
         for (boolean cutTokens : new boolean[] {false, true}) {
-            int port;
-            try (ServerSocket socket = new ServerSocket(0)) {
-                port = socket.getLocalPort();
-            }
-            CompletableFuture<Void> other =
-                    CompletableFuture.runAsync(() -> process(1, port, cutTokens));
-            process(0, port, cutTokens);
-            other.get();
+            ThreadedJob.run(job -> process(job, cutTokens));
         }
     }
 
-    private static void process(int process, int port, boolean cutTokens) {
-        Map<String, String> environment =
-                Map.of(
-                        "RANK", "" + process,
-                        "WORLD_SIZE", "2",
-                        "LOCAL_RANK", "" + process,
-                        "MASTER_ADDR", "127.0.0.1",
-                        "MASTER_PORT", "" + port);
+    private static CountedStep process(Job job, boolean cutTokens) {
         CostNetwork network = CostNetwork.GPT;
         Block block = network.create(cutTokens);
         Loss loss = network.loss(block);
@@ -128,23 +111,18 @@ public class TransformerCountsTest {
         synchronized (Model.class) {
             cost = TransformerCostTest.cost(network, block, loss, DeviceMesh.parse("1x2"));
         }
-        try (Job job = Launcher.join(environment, 2, Duration.ofSeconds(20))) {
-            ParallelConfig ranks =
-                    ParallelConfig.builder()
-                            .setMode(ParallelMode.TENSOR)
-                            .setRanks(2)
-                            .optJob(job)
-                            .optDriftCheck(0)
-                            .build();
-            CountedStep step =
-                    CountedStep.run(
-                            block,
-                            loss,
-                            TransformerCostTest.optimizer(true),
-                            ranks,
-                            network::batch);
-            TransformerCostTest.check(cost, step, process, 0);
-        }
+        ParallelConfig ranks =
+                ParallelConfig.builder()
+                        .setMode(ParallelMode.TENSOR)
+                        .setRanks(2)
+                        .optJob(job)
+                        .optDriftCheck(0)
+                        .build();
+        CountedStep step =
+                CountedStep.run(
+                        block, loss, TransformerCostTest.optimizer(true), ranks, network::batch);
+        TransformerCostTest.check(cost, step, job.getProcess(), 0);
+        return step;
     }
 
     @DataProvider

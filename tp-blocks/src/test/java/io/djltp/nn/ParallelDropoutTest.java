@@ -17,10 +17,10 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.ParameterStore;
 
 import io.djltp.job.Job;
-import io.djltp.launch.Launcher;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.ThreadedJob;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
@@ -33,13 +33,9 @@ import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
-import java.net.ServerSocket;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
-import java.util.concurrent.CompletableFuture;
 
 /**
  * What a network with dropout learns does not depend on the number of ranks, wherever the dropout
@@ -163,27 +159,14 @@ public class ParallelDropoutTest {
     /** The processes of a job may have seeds of their own: that of rank 0 counts. */
     @Test(timeOut = 60_000)
     public void allProcessesTakeTheSeedOfRankZero() throws Exception {
-        int port;
-        try (ServerSocket socket = new ServerSocket(0)) {
-            port = socket.getLocalPort();
-        }
-        CompletableFuture<List<Long>> other =
-                CompletableFuture.supplyAsync(() -> seeds(1, port, 0));
-        List<Long> seeds = seeds(0, port, 500); // rank 1 has looked at the generator by then
-        Assert.assertEquals(other.get(), seeds);
+        List<List<Long>> all = ThreadedJob.run(ParallelDropoutTest::seeds);
+        List<Long> seeds = all.get(0);
+        Assert.assertEquals(all.get(1), seeds);
         Assert.assertNotEquals(seeds.get(0), seeds.get(1));
     }
 
-    private static List<Long> seeds(int process, int port, long wait) {
-        Map<String, String> environment =
-                Map.of(
-                        "RANK", "" + process,
-                        "WORLD_SIZE", "2",
-                        "LOCAL_RANK", "" + process,
-                        "MASTER_ADDR", "127.0.0.1",
-                        "MASTER_PORT", "" + port);
-        try (Job job = Launcher.join(environment, 2, Duration.ofSeconds(20));
-                Model model = model(ParallelDropout.builder().build(), 1)) {
+    private static List<Long> seeds(Job job) {
+        try (Model model = model(ParallelDropout.builder().build(), 1)) {
             ParallelConfig config =
                     ParallelConfig.builder()
                             .setMode(ParallelMode.TENSOR)
@@ -193,8 +176,8 @@ public class ParallelDropoutTest {
             DefaultTrainingConfig training =
                     new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss());
             try (ParallelTrainer trainer = new ParallelTrainer(model, training, config)) {
-                if (wait > 0) {
-                    Thread.sleep(wait);
+                if (job.getProcess() == 0) {
+                    Thread.sleep(500); // rank 1 has looked at the generator by then
                     model.getNDManager().randomNormal(new Shape(3)).close();
                 }
                 trainer.initialize(new Shape(2, 3));

@@ -31,11 +31,11 @@ import ai.djl.training.tracker.Tracker;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.job.Job;
-import io.djltp.launch.Launcher;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.ThreadedJob;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
@@ -43,12 +43,8 @@ import io.djltp.training.ParallelTrainer;
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
-import java.net.ServerSocket;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
-import java.util.concurrent.CompletableFuture;
 import java.util.function.Function;
 
 /** What a step with cut tokens computes and communicates, on one process and on several. */
@@ -271,30 +267,16 @@ public class SequenceStepTest {
     public void processesOverTcp() throws Exception {
         List<float[]> expected =
                 train(TrainerKind.PLAIN, body(false, true, 2), Loss.l2Loss(), trainer -> null);
-        int port;
-        try (ServerSocket socket = new ServerSocket(0)) {
-            port = socket.getLocalPort();
-        }
-        CompletableFuture<List<float[]>> other =
-                CompletableFuture.supplyAsync(() -> process(1, port));
-        for (List<float[]> actual : List.of(process(0, port), other.get())) {
+        for (List<float[]> actual : ThreadedJob.run(SequenceStepTest::process)) {
             for (int i = 0; i < expected.size(); i++) {
                 ArrayAssert.assertClose(actual.get(i), expected.get(i), TOLERANCE, "tcp " + i);
             }
         }
     }
 
-    private static List<float[]> process(int process, int port) {
-        Map<String, String> environment =
-                Map.of(
-                        "RANK", "" + process,
-                        "WORLD_SIZE", "2",
-                        "LOCAL_RANK", "" + process,
-                        "MASTER_ADDR", "127.0.0.1",
-                        "MASTER_PORT", "" + port);
+    private static List<float[]> process(Job job) {
         Block block = body(true, true, 2);
-        try (Job job = Launcher.join(environment, 2, Duration.ofSeconds(20));
-                Model model = Model.newInstance("net");
+        try (Model model = Model.newInstance("net");
                 NDManager manager = NDManager.newBaseManager()) {
             initialize(model, block, 4, 7, 6);
             ParallelConfig config =

@@ -5,19 +5,14 @@ import ai.djl.Device;
 import io.djltp.environment.LaunchEnvironment;
 import io.djltp.job.Job;
 import io.djltp.job.JobOptions;
-import io.djltp.launch.Launcher;
 import io.djltp.layout.ParallelMode;
+import io.djltp.testing.ThreadedJob;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
-import java.net.InetAddress;
-import java.net.ServerSocket;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
-import java.util.concurrent.CompletableFuture;
 
 /** A configuration says what is missing or does not fit when it is built. */
 public class ParallelConfigTest {
@@ -35,36 +30,15 @@ public class ParallelConfigTest {
     /** Two ranks use the processors that there are, not twice as many threads. */
     @Test(timeOut = 60_000)
     public void processesOfAMachineShareItsCores() throws Exception {
-        int port;
-        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            port = socket.getLocalPort();
-        }
-        List<CompletableFuture<Integer>> threads = new ArrayList<>();
-        for (int process = 0; process < 2; process++) {
-            Map<String, String> environment =
-                    Map.of(
-                            "RANK",
-                            "" + process,
-                            "WORLD_SIZE",
-                            "2",
-                            "MASTER_ADDR",
-                            "127.0.0.1",
-                            "MASTER_PORT",
-                            "" + port);
-            threads.add(CompletableFuture.supplyAsync(() -> threadsPerRank(environment)));
-        }
         int cores = Runtime.getRuntime().availableProcessors();
         int expected = Processors.isPinned() ? cores : Math.max(1, cores / 2);
-        for (CompletableFuture<Integer> found : threads) {
-            Assert.assertEquals(found.get().intValue(), expected);
-        }
+        List<Integer> found = ThreadedJob.run(ParallelConfigTest::threadsPerRank);
+        Assert.assertEquals(found, List.of(expected, expected));
     }
 
-    private static int threadsPerRank(Map<String, String> environment) {
-        try (Job job = Launcher.join(environment, 2, Duration.ofSeconds(30))) {
-            job.check("both are there", null);
-            return builder().setRanks(2).optJob(job).build().getThreadsPerRank();
-        }
+    private static int threadsPerRank(Job job) {
+        job.check("both are there", null);
+        return builder().setRanks(2).optJob(job).build().getThreadsPerRank();
     }
 
     @Test

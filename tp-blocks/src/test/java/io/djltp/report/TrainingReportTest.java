@@ -34,6 +34,7 @@ import org.testng.annotations.Test;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.stream.Stream;
@@ -75,6 +76,7 @@ public class TrainingReportTest {
                         .setFile(file)
                         .optTitle("A <b>run</b> </script>")
                         .optFact("optimizer", "momentum")
+                        .optInterval(Duration.ofSeconds(2))
                         .build();
         train(report, 2, 0);
         String page = Files.readString(file);
@@ -83,6 +85,7 @@ public class TrainingReportTest {
         JsonObject data = data(page);
         Assert.assertEquals(data.get("title").getAsString(), "A <b>run</b> </script>");
         Assert.assertFalse(data.get("running").getAsBoolean());
+        Assert.assertEquals(data.get("interval").getAsDouble(), 2.0); // seconds
         Assert.assertEquals(data.get("steps").getAsInt(), 2 * ROWS / BATCH);
 
         JsonArray loss = curve(data, "loss", "training");
@@ -110,6 +113,13 @@ public class TrainingReportTest {
         JsonObject cut = data.get("parameters").getAsJsonArray().get(2).getAsJsonObject();
         Assert.assertEquals(cut.get("axis").getAsInt(), 0, cut.toString());
         Assert.assertEquals(cut.get("ranges").toString(), "[[[0,4]],[[4,7]]]");
+    }
+
+    @Test(
+            expectedExceptions = IllegalArgumentException.class,
+            expectedExceptionsMessageRegExp = ".* must be a second or more, not PT0.5S")
+    public void anIntervalBelowASecondIsRefused() {
+        TrainingReport.builder().optInterval(Duration.ofMillis(500));
     }
 
     /** Where the loss is scaled, the scale and the steps that were left out are curves. */

@@ -291,7 +291,14 @@ public class SampledHeadTrainingTest {
                 head -> head.optFusedLoss(true).optSampleShare(1.5f);
         Consumer<ClassificationHead.Builder> bias =
                 head -> head.optFusedLoss(true).optMargin(MARGIN);
+        Consumer<ClassificationHead.Builder> noNegatives =
+                head -> head.optFusedLoss(true).optSampleShare(0.02f);
         return new Object[][] {
+            {
+                noNegatives,
+                "A sample share of 0.02 of 23 classes leaves no negatives: it is no class. The"
+                        + " least share is 0.0653"
+            },
             {notFused, "exclude optFusedLoss(false)"},
             {notFusedEither, "exclude optFusedLoss(false)"},
             {zero, "above 0 and up to 1, not 0.0"},
@@ -308,15 +315,5 @@ public class SampledHeadTrainingTest {
         } catch (IllegalArgumentException e) {
             Assert.assertTrue(e.getMessage().contains(message), e.getMessage());
         }
-    }
-
-    @Test(
-            timeOut = 60_000,
-            expectedExceptions = RuntimeException.class,
-            expectedExceptionsMessageRegExp =
-                    "(?s).*A sample share of 0.02 of 23 classes leaves no negatives: it is no"
-                            + " class. The least share is 0.0653.*")
-    public void aShareThatLeavesNoNegatives() {
-        run(TWO, fused(head -> head.optSampleShare(0.02f)), FusedTraining.sgd());
     }
 }

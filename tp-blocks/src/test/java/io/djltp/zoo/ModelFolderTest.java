@@ -111,11 +111,15 @@ public class ModelFolderTest {
 
     @Test(timeOut = 60_000)
     public void theDegreeOfTheFolderIsThatOfWhoAsksForNone() throws Exception {
-        Path copy = copy("with-degree");
-        Path properties = copy.resolve(ModelFolder.PROPERTIES);
-        Files.writeString(
-                properties,
-                Files.readString(properties) + "option." + TensorParallelDegree.NAME + "=3\n");
+        Path copy = root.resolve("with-degree");
+        try (ZooModel<NDList, NDList> model = SmallModels.load(folder, 1)) {
+            ModelFolder.builder()
+                    .setNetwork(model.getBlock())
+                    .setBlockFactory(TwoLayersFactory.class)
+                    .optDegree("3")
+                    .build()
+                    .save(copy);
+        }
         try (ZooModel<NDList, NDList> model = SmallModels.criteria(copy).build().loadModel()) {
             assertEquals(((RankedNetwork) model.getBlock()).getRanks(), 3);
             SmallModels.assertClose(predict(model), expected);

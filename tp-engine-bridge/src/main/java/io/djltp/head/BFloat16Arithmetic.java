@@ -120,14 +120,7 @@ final class BFloat16Arithmetic extends RoundedArithmetic {
             return packed;
         }
         long length = buffers.features();
-        Tensor place =
-                rounded.get(
-                                Piece.PACKED_SCALED,
-                                buffers.plan().rows() * length,
-                                buffers.options(),
-                                type())
-                        .narrow(0, 0, rows * length)
-                        .view(rows / 2, length, 2);
+        Tensor place = scaledFeatures(rows / 2, length, 2);
         Tensor scaled = torch.zeros(new long[] {rows, length}, buffers.options());
         torch.mul_out(scaled.narrow(0, 0, x.size(0)), x, new Scalar(factor));
         place.copy_(BFloat16Product.pack(scaled));

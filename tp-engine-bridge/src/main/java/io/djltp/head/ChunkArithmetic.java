@@ -40,7 +40,7 @@ abstract class ChunkArithmetic {
 
     /** Ends it. */
     void end() {
-        // nothing was set up
+        // begin has set nothing up
     }
 
     /**
@@ -70,7 +70,7 @@ abstract class ChunkArithmetic {
      * @param flat as there
      */
     void restoreLabelLogits(Tensor places, Tensor ofLabels, Tensor flat) {
-        // what is computed again is the same
+        // labelLogits changed none in the first pass
     }
 
     /** Puts the largest logit of each row into a tensor, [rows]. */

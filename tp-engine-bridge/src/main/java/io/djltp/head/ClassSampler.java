@@ -51,7 +51,21 @@ final class ClassSampler {
         this.shard = shard;
         this.seed = seed;
         classes = shard.total();
-        count = Math.round((double) share * classes);
+        count = count(share, classes);
+        double rarer = Math.min(count, classes - count) / (double) classes;
+        long wanted = rarer == 0 ? LARGEST_BLOCK : (long) (OF_BLOCK / rarer);
+        wanted = Math.max(SMALLEST_BLOCK, Math.min(LARGEST_BLOCK, wanted));
+        blockLength = (int) Long.highestOneBit(wanted);
+        block = new long[blockLength / Long.SIZE];
+    }
+
+    /**
+     * Returns how many classes a share is.
+     *
+     * @throws IllegalArgumentException if it is less than two
+     */
+    static long count(float share, long classes) {
+        long count = Math.round((double) share * classes);
         if (count < 2) {
             throw new IllegalArgumentException(
                     "A sample share of "
@@ -61,17 +75,13 @@ final class ClassSampler {
                             + " classes leaves no negatives: it is "
                             + (count == 1 ? "1 class" : "no class")
                             + ". The least share is "
-                            + leastShare());
+                            + leastShare(classes));
         }
-        double rarer = Math.min(count, classes - count) / (double) classes;
-        long wanted = rarer == 0 ? LARGEST_BLOCK : (long) (OF_BLOCK / rarer);
-        wanted = Math.max(SMALLEST_BLOCK, Math.min(LARGEST_BLOCK, wanted));
-        blockLength = (int) Long.highestOneBit(wanted);
-        block = new long[blockLength / Long.SIZE];
+        return count;
     }
 
     /** Returns the least share, in three digits, that is rounded to two classes. */
-    private BigDecimal leastShare() {
+    private static BigDecimal leastShare(long classes) {
         double needed = 1.000001 * 1.5 / Math.max(1, classes);
         return new BigDecimal(Math.min(1, needed)).round(new MathContext(3, RoundingMode.UP));
     }

@@ -132,15 +132,7 @@ final class Float16Arithmetic extends RoundedArithmetic {
 
     /** Returns rounded features, the rows beside the batch zero. */
     private Tensor round(Tensor x, float scale) {
-        long length = buffers.features();
-        Tensor place =
-                rounded.get(
-                                Piece.PACKED_SCALED,
-                                buffers.plan().rows() * length,
-                                buffers.options(),
-                                type())
-                        .narrow(0, 0, rows * length)
-                        .view(rows, length);
+        Tensor place = scaledFeatures(rows, buffers.features());
         place.narrow(0, x.size(0), rows - x.size(0)).zero_();
         round(place.narrow(0, 0, x.size(0)), x, scale);
         return place;

@@ -29,7 +29,7 @@ final class GradientSum extends WeightUpdate {
     /** {@inheritDoc} */
     @Override
     public void prepare(long classes, long features, TensorOptions options) {
-        // the sum is there
+        // who made this has made the sum, too
     }
 
     /** {@inheritDoc} */
@@ -42,6 +42,6 @@ final class GradientSum extends WeightUpdate {
     /** {@inheritDoc} */
     @Override
     public void close() {
-        // the sum is somebody else's
+        // who made the sum closes it
     }
 }

@@ -62,6 +62,18 @@ public record HeadOptions(float sampleShare, long sampleSeed, Margin margin, Pre
         return new HeadOptions(sampleShare, sampleSeed, other, precision);
     }
 
+    /**
+     * Checks that the share of the classes leaves negatives.
+     *
+     * @param classes the number of all classes
+     * @throws IllegalArgumentException if a step would draw less than two of them
+     */
+    public void checkClasses(long classes) {
+        if (isSampled()) {
+            ClassSampler.count(sampleShare, classes);
+        }
+    }
+
     /** Returns the bytes of an exponential that is kept, see {@link RoundedArithmetic#kept}. */
     int keptBytes(LossOptions loss) {
         boolean rounded = precision != Precision.FLOAT32;

@@ -1,5 +1,6 @@
 package io.djltp.head;
 
+import io.djltp.head.RoundedBuffers.Piece;
 import io.djltp.torch.Precision;
 
 import org.bytedeco.pytorch.Scalar;
@@ -122,5 +123,17 @@ abstract class RoundedArithmetic extends ChunkArithmetic {
         Tensor place = views.scratch(index);
         place.narrow(1, pass.rows, rows - pass.rows).zero_();
         return place;
+    }
+
+    /** Returns a place for rounded features, scaled for the gradient of the weights. */
+    Tensor scaledFeatures(long... shape) {
+        long length = buffers.features();
+        return rounded.get(
+                        Piece.PACKED_SCALED,
+                        buffers.plan().rows() * length,
+                        buffers.options(),
+                        type())
+                .narrow(0, 0, rows * length)
+                .view(shape);
     }
 }

@@ -47,7 +47,7 @@ final class WideArithmetic extends ChunkArithmetic {
 
     @Override
     void keep(int index, Tensor exponentials) {
-        // they are where they are kept
+        // the exponentials were computed in the place where they are kept
     }
 
     @Override

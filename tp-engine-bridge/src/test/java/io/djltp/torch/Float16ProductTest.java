@@ -142,7 +142,7 @@ public class Float16ProductTest {
     }
 
     /** {@code cublasGemmEx} for the memory of the host, as its documentation describes it. */
-    private static final class Cublas implements Cublas16 {
+    private static final class Cublas implements Callback {
 
         private int calls;
         private int status;
@@ -151,8 +151,8 @@ public class Float16ProductTest {
             return Function.getFunction(CallbackReference.getFunctionPointer(this));
         }
 
-        @Override
-        public int invoke(
+        /** Has the signature of the function, which JNA reads. */
+        public int callback(
                 Pointer handle,
                 int opA,
                 int opB,
@@ -208,29 +208,5 @@ public class Float16ProductTest {
                     magnitude == 0 ? 0 : Float.intBitsToFloat((magnitude << 13) + (112 << 23));
             return bits < 0 ? -value : value;
         }
-    }
-
-    /** The signature. */
-    public interface Cublas16 extends Callback {
-        int invoke(
-                Pointer handle,
-                int opA,
-                int opB,
-                int m,
-                int n,
-                int k,
-                Pointer alpha,
-                Pointer a,
-                int typeOfA,
-                int lda,
-                Pointer b,
-                int typeOfB,
-                int ldb,
-                Pointer beta,
-                Pointer c,
-                int typeOfC,
-                int ldc,
-                int compute,
-                int algorithm);
     }
 }

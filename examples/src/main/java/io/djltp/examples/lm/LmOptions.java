@@ -93,6 +93,13 @@ final class LmOptions implements JobOptions {
         positive("--clip", clip);
         notNegative("--temperature", temperature);
         notNegative("--characters", characters);
+        checkRanks();
+        checkpoints.check(out, Launcher.process(System.getenv()) == 0);
+        JsonFile.check(json);
+        reports.check();
+    }
+
+    private void checkRanks() {
         if (ranks.tensor() > sizes.heads) {
             throw new BadInputException(
                     ranks.describe()
@@ -126,9 +133,6 @@ final class LmOptions implements JobOptions {
                             + ranks.tensor()
                             + " or more, or fewer ranks");
         }
-        checkpoints.check(out, Launcher.process(System.getenv()) == 0);
-        JsonFile.check(json);
-        reports.check();
     }
 
     private static void notNegative(String option, double value) {

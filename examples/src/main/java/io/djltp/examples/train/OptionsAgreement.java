@@ -1,6 +1,7 @@
 package io.djltp.examples.train;
 
 import io.djltp.examples.BadInputException;
+import io.djltp.job.Facts;
 import io.djltp.job.Job;
 
 import java.nio.charset.StandardCharsets;
@@ -22,29 +23,20 @@ final class OptionsAgreement {
      * @throws BadInputException on all processes, if two of them differ
      */
     static void check(Map<String, String> values, Job job) {
-        byte[] mine = String.join("\n", values.values()).getBytes(StandardCharsets.UTF_8);
+        byte[] mine = new Facts(values).write().getBytes(StandardCharsets.UTF_8);
         byte[][] all = job.exchange("options", mine);
-        String[] names = values.keySet().toArray(String[]::new);
-        String[] first = decode(all[0]);
+        Facts first = decode(all[0]);
         for (int process = 1; process < all.length; process++) {
-            String[] other = decode(all[process]);
-            for (int i = 0; i < names.length; i++) {
-                if (!other[i].equals(first[i])) {
-                    throw new BadInputException(
-                            names[i]
-                                    + " is "
-                                    + first[i]
-                                    + " on process 0 and "
-                                    + other[i]
-                                    + " on process "
-                                    + process
-                                    + ": start all processes with the same options");
-                }
+            String difference =
+                    first.difference(decode(all[process]), "process 0", "process " + process);
+            if (difference != null) {
+                throw new BadInputException(
+                        difference + ": start all processes with the same options");
             }
         }
     }
 
-    private static String[] decode(byte[] values) {
-        return new String(values, StandardCharsets.UTF_8).split("\n", -1);
+    private static Facts decode(byte[] values) {
+        return Facts.read(new String(values, StandardCharsets.UTF_8));
     }
 }

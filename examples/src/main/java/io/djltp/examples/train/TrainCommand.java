@@ -7,6 +7,7 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.Trainer;
 import ai.djl.training.dataset.Dataset;
+import ai.djl.training.tracker.ParameterTracker;
 import ai.djl.translate.TranslateException;
 
 import io.djltp.checkpoint.CheckpointListener;
@@ -57,7 +58,6 @@ public final class TrainCommand implements Callable<Integer> {
 
     static final long SPLIT_SEED = 20260101; // never changed: held-out words stay held out
     private static final int EVALUATION_BATCH = 128;
-    private static final int LEAST_SAMPLE = 2; // the label's class and another one
 
     @Mixin private TrainOptions options;
     @Spec private CommandSpec spec;
@@ -97,9 +97,10 @@ public final class TrainCommand implements Callable<Integer> {
         HeldOutSplit split = HeldOutSplit.of(corpus, HELD_OUT, SPLIT_SEED);
         CharNGrams nGrams =
                 CharNGrams.builder().setRows(tableRows(corpus.classes())).optLimit(N_GRAMS).build();
+        ClassificationHead head = head(corpus.classes());
         checkSizes(corpus, nGrams);
         try (Model model = Model.newInstance(SavedModel.NAME)) {
-            train(model, split, nGrams);
+            train(model, split, nGrams, head);
             if (job.isFirst()) {
                 evaluate(model, split, nGrams);
                 SavedModel.save(
@@ -152,43 +153,14 @@ public final class TrainCommand implements Callable<Integer> {
                             + " leaves ranks without a class: there are "
                             + corpus.classes());
         }
-        float share = options.sampleShare(corpus.classes());
-        long drawn = Math.round((double) share * corpus.classes()); // as the head rounds
-        if (options.head == HeadKind.SAMPLED && drawn < LEAST_SAMPLE) {
-            throw new BadInputException(
-                    String.format(
-                            Locale.ROOT,
-                            "--sample-share %s of %d classes leaves no negatives: a step needs %d"
-                                    + " classes, a share of %.2g or more",
-                            share,
-                            corpus.classes(),
-                            LEAST_SAMPLE,
-                            1.01 * LEAST_SAMPLE / corpus.classes()));
-        }
         RunMemory memory = new RunMemory(options, corpus.classes(), nGrams.rows(), corpus.size());
         memory.check();
         memory.print(out);
     }
 
-    private void train(Model model, HeldOutSplit split, CharNGrams nGrams)
+    private void train(Model model, HeldOutSplit split, CharNGrams nGrams, ClassificationHead head)
             throws IOException, TranslateException {
-        out.printf(
-                Locale.ROOT,
-                "Training %,d x %d on %d rank%s%s, %s, head %s, %s%n",
-                split.corpus().classes(),
-                options.dim,
-                options.ranks.count(),
-                options.ranks.count() == 1 ? "" : "s",
-                job.describe(),
-                options.ranks.describe(),
-                describeHead(split.corpus().classes()),
-                options.optimizer.name().toLowerCase(Locale.ROOT));
-        if (options.optimizer == OptimizerName.ADAGRAD) {
-            // a warm-up of 200 steps keeps it down, and costs a point of top-5 after 1,200
-            out.println(
-                    "(The loss rises for some dozens of steps: Adagrad begins with large ones.)");
-        }
-        ClassificationHead head = head(split.corpus().classes());
+        announce(split.corpus().classes());
         LemmaNetwork.initializeHead(head);
         model.setBlock(LemmaNetwork.create(nGrams.rows(), options.dim, head));
         LemmaDataset heldOut = heldOut(split, nGrams, options.batch);
@@ -208,16 +180,7 @@ public final class TrainCommand implements Callable<Integer> {
         CheckpointListener checkpoints =
                 options.checkpoints.listener(
                         options.training(), progress[0], () -> progress[0].isOver());
-        DefaultTrainingConfig config =
-                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optOptimizer(
-                                options.optimizer.create(
-                                        LearningRates.of(options, head, progress[0]::getDone),
-                                        LearningRates.epsilon(options)))
-                        .addTrainingListeners(progress[0]);
-        if (checkpoints != null) {
-            config.addTrainingListeners(checkpoints); // after all others
-        }
+        DefaultTrainingConfig config = config(head, progress[0], checkpoints);
         Engine.getInstance().setRandomSeed(options.seed);
         try (reports;
                 TrainingProgress shown = progress[0];
@@ -231,6 +194,39 @@ public final class TrainCommand implements Callable<Integer> {
             report.seconds = shown.seconds();
         }
         fillReport(split.corpus());
+    }
+
+    private DefaultTrainingConfig config(
+            ClassificationHead head, TrainingProgress progress, CheckpointListener checkpoints) {
+        ParameterTracker rate = LearningRates.of(options, head, progress::getDone);
+        DefaultTrainingConfig config =
+                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                        .optOptimizer(
+                                options.optimizer.create(rate, LearningRates.epsilon(options)))
+                        .addTrainingListeners(progress);
+        if (checkpoints != null) {
+            config.addTrainingListeners(checkpoints); // after all others
+        }
+        return config;
+    }
+
+    private void announce(int classes) {
+        out.printf(
+                Locale.ROOT,
+                "Training %,d x %d on %d rank%s%s, %s, head %s, %s%n",
+                classes,
+                options.dim,
+                options.ranks.count(),
+                options.ranks.count() == 1 ? "" : "s",
+                job.describe(),
+                options.ranks.describe(),
+                describeHead(classes),
+                options.optimizer.name().toLowerCase(Locale.ROOT));
+        if (options.optimizer == OptimizerName.ADAGRAD) {
+            // a warm-up of 200 steps keeps it down, and costs a point of top-5 after 1,200
+            out.println(
+                    "(The loss rises for some dozens of steps: Adagrad begins with large ones.)");
+        }
     }
 
     private Map<String, String> facts(int classes) {
@@ -262,11 +258,15 @@ public final class TrainCommand implements Callable<Integer> {
     }
 
     private ClassificationHead head(int classes) {
-        return options.head
-                .builder(classes, options.sampleShare(classes), options.seed)
-                .optBatchShardedInput(true)
-                .optPrecision(options.precision)
-                .build();
+        try {
+            return options.head
+                    .builder(classes, options.sampleShare(classes), options.seed)
+                    .optBatchShardedInput(true)
+                    .optPrecision(options.precision)
+                    .build();
+        } catch (IllegalArgumentException e) {
+            throw new BadInputException("--head " + describeHead(classes) + ": " + e.getMessage());
+        }
     }
 
     private void fillReport(LemmaCorpus corpus) {

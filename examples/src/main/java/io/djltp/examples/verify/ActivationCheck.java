@@ -6,13 +6,15 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.core.Linear;
 
+import io.djltp.cut.Cut;
+import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.torch.Autograd;
 
 import java.io.PrintStream;
-import java.util.List;
 import java.util.Locale;
+import java.util.function.Function;
 
 /**
  * The demonstration that an activation commutes with the column split and not with the row split:
@@ -64,51 +66,43 @@ final class ActivationCheck {
         NDArray x = manager.randomNormal(new Shape(8, ParallelForm.FEATURES));
         NDArray weight = manager.randomNormal(new Shape(ParallelForm.UNITS, ParallelForm.FEATURES));
         NDArray expected = Activation.gelu(linear(x, weight));
-        List<NDArray> columns =
-                pool.run(
+        Cut units = ShardingStrategy.rowwise().cut(weight.getShape(), pool.size());
+        Cut features = ShardingStrategy.columnwise().cut(weight.getShape(), pool.size());
+        NDArray columns =
+                onRanks(
                         context -> {
-                            try (Autograd.GradMode mode = Autograd.gradMode(false)) {
-                                NDArray slice =
-                                        FormCheck.shard(
-                                                weight,
-                                                ShardingStrategy.rowwise(),
-                                                context,
-                                                manager);
-                                NDArray y = Activation.gelu(linear(x, slice));
-                                return context.getMappings()
-                                        .gatherFromRegion(
-                                                y,
-                                                ShardingStrategy.rowwise()
-                                                        .cut(weight.getShape(), pool.size()));
-                            }
+                            NDArray slice = shard(weight, ShardingStrategy.rowwise(), context);
+                            NDArray y = Activation.gelu(linear(x, slice));
+                            return context.getMappings().gatherFromRegion(y, units);
                         });
-        List<NDArray> rows =
-                pool.run(
+        NDArray rows =
+                onRanks(
                         context -> {
-                            try (Autograd.GradMode mode = Autograd.gradMode(false)) {
-                                NDArray slice =
-                                        FormCheck.shard(
-                                                weight,
-                                                ShardingStrategy.columnwise(),
-                                                context,
-                                                manager);
-                                NDArray part =
-                                        context.getMappings()
-                                                .scatterToRegion(
-                                                        x,
-                                                        ShardingStrategy.columnwise()
-                                                                .cut(
-                                                                        weight.getShape(),
-                                                                        pool.size()));
-                                NDArray y = Activation.gelu(linear(part, slice));
-                                return context.getMappings().reduceFromRegion(y);
-                            }
+                            NDArray slice = shard(weight, ShardingStrategy.columnwise(), context);
+                            NDArray part = context.getMappings().scatterToRegion(x, features);
+                            NDArray y = Activation.gelu(linear(part, slice));
+                            return context.getMappings().reduceFromRegion(y);
                         });
         Result result = new Result();
         result.ranks = pool.size();
-        result.columnDifference = FormCheck.difference(columns.get(0), expected);
-        result.rowDifference = FormCheck.difference(rows.get(0), expected);
+        result.columnDifference = FormCheck.difference(columns, expected);
+        result.rowDifference = FormCheck.difference(rows, expected);
         return result;
+    }
+
+    /** Returns what rank 0 computes, without a graph. */
+    private NDArray onRanks(Function<ParallelContext, NDArray> part) {
+        return pool.run(
+                        context -> {
+                            try (Autograd.GradMode mode = Autograd.gradMode(false)) {
+                                return part.apply(context);
+                            }
+                        })
+                .get(0);
+    }
+
+    private NDArray shard(NDArray whole, ShardingStrategy strategy, ParallelContext context) {
+        return FormCheck.shard(whole, strategy, context, manager);
     }
 
     private static NDArray linear(NDArray x, NDArray weight) {

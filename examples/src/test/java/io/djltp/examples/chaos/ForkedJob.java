@@ -1,12 +1,12 @@
 package io.djltp.examples.chaos;
 
 import io.djltp.examples.FreePort;
+import io.djltp.examples.JobVariables;
 
 import java.io.IOException;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 
 /** A job whose processes are started as a launcher does it, each a small JVM. */
 final class ForkedJob {
@@ -32,23 +32,12 @@ final class ForkedJob {
         command.add("-Dorg.slf4j.simpleLogger.defaultLogLevel=error");
         command.addAll(List.of("-cp", System.getProperty("java.class.path"), main.getName()));
         command.addAll(arguments);
-        String port = "" + FreePort.find();
+        int port = FreePort.find();
         List<Process> processes = new ArrayList<>();
         for (Path log : logs) {
             ProcessBuilder builder = new ProcessBuilder(command);
-            builder.environment()
-                    .putAll(
-                            Map.of(
-                                    "RANK",
-                                    "" + processes.size(),
-                                    "WORLD_SIZE",
-                                    "" + logs.size(),
-                                    "MASTER_ADDR",
-                                    "127.0.0.1",
-                                    "MASTER_PORT",
-                                    port,
-                                    "OMP_NUM_THREADS",
-                                    "1"));
+            builder.environment().putAll(JobVariables.of(processes.size(), logs.size(), port));
+            builder.environment().put("OMP_NUM_THREADS", "1");
             builder.redirectErrorStream(true).redirectOutput(log.toFile());
             processes.add(builder.start());
         }

@@ -19,6 +19,7 @@ import ai.djl.training.TrainingConfig;
 
 import io.djltp.environment.LaunchEnvironment;
 import io.djltp.examples.FreePort;
+import io.djltp.examples.JobVariables;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 import io.djltp.job.JobOptions;
@@ -86,22 +87,13 @@ public final class ToyJob {
      * @throws Exception if one of them fails
      */
     public static void inThreads(int processes) throws Exception {
-        String port = "" + FreePort.find();
+        int port = FreePort.find();
         Duration timeout = Duration.ofMinutes(1);
         ExecutorService threads = Executors.newFixedThreadPool(processes);
         try {
             List<Future<?>> running = new ArrayList<>();
             for (int i = 0; i < processes; i++) {
-                Map<String, String> environment =
-                        Map.of(
-                                "RANK",
-                                "" + i,
-                                "WORLD_SIZE",
-                                "" + processes,
-                                "MASTER_ADDR",
-                                "127.0.0.1",
-                                "MASTER_PORT",
-                                port);
+                Map<String, String> environment = JobVariables.of(i, processes, port);
                 Runnable process =
                         () -> run(environment, ParallelMode.TENSOR, processes, 1, timeout, timeout);
                 running.add(threads.submit(process));

@@ -58,14 +58,7 @@ public class FastTextFilesTest {
 
     @Test
     public void aHeldOutFormHasAllOfItsLemmas() throws IOException {
-        LemmaCorpus corpus =
-                LemmaCorpus.builder()
-                        .add(Language.DE, "Weisen", "Weise")
-                        .add(Language.DE, "Weisen", "weisen")
-                        .add(Language.DE, "Weise", "Weise")
-                        .add(Language.DE, "weisen", "weisen")
-                        .build();
-        HeldOutSplit split = HeldOutSplit.of(corpus, 5, 1);
+        HeldOutSplit split = HeldOutSplit.of(TestCorpus.ambiguous(), 5, 1);
         Assert.assertEquals(write(split, "test.txt"), List.of("__label__0 __label__1 Weisen"));
         Assert.assertEquals(
                 write(split, "labels.txt"), List.of("__label__0 Weise", "__label__1 weisen"));

@@ -30,14 +30,7 @@ public class HeldOutSplitTest {
 
     @Test
     public void everyLemmaOfAFormIsRight() {
-        LemmaCorpus corpus =
-                LemmaCorpus.builder()
-                        .add(Language.DE, "Weisen", "Weise")
-                        .add(Language.DE, "Weisen", "weisen")
-                        .add(Language.DE, "Weise", "Weise")
-                        .add(Language.DE, "weisen", "weisen")
-                        .build();
-        HeldOutSplit split = HeldOutSplit.of(corpus, 5, 1);
+        HeldOutSplit split = HeldOutSplit.of(TestCorpus.ambiguous(), 5, 1);
         Assert.assertEquals(split.size(), 1);
         Assert.assertEquals(split.form(0), "Weisen");
         Assert.assertEquals(split.goldClasses(0), new int[] {0, 1});

@@ -18,6 +18,16 @@ final class TestCorpus {
         return builder.build();
     }
 
+    /** Returns a corpus in which one form has two lemmas. */
+    static LemmaCorpus ambiguous() {
+        return LemmaCorpus.builder()
+                .add(Language.DE, "Weisen", "Weise")
+                .add(Language.DE, "Weisen", "weisen")
+                .add(Language.DE, "Weise", "Weise")
+                .add(Language.DE, "weisen", "weisen")
+                .build();
+    }
+
     private static String stem(int number) {
         StringBuilder stem = new StringBuilder("st");
         for (int rest = number + 26; rest > 0; rest /= 26) {

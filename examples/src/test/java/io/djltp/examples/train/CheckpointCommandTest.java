@@ -4,6 +4,7 @@ import com.google.gson.JsonObject;
 
 import io.djltp.examples.ForkedTp;
 import io.djltp.examples.FreePort;
+import io.djltp.examples.JobVariables;
 import io.djltp.examples.TpRun;
 
 import org.testng.Assert;
@@ -108,17 +109,7 @@ public class CheckpointCommandTest {
     }
 
     private ForkedTp start(String arguments, int process, int port) throws IOException {
-        return ForkedTp.start(
-                Map.of(
-                        "RANK",
-                        "" + process,
-                        "WORLD_SIZE",
-                        "2",
-                        "MASTER_ADDR",
-                        "127.0.0.1",
-                        "MASTER_PORT",
-                        "" + port),
-                Arrays.asList(words(arguments)));
+        return ForkedTp.start(JobVariables.of(process, 2, port), Arrays.asList(words(arguments)));
     }
 
     private void assertSame(String... figures) throws IOException {

@@ -4,6 +4,7 @@ import ai.djl.Device;
 
 import io.djltp.examples.ForkedTp;
 import io.djltp.examples.FreePort;
+import io.djltp.examples.JobVariables;
 import io.djltp.torch.Precision;
 
 import org.testng.Assert;
@@ -196,12 +197,7 @@ public class ManyProcessesBadInputTest {
     }
 
     private Map<String, String> environment(int rank, int size, int port) {
-        Map<String, String> environment = new HashMap<>();
-        environment.put("RANK", "" + rank);
-        environment.put("WORLD_SIZE", "" + size);
-        environment.put("MASTER_ADDR", "127.0.0.1");
-        environment.put("MASTER_PORT", "" + port);
-        return environment;
+        return new HashMap<>(JobVariables.of(rank, size, port));
     }
 
     private List<String> arguments(String options) {

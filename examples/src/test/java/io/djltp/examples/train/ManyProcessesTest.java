@@ -5,6 +5,7 @@ import com.google.gson.JsonObject;
 
 import io.djltp.examples.ForkedTp;
 import io.djltp.examples.FreePort;
+import io.djltp.examples.JobVariables;
 import io.djltp.examples.TpRun;
 
 import org.testng.Assert;
@@ -68,17 +69,9 @@ public class ManyProcessesTest {
         List<ForkedTp.Result> results = new ArrayList<>();
         try {
             for (int i = 0; i < 2; i++) {
-                Map<String, String> environment =
-                        Map.of(
-                                "RANK",
-                                "" + i,
-                                "WORLD_SIZE",
-                                "2",
-                                "MASTER_ADDR",
-                                "127.0.0.1",
-                                "MASTER_PORT",
-                                "" + port);
-                processes.add(ForkedTp.start(environment, arguments(mode, 4, "env-" + i)));
+                processes.add(
+                        ForkedTp.start(
+                                JobVariables.of(i, 2, port), arguments(mode, 4, "env-" + i)));
             }
             for (ForkedTp process : processes) {
                 results.add(process.await());

@@ -2,6 +2,7 @@ package io.djltp.examples.train;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.FreePort;
+import io.djltp.examples.JobVariables;
 import io.djltp.job.Job;
 import io.djltp.launch.Launcher;
 
@@ -58,36 +59,43 @@ public class OptionsAgreementTest {
 
     @Test(dataProvider = "options", timeOut = 60_000)
     public void bothNameTheOption(String first, String second, String expected) throws Exception {
-        int port = FreePort.find();
-        ExecutorService threads = Executors.newFixedThreadPool(2);
-        try {
-            Future<String> one = threads.submit(() -> message(0, port, first));
-            Future<String> other = threads.submit(() -> message(1, port, second));
-            for (Future<String> each : List.of(one, other)) {
-                String message = each.get(50, TimeUnit.SECONDS);
-                Assert.assertTrue(message.contains(expected), message);
-            }
-        } finally {
-            threads.shutdownNow();
-        }
+        inBothProcesses(
+                (process, port) -> {
+                    String own = process == 0 ? first : second;
+                    String message =
+                            Assert.expectThrows(
+                                            BadInputException.class,
+                                            () -> agree(process, port, own))
+                                    .getMessage();
+                    Assert.assertTrue(message.contains(expected), message);
+                });
     }
 
     @Test(timeOut = 60_000)
     public void theSameOptionsAgree() throws Exception {
+        inBothProcesses((process, port) -> agree(process, port, "--lr 3"));
+    }
+
+    /** What a process does, with its number and the port of the job. */
+    private interface Part {
+
+        void run(int process, int port);
+    }
+
+    private static void inBothProcesses(Part part) throws Exception {
         int port = FreePort.find();
         ExecutorService threads = Executors.newFixedThreadPool(2);
         try {
-            Future<?> other = threads.submit(() -> agree(1, port, "--lr 3"));
-            agree(0, port, "--lr 3");
-            other.get(50, TimeUnit.SECONDS);
+            List<Future<?>> processes =
+                    List.of(
+                            threads.submit(() -> part.run(0, port)),
+                            threads.submit(() -> part.run(1, port)));
+            for (Future<?> each : processes) {
+                each.get(50, TimeUnit.SECONDS);
+            }
         } finally {
             threads.shutdownNow();
         }
-    }
-
-    private String message(int process, int port, String options) {
-        return Assert.expectThrows(BadInputException.class, () -> agree(process, port, options))
-                .getMessage();
     }
 
     private void agree(int process, int port, String options) {
@@ -96,16 +104,7 @@ public class OptionsAgreementTest {
                 .setCaseInsensitiveEnumValuesAllowed(true)
                 .parseArgs(("--out " + out + " " + options).strip().split(" "));
         parsed.check();
-        Map<String, String> variables =
-                Map.of(
-                        "RANK",
-                        "" + process,
-                        "WORLD_SIZE",
-                        "2",
-                        "MASTER_ADDR",
-                        "127.0.0.1",
-                        "MASTER_PORT",
-                        "" + port);
+        Map<String, String> variables = JobVariables.of(process, 2, port);
         try (Job job = Launcher.join(variables, 2, Duration.ofSeconds(30))) {
             OptionsAgreement.check(parsed.alike(), job);
         }

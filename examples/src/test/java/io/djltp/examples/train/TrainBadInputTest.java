@@ -39,7 +39,12 @@ public class TrainBadInputTest {
             {"--lr must be greater than 0, not 0", "--lr", "0"},
             {"--lr must be greater than 0, not NaN", "--lr", "NaN"},
             {"--lr must be finite, not Infinity", "--lr", "Infinity"},
-            {"of 120658 classes leaves no negatives: a step needs 2", "--sample-share", "1e-9"},
+            {
+                "--head sampled 1.00e-09: A sample share of 1.0E-9 of 120658 classes leaves no"
+                        + " negatives: it is no class. The least share is 0.0000125",
+                "--sample-share",
+                "1e-9"
+            },
             {"--json /proc/x cannot be written", "--json", "/proc/x"},
             {"--resume-from must be greater than 0, not -1", "--resume-from", "-1"},
             {"checkpoints has no checkpoint", "--resume-from", "7"},

@@ -17,7 +17,6 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
-import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.BooleanSupplier;
 import java.util.function.LongConsumer;
 import java.util.function.UnaryOperator;
@@ -48,7 +47,6 @@ public final class CheckpointWriter implements Closeable {
     private final PartReports reports;
     private final Map<String, CutTensor> tensors = new LinkedHashMap<>();
     private final Map<Integer, PartWriter> own = new TreeMap<>();
-    private final AtomicLong bytesWritten = new AtomicLong();
     private boolean streamed;
     private boolean ended;
 
@@ -193,10 +191,7 @@ public final class CheckpointWriter implements Closeable {
         streamed = true;
         try {
             PartStreams.run(
-                    own.values(),
-                    part ->
-                            bytesWritten.addAndGet(
-                                    part.stream(tensors.values(), output, of.chunk(), hurry)));
+                    own.values(), part -> part.stream(tensors.values(), output, of.chunk(), hurry));
         } catch (IOException e) {
             throw giveUp(cannotBeWritten(e));
         } catch (RuntimeException e) {
@@ -286,15 +281,6 @@ public final class CheckpointWriter implements Closeable {
             of.giveUp(folder);
             DurableFiles.removeFolder(folder);
         }
-    }
-
-    /**
-     * Returns the bytes that this process has written so far.
-     *
-     * @return the number of bytes
-     */
-    public long getBytesWritten() {
-        return bytesWritten.get();
     }
 
     /** Removes what was written, unless the checkpoint was finished. */

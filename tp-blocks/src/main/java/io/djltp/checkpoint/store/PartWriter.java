@@ -49,10 +49,9 @@ final class PartWriter implements Closeable {
      * @param output what the bytes go through on their way
      * @param chunk the memory of direct writes
      * @param hurry whether the arrays are waited for
-     * @return the bytes of the file
      * @throws IllegalStateException if the part has a tensor that was not put
      */
-    long stream(
+    void stream(
             Collection<CutTensor> tensors,
             UnaryOperator<WritableByteChannel> output,
             WriteChunk chunk,
@@ -86,7 +85,6 @@ final class PartWriter implements Closeable {
         file.finish();
         sources.clear(); // the arrays are the trainer's again
         checksums = out.checksums();
-        return checksums.size();
     }
 
     /** Lets the largest array lie in the file as in memory, so that it needs no copy. */

@@ -62,25 +62,7 @@ public final class ParallelTransformerEncoder extends TransformerEncoderBlock {
             Block attentionNorm,
             Block feedForward,
             ParallelDropout feedForwardDropout,
-            Block outputNorm) {
-
-        /**
-         * Returns the same parts with another dropout of the input.
-         *
-         * @param dropout the dropout, or {@code null}
-         * @return the parts
-         */
-        public Parts withInputDropout(ParallelDropout dropout) {
-            return new Parts(
-                    dropout,
-                    attention,
-                    attentionDropout,
-                    attentionNorm,
-                    feedForward,
-                    feedForwardDropout,
-                    outputNorm);
-        }
-    }
+            Block outputNorm) {}
 
     /**
      * Creates an encoder.

@@ -1,5 +1,6 @@
 package io.djltp.nn.moe;
 
+import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
@@ -14,7 +15,6 @@ import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
-import io.djltp.layout.ForwardPass;
 import io.djltp.layout.InnerPass;
 import io.djltp.layout.Region;
 import io.djltp.parameters.HeldParameters;
@@ -138,12 +138,7 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
         Region region = ranks == null ? Region.WHOLE : ranks.getPass().regionOf(input);
         NDArray weight = parameterStore.getValue(routerWeight, input.getDevice(), training);
         NDArray bias = parameterStore.getValue(routerBias, input.getDevice(), training);
-        ExpertLayers experts =
-                new ExpertLayers(
-                        parameterStore.getValue(hidden, input.getDevice(), training),
-                        parameterStore.getValue(gate, input.getDevice(), training),
-                        parameterStore.getValue(output, input.getDevice(), training),
-                        options.activation);
+        ExpertLayers experts = experts(parameterStore, input.getDevice(), training);
         options.checkInput(input, region, weight.getShape().get(1));
 
         boolean cut = region.isRowsCut();
@@ -159,15 +154,7 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
                         router.routing(),
                         options.capacityFactor);
         if (training && TensorView.of(router.probabilities()).requiresGradient()) {
-            ForwardPass pass = context == null ? null : context.getPass();
-            add(
-                    new RouterPass(
-                            router.logits(),
-                            router.probabilities(),
-                            counts.shares(),
-                            counts.getTokens(),
-                            region,
-                            pass));
+            note(router, counts, region, context);
         }
         NDArray y = dispatch(ranks, region, x, router, counts, experts);
         if (spare && y.getShape().get(0) == 0) { // and was not scattered
@@ -175,6 +162,26 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
             y = NDArrays.concat(new NDList(y, all.zerosLike()));
         }
         return new NDList(y.reshape(input.getShape()));
+    }
+
+    private ExpertLayers experts(ParameterStore store, Device device, boolean training) {
+        return new ExpertLayers(
+                store.getValue(hidden, device, training),
+                store.getValue(gate, device, training),
+                store.getValue(output, device, training),
+                options.activation);
+    }
+
+    /** Keeps what a {@link RouterLoss} is computed of. */
+    private void note(Router router, TokenCounts counts, Region region, ParallelContext context) {
+        add(
+                new RouterPass(
+                        router.logits(),
+                        router.probabilities(),
+                        counts.shares(),
+                        counts.getTokens(),
+                        region,
+                        context == null ? null : context.getPass()));
     }
 
     private NDArray dispatch(

@@ -15,6 +15,7 @@ import io.djltp.torch.RootMeanSquare;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
+import java.util.Arrays;
 
 /**
  * Normalization of rows by their root mean square, without a mean or a bias: {@code y = w x /
@@ -95,7 +96,8 @@ public class RmsNorm extends AbstractBlock {
         super.beforeInitialize(inputShapes);
         Preconditions.checkArgument(
                 inputShapes.length == 1 && inputShapes[0].dimension() > 0,
-                "RmsNorm needs one input with an axis of features");
+                "RmsNorm needs one input with an axis of features, not "
+                        + Arrays.toString(inputShapes));
     }
 
     /** {@inheritDoc} */

@@ -9,16 +9,14 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
 /**
- * The arithmetic of small reductions, on Java's arrays, whose loops the virtual machine vectorizes:
- * each element is \(((x_0 + x_1) + x_2) + ...\) in the order of the ranks, as in {@link
+ * The arithmetic of small reductions, of floats on Java's arrays, whose loops the virtual machine
+ * vectorizes: each element is \(((x_0 + x_1) + x_2) + ...\) in the order of the ranks, as in {@link
  * BlockReduction}.
  */
 final class SmallSums {
 
     private float[] floats = new float[0];
     private float[] floatSum = new float[0];
-    private double[] doubles = new double[0];
-    private double[] doubleSum = new double[0];
     private ByteBuffer result = ByteBuffer.allocateDirect(0);
     private Pointer pointer;
 
@@ -66,44 +64,25 @@ final class SmallSums {
         }
     }
 
-    /**
-     * Reduces a range of the elements on all shelves.
-     *
-     * @param shelves what is reduced
-     * @param turn the place on each shelf
-     * @param start the first element of the range
-     * @param length the number of elements
-     * @param op the reduction
-     */
+    /** Does the same with doubles, one by one: they are few, such as a sum of squares. */
     void reduceDoubles(
             SmallMessages.Shelf[] shelves, int turn, int start, int length, ReduceOp op) {
-        if (doubleSum.length < length) {
-            doubleSum = new double[length];
-            doubles = new double[length];
+        ByteBuffer sums = result(length * Double.BYTES);
+        for (int i = 0; i < length; i++) {
+            int place = (start + i) * Double.BYTES;
+            double sum = shelves[0].place(turn).getDouble(place);
+            for (int rank = 1; rank < shelves.length; rank++) {
+                sum = add(sum, shelves[rank].place(turn).getDouble(place), op);
+            }
+            sums.putDouble(i * Double.BYTES, sum);
         }
-        double[] sum = doubleSum;
-        shelves[0].place(turn).asDoubleBuffer().get(start, sum, 0, length);
-        for (int rank = 1; rank < shelves.length; rank++) {
-            shelves[rank].place(turn).asDoubleBuffer().get(start, doubles, 0, length);
-            add(sum, doubles, length, op);
-        }
-        result(length * Double.BYTES).asDoubleBuffer().put(0, sum, 0, length);
     }
 
-    private static void add(double[] sum, double[] more, int length, ReduceOp op) {
+    private static double add(double sum, double more, ReduceOp op) {
         if (op == ReduceOp.SUM) {
-            for (int i = 0; i < length; i++) {
-                sum[i] += more[i];
-            }
-        } else if (op == ReduceOp.MAX) {
-            for (int i = 0; i < length; i++) {
-                sum[i] = Math.max(sum[i], more[i]);
-            }
-        } else {
-            for (int i = 0; i < length; i++) {
-                sum[i] = Math.min(sum[i], more[i]);
-            }
+            return sum + more;
         }
+        return op == ReduceOp.MAX ? Math.max(sum, more) : Math.min(sum, more);
     }
 
     private ByteBuffer result(int bytes) {

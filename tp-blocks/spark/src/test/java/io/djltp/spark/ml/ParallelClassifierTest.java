@@ -1,7 +1,10 @@
 package io.djltp.spark.ml;
 
+import ai.djl.Device;
+
 import io.djltp.spark.SparkJobException;
 import io.djltp.spark.TestCluster;
+import io.djltp.torch.Precision;
 
 import org.apache.spark.SparkConf;
 import org.apache.spark.ml.Pipeline;
@@ -20,6 +23,7 @@ import org.apache.spark.sql.functions;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.testng.Assert;
+import org.testng.SkipException;
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
@@ -117,6 +121,8 @@ public class ParallelClassifierTest {
                         .setHeadMargin(64, 1, 0.5, 0)
                         .setHeadBias(false)
                         .setHeadSampleShare(0.5)
+                        .setHeadPrecision("bfloat16")
+                        .setLabelSmoothing(0.1)
                         .setOptimizer("sgd")
                         .setTopK(7);
         classifier.write().overwrite().save(folder);
@@ -160,6 +166,34 @@ public class ParallelClassifierTest {
                 first.<Row>getList(first.fieldIndex("topClasses")).get(0).getString(1),
                 Long.toString((long) first.<Double>getAs("prediction").doubleValue()),
                 "without names, the numbers");
+    }
+
+    /** With e smoothed of 4 classes no loss is below the entropy of labels that have e/4 each. */
+    @Test(timeOut = 120_000)
+    public void smoothedLabelsReachTheRanks() {
+        double own = 0.5 + 0.5 / 4;
+        double entropy = -own * Math.log(own) - 3 * 0.125 * Math.log(0.125); // 1.07
+        Assert.assertTrue(lastLoss(classifier().setLabelSmoothing(0.5)) >= entropy - 1e-5);
+        Assert.assertTrue(lastLoss(classifier()) < 1);
+    }
+
+    @Test(timeOut = 120_000)
+    public void theArithmeticOfTheHeadReachesTheRanks() {
+        if (Precision.BFLOAT16.whyNot(Device.cpu()).isPresent()) {
+            throw new SkipException("This machine has no bfloat16");
+        }
+        double wide = lastLoss(classifier());
+        double rounded = lastLoss(classifier().setHeadPrecision("bfloat16"));
+        Assert.assertNotEquals(rounded, wide);
+        Assert.assertEquals(rounded, wide, 0.02);
+    }
+
+    private double lastLoss(ParallelClassifier classifier) {
+        double[] losses =
+                classifier
+                        .fit(rows.withColumn("label", functions.col("number").mod(4)))
+                        .getTrainingLosses();
+        return losses[losses.length - 1];
     }
 
     @DataProvider
