@@ -88,7 +88,7 @@ final class FusedPass {
 
     /** Returns the part of the batch, without rows of zeros. */
     Tensor batch(Tensor tensor) {
-        return tensor.narrow(0, 0, rows);
+        return buffers.batchRows() == rows ? tensor : tensor.narrow(0, 0, rows);
     }
 
     /** Returns what was subtracted from the logits before the exponential, [rows]. */
@@ -128,7 +128,9 @@ final class FusedPass {
      * of the normaliser, an error of its logit is in both and cancels only if it is the same.
      */
     Tensor labelLogits() {
-        return buffers.column(Column.LABEL_LOGITS).narrow(0, 0, labels.rows.length);
+        Tensor all = buffers.column(Column.LABEL_LOGITS);
+        long count = labels.rows.length;
+        return count == buffers.batchRows() ? all : all.narrow(0, 0, count);
     }
 
     /**
