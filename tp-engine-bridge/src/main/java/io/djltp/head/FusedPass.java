@@ -39,6 +39,7 @@ final class FusedPass {
     final long classes; // of all ranks that are computed with
 
     private final boolean guarded;
+    private double[] otherSums; // by row
     final Precision precision; // of the factors of products
     final Float16Scales scales = new Float16Scales();
 
@@ -58,7 +59,7 @@ final class FusedPass {
         this.guarded = guarded || memory.classes() == 0 || isIn(Precision.FLOAT16);
         buffers = memory.shared();
         rows = labels.counts.length;
-        useBuffers();
+        memory.setRows(rows(rows, options, precision));
     }
 
     boolean isSmooth() {
@@ -80,10 +81,6 @@ final class FusedPass {
     static long rows(long ofBatch, LossOptions options, Precision precision) {
         long needed = ofBatch + (options.labelSmoothing() > 0 ? 1 : 0);
         return precision == Precision.FLOAT32 ? needed : RoundedBuffers.even(Math.max(1, needed));
-    }
-
-    private void useBuffers() {
-        memory.setRows(rows(rows, options, precision));
     }
 
     /** Returns the part of the batch, without rows of zeros. */
@@ -228,9 +225,17 @@ final class FusedPass {
         if (guarded || rows == 0) {
             return true;
         }
-        return UsableRange.holdsSums(batch(buffers.sums()))
-                && UsableRange.holdsLogits(labelLogits())
+        otherSums = HostReads.doubles(batch(buffers.sums()));
+        return UsableRange.holdsSums(otherSums)
+                && UsableRange.holdsLogits(HostReads.doubles(labelLogits()))
                 && isFinite(buffers.rows(Matrix.PRODUCTS));
+    }
+
+    /**
+     * Returns the sums of the exponentials of all but the label, of a pass that was not guarded.
+     */
+    double[] otherSums() {
+        return otherSums;
     }
 
     /** Returns what may be infinite or NaN though the pass {@link #isUsable()}. */
@@ -274,7 +279,7 @@ final class FusedPass {
         if (update == null && biasGradient == null) {
             return;
         }
-        useBuffers();
+        memory.setRows(rows(rows, options, precision));
         Scalar factor = new Scalar(scale);
         torch.mul_out(softmaxFactor(), batch(buffers.column(Column.SOFTMAX_FACTOR)), factor);
         if (isSmooth()) {
