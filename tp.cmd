@@ -25,7 +25,7 @@ popd
 :run
 rem In the environment: as an argument the class path can be too long for a command line.
 for /f "usebackq delims=" %%C in ("%STAMP%") do set "CLASSPATH=%HERE%examples\target\classes;%%C"
-"%JAVA%" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms64m -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30 -Dai.djl.offline=true ^
+"%JAVA%" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:CompileThresholdScaling=0.1 -Xms64m -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30 -Dai.djl.offline=true ^
     -Dorg.slf4j.simpleLogger.defaultLogLevel=warn ^
     -Dorg.slf4j.simpleLogger.log.ai.djl.util.cuda.CudaUtils=error ^
     --enable-native-access=ALL-UNNAMED -Dio.djltp.columns=80 ^

@@ -52,6 +52,11 @@ abstract class ChunkArithmetic {
      */
     abstract Tensor logits(int index, Tensor weight);
 
+    /** Returns the {@link #logits} of a chunk as one vector. */
+    Tensor flat(int index, Tensor logits) {
+        return logits.view(-1);
+    }
+
     /**
      * Lets the pass and a chunk agree about the logits of the labels.
      *

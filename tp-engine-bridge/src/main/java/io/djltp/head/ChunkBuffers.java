@@ -12,6 +12,7 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
 
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Supplier;
 
 /**
  * The memory of a fused cross entropy, used again by every step: fresh pages cost more than the
@@ -80,6 +81,7 @@ final class ChunkBuffers implements AutoCloseable {
     private final TensorOptions options; // float32 on the device of the rank
     private final TensorOptions wide;
     private final Map<Enum<?>, Tensor> tensors = new ConcurrentHashMap<>();
+    private final Map<Enum<?>, Tensor> parts = new ConcurrentHashMap<>(); // of them, for the batch
     private final RoundedBuffers rounded = new RoundedBuffers();
     private ChunkPlan plan; // of the batch
     private ChunkViews views;
@@ -140,26 +142,44 @@ final class ChunkBuffers implements AutoCloseable {
 
     /** Sets the classes that are computed with, not more than those of the first plan. */
     void setClasses(ShardRange classes) {
-        plan = capacity.withClasses(classes);
+        ChunkPlan next = capacity.withClasses(classes);
+        if (next.count() != plan.count()) {
+            freeParts();
+        }
+        plan = next;
     }
 
     /** Begins a pass over a batch. */
     void setRows(long batchRows) {
+        if (batchRows != rows) {
+            freeParts();
+        }
         rows = batchRows;
+    }
+
+    /** Returns how many rows are computed with. */
+    long batchRows() {
+        return rows;
     }
 
     /** Returns a matrix, [rows, features]. */
     Tensor rows(Matrix which) {
-        return get(which, plan.rows() * features, options)
-                .narrow(0, 0, rows * features)
-                .view(rows, features);
+        return part(
+                which,
+                () ->
+                        get(which, plan.rows() * features, options)
+                                .narrow(0, 0, rows * features)
+                                .view(rows, features));
     }
 
     /** Returns a matrix whose columns are the rows of the batch, [features, rows]. */
     Tensor columns(Matrix which) {
-        return get(which, plan.rows() * features, options)
-                .narrow(0, 0, rows * features)
-                .view(features, rows);
+        return part(
+                which,
+                () ->
+                        get(which, plan.rows() * features, options)
+                                .narrow(0, 0, rows * features)
+                                .view(features, rows));
     }
 
     /** Returns a number for each class of a chunk, [classes]. */
@@ -169,9 +189,12 @@ final class ChunkBuffers implements AutoCloseable {
 
     /** Returns the sums over the classes of each chunk, [chunks, rows]. */
     Tensor chunkSums() {
-        return get(Other.CHUNK_SUMS, capacity.count() * plan.rows(), options)
-                .narrow(0, 0, plan.count() * rows)
-                .view(plan.count(), rows);
+        return part(
+                Other.CHUNK_SUMS,
+                () ->
+                        get(Other.CHUNK_SUMS, capacity.count() * plan.rows(), options)
+                                .narrow(0, 0, plan.count() * rows)
+                                .view(plan.count(), rows));
     }
 
     /** Returns the places of the chunks for the present batch. */
@@ -191,12 +214,12 @@ final class ChunkBuffers implements AutoCloseable {
 
     /** Returns one number a row, [rows]. */
     Tensor column(Column which) {
-        return get(which, plan.rows(), options).narrow(0, 0, rows);
+        return part(which, () -> get(which, plan.rows(), options).narrow(0, 0, rows));
     }
 
     /** Returns the sums of the exponentials, float64 [rows]. */
     Tensor sums() {
-        return get(Other.SUMS, plan.rows(), wide).narrow(0, 0, rows);
+        return part(Other.SUMS, () -> get(Other.SUMS, plan.rows(), wide).narrow(0, 0, rows));
     }
 
     /**
@@ -261,6 +284,19 @@ final class ChunkBuffers implements AutoCloseable {
         return torch.tensor(values).to(options.device(), ScalarType.Long);
     }
 
+    /** Returns what a batch uses of some memory, a view that is made once for all of its size. */
+    private Tensor part(Enum<?> which, Supplier<Tensor> view) {
+        Tensor known = parts.get(which);
+        return known != null
+                ? known
+                : parts.computeIfAbsent(which, key -> view.get().retainReference());
+    }
+
+    private void freeParts() {
+        parts.values().forEach(Tensor::close);
+        parts.clear();
+    }
+
     private Tensor get(Enum<?> which, long size, TensorOptions type) {
         return tensors.computeIfAbsent(
                 which,
@@ -273,6 +309,7 @@ final class ChunkBuffers implements AutoCloseable {
     @Override
     public void close() {
         freeViews();
+        freeParts();
         tensors.values().forEach(Tensor::close);
         tensors.clear();
         rounded.close();

@@ -17,6 +17,7 @@ final class ChunkViews implements AutoCloseable {
     private final long rows;
     private final ChunkPlan plan;
     private final List<Tensor> logits = new ArrayList<>();
+    private final List<Tensor> flat = new ArrayList<>();
     private final List<Tensor> transposed = new ArrayList<>();
     private final List<Tensor> sums = new ArrayList<>();
     private final List<Tensor> ones = new ArrayList<>();
@@ -37,6 +38,7 @@ final class ChunkViews implements AutoCloseable {
             for (int i = 0; i < plan.count(); i++) {
                 Tensor place = buffers.logits(i);
                 logits.add(place.retainReference());
+                flat.add(place.view(-1).retainReference());
                 transposed.add(place.t().retainReference());
                 sums.add(buffers.chunkSums().select(0, i).retainReference());
                 ones.add(all.narrow(0, 0, place.size(0)).retainReference());
@@ -51,6 +53,11 @@ final class ChunkViews implements AutoCloseable {
     /** Returns the place of a chunk's logits, [classes, rows]. */
     Tensor logits(int index) {
         return logits.get(index);
+    }
+
+    /** Returns the same as one vector. */
+    Tensor flat(int index) {
+        return flat.get(index);
     }
 
     /** Returns the same, [rows, classes]. */
@@ -71,7 +78,7 @@ final class ChunkViews implements AutoCloseable {
     /** Frees the views. */
     @Override
     public void close() {
-        for (List<Tensor> views : List.of(logits, transposed, sums, ones)) {
+        for (List<Tensor> views : List.of(logits, flat, transposed, sums, ones)) {
             views.forEach(Tensor::close);
         }
     }

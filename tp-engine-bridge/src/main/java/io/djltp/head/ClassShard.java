@@ -18,6 +18,7 @@ final class ClassShard {
     private final Cut cut;
     private final int rank;
     private final List<ShardRange> ranges;
+    private final long length;
 
     /**
      * Creates the shard of a rank.
@@ -62,6 +63,7 @@ final class ClassShard {
             checkAscending(i);
         }
         ranges = cut.getRanges(rank);
+        length = cut.getShardLength(rank);
     }
 
     private void checkAscending(int ofRank) {
@@ -96,7 +98,7 @@ final class ClassShard {
 
     /** Returns the number of classes of the rank. */
     long length() {
-        return cut.getShardLength(rank);
+        return length;
     }
 
     /** Returns the number of classes of all ranks. */

@@ -84,6 +84,12 @@ final class CrossEntropyFormula {
 
     /** Returns the w and the r of all rows, float64 [2, rows]. */
     static Tensor rowWeights(ShardLabels labels, LossOptions options, TensorOptions wide) {
+        Tensor all = AbstractTensor.create(weightsOf(labels, options));
+        return all.to(wide.device(), ScalarType.Double).view(2, labels.counts.length);
+    }
+
+    /** Returns the w of all rows, and after them the r. */
+    static double[] weightsOf(ShardLabels labels, LossOptions options) {
         int rows = labels.counts.length;
         double[] weights = new double[2 * rows];
         double sum = 0;
@@ -95,8 +101,7 @@ final class CrossEntropyFormula {
         for (int i = 0; i < weights.length && options.reduction() == Reduction.MEAN; i++) {
             weights[i] = sum == 0 ? 0 : weights[i] / sum;
         }
-        Tensor all = AbstractTensor.create(weights).to(wide.device(), ScalarType.Double);
-        return all.view(2, rows);
+        return weights;
     }
 
     /** Returns the loss of the batch, a scalar in float64, or those of the rows, [rows]. */

@@ -3,7 +3,6 @@ package io.djltp.head;
 import ai.djl.ndarray.NDArray;
 
 import io.djltp.collective.Communicator;
-import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
 import io.djltp.torch.TensorView;
 import io.djltp.torch.TorchScope;
@@ -135,19 +134,16 @@ public final class FusedCrossEntropy implements AutoCloseable {
             memory.prepare(x, computed, head.keptBytes(options), this::mostClasses);
             memory.setClasses(rows.sample == null ? shard.length() : rows.sample.length);
             ChunkedLinear linear = layer.linear(weight, bias, rows.sample);
-            checkFinite(x, "features");
             MarginLabels margin = layer.margin(rows, linear);
             if (margin != null) {
+                checkFinite(x, "features");
                 margin.evaluate(x, linear);
                 x = margin.features();
             }
             FusedPass first = run(x, linear, rows, options, classes);
             first.unchecked().forEach(each -> checkFinite(each, first.uncheckedName()));
             boolean whole = shard.length() == shard.total();
-            FusedStatistics statistics = new FusedStatistics(first, linear, margin, whole);
-            allReduce(statistics.largest(), ReduceOp.MAX);
-            allReduce(statistics.sums(), ReduceOp.SUM);
-            statistics.summed();
+            FusedStatistics statistics = FusedStatistics.of(first, linear, margin, whole, group);
             Tensor gradient = statistics.featureGradient();
             gradient = gradient.to(TensorView.of(features).tensor().scalar_type());
             gradient = gradient.view(features.getShape().getShape());
@@ -291,8 +287,15 @@ public final class FusedCrossEntropy implements AutoCloseable {
             Tensor x, ChunkedLinear linear, ShardLabels labels, LossOptions options, long classes) {
         FusedPass first =
                 new FusedPass(memory, labels, options, classes, guarded, head.precision());
-        first.run(x, linear);
-        if (first.isUsable()) {
+        if (!first.isGuarded()) {
+            first.run(x, linear);
+            if (first.isUsable()) { // of features that are not finite it is not
+                return first;
+            }
+        }
+        checkFinite(x, "features");
+        if (first.isGuarded()) {
+            first.run(x, linear);
             return first;
         }
         guarded = true;
@@ -310,12 +313,6 @@ public final class FusedCrossEntropy implements AutoCloseable {
                             + " in step "
                             + (steps + 1)
                             + "; the weights are as they were before");
-        }
-    }
-
-    private void allReduce(Tensor tensor, ReduceOp op) {
-        if (group != null && group.getSize() > 1) {
-            group.allReduce(TensorView.of(tensor), op).await();
         }
     }
 

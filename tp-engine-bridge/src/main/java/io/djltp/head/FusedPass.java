@@ -39,6 +39,7 @@ final class FusedPass {
     final long classes; // of all ranks that are computed with
 
     private final boolean guarded;
+    private double[] otherSums; // by row
     final Precision precision; // of the factors of products
     final Float16Scales scales = new Float16Scales();
 
@@ -58,7 +59,7 @@ final class FusedPass {
         this.guarded = guarded || memory.classes() == 0 || isIn(Precision.FLOAT16);
         buffers = memory.shared();
         rows = labels.counts.length;
-        useBuffers();
+        memory.setRows(rows(rows, options, precision));
     }
 
     boolean isSmooth() {
@@ -82,13 +83,9 @@ final class FusedPass {
         return precision == Precision.FLOAT32 ? needed : RoundedBuffers.even(Math.max(1, needed));
     }
 
-    private void useBuffers() {
-        memory.setRows(rows(rows, options, precision));
-    }
-
     /** Returns the part of the batch, without rows of zeros. */
     Tensor batch(Tensor tensor) {
-        return tensor.narrow(0, 0, rows);
+        return buffers.batchRows() == rows ? tensor : tensor.narrow(0, 0, rows);
     }
 
     /** Returns what was subtracted from the logits before the exponential, [rows]. */
@@ -128,7 +125,9 @@ final class FusedPass {
      * of the normaliser, an error of its logit is in both and cancels only if it is the same.
      */
     Tensor labelLogits() {
-        return buffers.column(Column.LABEL_LOGITS).narrow(0, 0, labels.rows.length);
+        Tensor all = buffers.column(Column.LABEL_LOGITS);
+        long count = labels.rows.length;
+        return count == buffers.batchRows() ? all : all.narrow(0, 0, count);
     }
 
     /**
@@ -226,9 +225,17 @@ final class FusedPass {
         if (guarded || rows == 0) {
             return true;
         }
-        return UsableRange.holdsSums(batch(buffers.sums()))
-                && UsableRange.holdsLogits(labelLogits())
+        otherSums = HostReads.doubles(batch(buffers.sums()));
+        return UsableRange.holdsSums(otherSums)
+                && UsableRange.holdsLogits(HostReads.doubles(labelLogits()))
                 && isFinite(buffers.rows(Matrix.PRODUCTS));
+    }
+
+    /**
+     * Returns the sums of the exponentials of all but the label, of a pass that was not guarded.
+     */
+    double[] otherSums() {
+        return otherSums;
     }
 
     /** Returns what may be infinite or NaN though the pass {@link #isUsable()}. */
@@ -272,7 +279,7 @@ final class FusedPass {
         if (update == null && biasGradient == null) {
             return;
         }
-        useBuffers();
+        memory.setRows(rows(rows, options, precision));
         Scalar factor = new Scalar(scale);
         torch.mul_out(softmaxFactor(), batch(buffers.column(Column.SOFTMAX_FACTOR)), factor);
         if (isSmooth()) {

@@ -1,8 +1,11 @@
 package io.djltp.head;
 
+import io.djltp.collective.Communicator;
+import io.djltp.collective.ReduceOp;
 import io.djltp.head.ChunkBuffers.Column;
 import io.djltp.head.ChunkBuffers.Matrix;
 import io.djltp.torch.Precision;
+import io.djltp.torch.TensorView;
 import io.djltp.update.UnitRows;
 
 import org.bytedeco.pytorch.Scalar;
@@ -16,10 +19,10 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
  * gradient of the features, by the {@link CrossEntropyFormula}. All of it has one number, or one
  * row of features, for each row.
  */
-final class FusedStatistics {
+class FusedStatistics {
 
-    private final FusedPass pass;
-    private final ChunkBuffers buffers;
+    final FusedPass pass;
+    final ChunkBuffers buffers;
     private final Tensor labelRows; // the rows with a label of this rank, int64 [labels]
     private final Tensor labelWeights; // the weights of these labels, [labels, features]
     private final ChunkedLinear linear;
@@ -46,10 +49,42 @@ final class FusedStatistics {
     }
 
     /**
+     * Returns the statistics of a pass, summed over the ranks.
+     *
+     * @param pass the pass
+     * @param linear the layer
+     * @param margin the margin, or {@code null}
+     * @param whole whether the rank has all classes
+     * @param group the ranks over which the classes are cut, or {@code null} if they are not
+     */
+    static FusedStatistics of(
+            FusedPass pass,
+            ChunkedLinear linear,
+            MarginLabels margin,
+            boolean whole,
+            Communicator group) {
+        boolean alone = group == null || group.getSize() == 1;
+        if (alone && margin == null && PlainStatistics.fits(pass)) {
+            return new PlainStatistics(pass, linear);
+        }
+        FusedStatistics statistics = new FusedStatistics(pass, linear, margin, whole);
+        Tensor largest = statistics.largest();
+        if (!alone) {
+            group.allReduce(TensorView.of(largest), ReduceOp.MAX).await();
+        }
+        Tensor sums = statistics.sums();
+        if (!alone) {
+            group.allReduce(TensorView.of(sums), ReduceOp.SUM).await();
+        }
+        statistics.summed();
+        return statistics;
+    }
+
+    /**
      * Returns the offset of this rank's exponentials, in float32, of which the largest of all ranks
      * is to be put into its place.
      */
-    Tensor largest() {
+    private Tensor largest() {
         largest = pass.offset().clone();
         if (pass.isIn(Precision.FLOAT16) && !pass.isSmooth()) { // there it is that of all others
             Tensor others = largest.index_select(0, labelRows);
@@ -61,7 +96,7 @@ final class FusedStatistics {
     /**
      * Returns the sums of the {@link CrossEntropyFormula}, to be summed over the ranks in place.
      */
-    Tensor sums() {
+    private Tensor sums() {
         sums = CrossEntropyFormula.newSums(pass.options, pass.rows, buffers.wide());
         Tensor wide = largest.to(ScalarType.Double);
         Tensor weights = CrossEntropyFormula.rowWeights(pass.labels, pass.options, buffers.wide());
@@ -109,7 +144,7 @@ final class FusedStatistics {
     }
 
     /** Takes the sums over all ranks. Follows the sum of {@link #sums} over them. */
-    void summed() {
+    private void summed() {
         others = pass.isSmooth() ? null : formula.addLabels();
     }
 
@@ -167,7 +202,8 @@ final class FusedStatistics {
         return parts.addcmul_(shared, slopes.sub(new Scalar(1.0))).to(ScalarType.Float);
     }
 
-    private void addLabels(Tensor gradient, Tensor parts) {
+    /** Adds what the labels have in the gradient of the features. */
+    final void addLabels(Tensor gradient, Tensor parts) {
         long count = pass.labels.rows.length;
         pass.labelParts().narrow(0, 0, count).copy_(parts);
         Tensor column = parts.unsqueeze(1);

@@ -105,7 +105,7 @@ final class PassWorker {
         Tensor weight = linear.weight(index);
         Tensor logits = arithmetic.logits(index, weight);
         LabelPlaces.OfChunk labels = inLogits.of(index);
-        Tensor flat = labels.places() == null ? null : logits.view(-1);
+        Tensor flat = labels.places() == null ? null : arithmetic.flat(index, logits);
         if (flat != null) {
             arithmetic.labelLogits(labels.places(), labels.part(labelLogits), flat);
         }
@@ -251,7 +251,7 @@ final class PassWorker {
         }
         Tensor logits = arithmetic.logits(index, weight);
         LabelPlaces.OfChunk labels = inLogits.of(index);
-        Tensor flat = labels.places() == null ? null : logits.view(-1);
+        Tensor flat = labels.places() == null ? null : arithmetic.flat(index, logits);
         if (flat != null) {
             arithmetic.restoreLabelLogits(labels.places(), labels.part(labelLogits), flat);
         }

@@ -28,6 +28,11 @@ final class WideArithmetic extends ChunkArithmetic {
         return logits;
     }
 
+    @Override
+    Tensor flat(int index, Tensor logits) {
+        return views.flat(index);
+    }
+
     /** Notes them as they go into the normaliser. */
     @Override
     void labelLogits(Tensor places, Tensor ofLabels, Tensor flat) {

@@ -52,16 +52,18 @@ final class Brgemm {
         long from = left.data_ptr().address();
         long to = target.data_ptr().address();
         Pointer factor = new Pointer(right.data_ptr().address());
-        boolean far = MemoryFetch.isWorthwhile(add ? target : left);
-        long most = far ? Math.min(mostRows, MemoryFetch.ROWS) : mostRows;
+        boolean farLeft = MemoryFetch.isWorthwhile(left);
+        boolean farTarget = add && MemoryFetch.isWorthwhile(target);
+        long most = farLeft || farTarget ? Math.min(mostRows, MemoryFetch.ROWS) : mostRows;
         for (long done = 0; done < rows; ) {
             long part = Math.min(most, Long.highestOneBit(rows - done));
             Pointer ofRows = new Pointer(from + done * ofLeft * bytes);
             Pointer into = new Pointer(to + done * ofTarget * Float.BYTES);
-            if (far && add) {
-                MemoryFetch.read(into, (part - 1) * ofTarget + columns);
-            } else if (far) {
+            if (farLeft) {
                 MemoryFetch.read(ofRows, ((part - 1) * ofLeft + inner) * bytes / Float.BYTES);
+            }
+            if (farTarget) {
+                MemoryFetch.read(into, (part - 1) * ofTarget + columns);
             }
             multiply.invoke(
                     new Object[] {

@@ -49,7 +49,12 @@ public final class HostReads {
     public static double[] doubles(Tensor tensor) {
         COUNT.increment();
         double[] numbers = new double[Math.toIntExact(tensor.numel())];
-        tensor.to(ScalarType.Double).cpu().contiguous().data_ptr_double().get(numbers);
+        if (numbers.length == 0) {
+            return numbers; // there is no memory to read
+        }
+        boolean there = tensor.scalar_type().intern() == ScalarType.Double && !tensor.is_cuda();
+        Tensor own = there ? tensor : tensor.to(ScalarType.Double).cpu();
+        own.contiguous().data_ptr_double().get(numbers);
         return numbers;
     }
 

@@ -17,8 +17,11 @@ final class MemoryFetch {
     /** Rows at a time: with 128 features in float32 half of a cache of 1 MiB. */
     static final long ROWS = 1024;
 
-    /** What is smaller may be in a cache anyway, where the processor waits for little. */
-    private static final long LEAST_BYTES = 32L << 20;
+    /**
+     * The cache of a core: what is smaller stays in it from one pass to the next. What is larger
+     * may be in the last cache, which the processes of a machine share, and is worth the walk too.
+     */
+    private static final long LEAST_BYTES = 1L << 20;
 
     private static final String SQUARES = "sdot_"; // of BLAS: float f(int *n, x, int *step, y, ..)
     private static final int[] STEP = {1};
@@ -35,7 +38,7 @@ final class MemoryFetch {
         }
     }
 
-    /** Returns whether a matrix is part of an array that no cache holds. */
+    /** Returns whether a matrix is part of an array that no cache of a core holds. */
     static boolean isWorthwhile(Tensor matrix) {
         return READ != null && matrix.storage().nbytes() >= LEAST_BYTES;
     }

@@ -28,7 +28,10 @@ final class SgdUpdate extends WeightUpdate {
     /** {@inheritDoc} */
     @Override
     public void apply(GradientRows chunk) {
-        if (settings.isClipped() || chunk.isMade()) {
+        if (chunk.isMade() && state == null && settings.weightDecay() == 0) {
+            // the bits of the fused operator, whose list of arguments takes longer than the sum
+            chunk.weight.add_(chunk.whole(settings), new Scalar(-learningRate));
+        } else if (settings.isClipped() || chunk.isMade()) {
             Tensor moved = state == null ? null : chunk.rowsOf(state, 0);
             FusedOperator.sgd(
                     chunk.weight,

@@ -391,6 +391,19 @@ public class FusedCrossEntropyTest {
         evaluate(reference, ALL);
     }
 
+    /** All logits are then minus infinity, and all exponentials 0. */
+    @Test(
+            expectedExceptions = ArithmeticException.class,
+            expectedExceptionsMessageRegExp = "The features hold NaN or infinite values.*")
+    public void infiniteFeaturesOfNegativeWeightsAreRefused() throws Exception {
+        FusedReference reference = new FusedReference(ROWS, FEATURES, CLASSES);
+        reference.x[0] = Float.POSITIVE_INFINITY;
+        for (int i = 0; i < CLASSES; i++) {
+            reference.weight[i * FEATURES] = -1;
+        }
+        evaluate(reference, ALL);
+    }
+
     @Test(
             expectedExceptions = ArithmeticException.class,
             expectedExceptionsMessageRegExp = "The logits hold NaN.*")

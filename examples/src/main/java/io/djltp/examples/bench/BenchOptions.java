@@ -19,7 +19,7 @@ final class BenchOptions {
     @Option(
             names = "--repeats",
             defaultValue = "7",
-            description = "Steps of each side that are counted (${DEFAULT-VALUE}).")
+            description = "Turns of each side that are counted (${DEFAULT-VALUE}).")
     int repeats;
 
     @Option(

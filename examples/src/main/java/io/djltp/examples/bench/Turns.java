@@ -9,12 +9,14 @@ import java.util.Random;
 import java.util.stream.IntStream;
 
 /**
- * Processes that measure in turns: two steps of each, then the next of each. What changes on the
- * machine in the meantime changes for all of them, and no two compute at once.
+ * Processes that measure in turns: steps of each for a tenth of a second, two at least, then the
+ * next of each. What changes on the machine in the meantime changes for all of them, and no two
+ * compute at once.
  */
 final class Turns implements AutoCloseable {
 
     private static final long SEED = 7;
+    private static final double HALF_TURN_SECONDS = 0.05;
     private static final int PAUSE_MILLIS = 20; // the threads of the last one fall asleep
 
     private final List<WorkerProcess> workers = new ArrayList<>();
@@ -72,7 +74,7 @@ final class Turns implements AutoCloseable {
             // a process may leave work to the system that slows down the next one
             Collections.shuffle(order, random);
             for (int worker : order) {
-                results.get(worker).add(step(workers.get(worker)));
+                results.get(worker).add(turn(workers.get(worker)));
             }
         }
     }
@@ -84,10 +86,21 @@ final class Turns implements AutoCloseable {
         }
     }
 
-    private static double[] step(WorkerProcess worker) {
+    /** Returns the medians of the second half of a turn: in the first one threads wake up. */
+    private static double[] turn(WorkerProcess worker) {
         pause();
-        worker.step(); // not counted: the threads of this process have slept, and wake up slowly
-        return worker.step();
+        long begin = System.nanoTime();
+        worker.step();
+        double seconds = (System.nanoTime() - begin) / 1e9;
+        int half = (int) Math.max(1, Math.ceil(HALF_TURN_SECONDS / seconds));
+        List<double[]> others = worker.steps(2 * half - 1);
+        return medians(others.subList(half - 1, others.size()));
+    }
+
+    private static double[] medians(List<double[]> steps) {
+        return IntStream.range(0, steps.get(0).length)
+                .mapToDouble(i -> Samples.median(steps.stream().map(step -> step[i]).toList()))
+                .toArray();
     }
 
     private static void pause() {
@@ -99,7 +112,7 @@ final class Turns implements AutoCloseable {
         }
     }
 
-    /** Returns one of the values that a process has measured in each of its counted steps. */
+    /** Returns one of the values that a process has measured in each of its turns. */
     List<Double> values(int worker, int value) {
         return results.get(worker).stream().map(measured -> measured[value]).toList();
     }

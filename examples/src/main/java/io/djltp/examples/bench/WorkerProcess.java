@@ -128,6 +128,22 @@ final class WorkerProcess implements AutoCloseable {
         return ask(BenchWorker.STEP);
     }
 
+    /**
+     * Lets the process do steps one after another, none of which waits for this process.
+     *
+     * @param count how many
+     * @return what it has measured in each
+     */
+    List<double[]> steps(int count) {
+        commands.print((BenchWorker.STEP + "\n").repeat(count));
+        commands.flush();
+        List<double[]> measured = new ArrayList<>();
+        for (int i = 0; i < count; i++) {
+            measured.add(GSON.fromJson(await(), double[].class));
+        }
+        return measured;
+    }
+
     /** Returns the largest resident memory that the process has had, in bytes. */
     long peakResident() {
         return (long) ask(BenchWorker.PEAK)[0];

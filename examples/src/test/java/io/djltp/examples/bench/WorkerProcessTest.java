@@ -2,6 +2,7 @@ package io.djltp.examples.bench;
 
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
+import io.djltp.torch.Precision;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
@@ -45,6 +46,37 @@ public class WorkerProcessTest {
                 e.getMessage());
         Assert.assertTrue(e.getMessage().contains("rank"), e.getMessage());
         Assert.assertEquals(children(), before, "the other process has not ended");
+    }
+
+    @Test(timeOut = 120_000)
+    public void testStepsAskedForAtOnceAreAllMeasured() throws IOException {
+        try (WorkerProcess worker = new WorkerProcess(ours(SMALL), TIMEOUT)) {
+            worker.awaitReady();
+            long begin = System.nanoTime();
+            List<double[]> steps = worker.steps(5);
+            double seconds = (System.nanoTime() - begin) / 1e9;
+            Assert.assertEquals(steps.size(), 5);
+            Assert.assertTrue(steps.stream().allMatch(step -> step.length == 1 && step[0] > 0));
+            double sum = steps.stream().mapToDouble(step -> step[0]).sum();
+            Assert.assertTrue(sum < seconds, "one after another: " + sum + " of " + seconds);
+            Assert.assertTrue(worker.peakResident() > 1 << 20, "the next answer is another one's");
+        }
+    }
+
+    @Test(timeOut = 120_000)
+    public void testATurnHasOneMedianForEachValue() throws IOException {
+        BenchOptions options = new BenchOptions();
+        options.repeats = 3;
+        options.warmup = 1;
+        options.warmupSeconds = 0;
+        try (Turns turns = new Turns(List.of(ours(SMALL), WorkerTask.floor(8)), TIMEOUT)) {
+            turns.run(options);
+            Assert.assertEquals(turns.values(0, 0).size(), 3);
+            Assert.assertTrue(turns.values(0, 0).stream().allMatch(seconds -> seconds > 0));
+            int rate = FloorProbe.rateOf(Precision.FLOAT32);
+            Assert.assertEquals(turns.values(1, rate).size(), 3);
+            Assert.assertTrue(turns.values(1, rate).stream().allMatch(each -> each > 0));
+        }
     }
 
     @Test(timeOut = 120_000)
