@@ -219,9 +219,6 @@ public class ScriptsTest {
             script.with("MASTER_PORT", "" + FreePort.find());
         } else if (name.equals(MPIRUN)) {
             ForkedTp.skipWithout("mpirun", "apt-get install openmpi-bin libopenmpi3");
-            // it kills the processes that are left after 1 s, in which they have to say why they
-            // end: on a machine that others use that may be too short
-            script.with("MPIRUN", "mpirun --mca odls_base_sigkill_timeout 5");
         } else {
             slurm = SlurmCluster.start();
             script.with("SLURM_CONF", slurm.conf());
