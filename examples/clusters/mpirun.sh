@@ -5,33 +5,39 @@
 #   PROCESSES=4 HOSTS=host1:2,host2:2 examples/clusters/mpirun.sh train --languages de --steps 1000
 # Started again when a process dies, RESTARTS times, and going on from the last checkpoint (mpirun does not do that):
 #   PROCESSES=4 RESTARTS=3 examples/clusters/mpirun.sh train ... --out DIR --checkpoint-steps 50 --resume
+# To end it with a checkpoint: SIGTERM to this script, or Ctrl-C.
+# GRACE: how many seconds (5) mpirun leaves the processes to end, after a signal or when one of them has died: then it sends
+# SIGTERM, which lets tp write a checkpoint, and after as many seconds again SIGKILL. It waits all of them.
 # TP: the command tp. MPIRUN: the command mpirun with options of your own.
 set -uo pipefail
 tp=${TP:-$(cd "$(dirname "$0")/../.." && pwd)/tp}
 # shellcheck disable=SC2206 # words
 mpirun=(${MPIRUN:-mpirun})
 
-options=(-n "${PROCESSES:-2}" --bind-to none --oversubscribe)
+options=(-n "${PROCESSES:-2}" --bind-to none --oversubscribe --mca odls_base_sigkill_timeout "${GRACE:-5}")
 [ -n "${HOSTS:-}" ] && options+=(--host "$HOSTS")
 if [ "$(id -u)" = 0 ]; then
     options+=(--allow-run-as-root) # in a container
 fi
 left=${RESTARTS:-0}
+child=
+stopped=
+trap 'stopped=143; [ -z "$child" ] || kill -TERM $child' TERM
+trap 'stopped=130; [ -z "$child" ] || kill -TERM $child' INT
 while true; do
     "${mpirun[@]}" "${options[@]}" "$tp" "$@" &
     child=$!
-    trap 'kill -TERM $child' TERM INT # which ends tp with a checkpoint
-    wait $child
-    status=$?
-    if ! trap - TERM INT || kill -0 $child 2>/dev/null; then
-        wait $child # a signal has ended the first wait
+    while
+        wait $child
         status=$?
+        [ $status -gt 128 ] && kill -0 $child 2>/dev/null # a signal has ended the wait
+    do :; done
+    [ $status = 0 ] && exit
+    [ -z "$stopped" ] || exit $stopped # mpirun makes 1 of it
+    # 2: an option is wrong
+    if [ $status = 2 ] || [ "$left" -le 0 ]; then
+        exit $status
     fi
-    # 2: an option is wrong; 130, 143: a signal has ended it, with a checkpoint
-    case $status in
-        0 | 2 | 130 | 143) exit $status ;;
-    esac
-    [ "$left" -gt 0 ] || exit $status
     left=$((left - 1))
     echo "mpirun.sh: the job has ended with $status: starting it again" >&2
 done

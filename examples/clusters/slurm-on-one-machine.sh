@@ -11,8 +11,13 @@ mkdir -p "${2:?a folder}"
 dir=$(cd "$2" && pwd)
 
 stop() {
+    local pids=()
     for pidfile in "$dir"/slurmd.*.pid "$dir"/slurmctld.pid "$dir"/munged.pid; do
-        [ ! -f "$pidfile" ] || kill "$(cat "$pidfile")" 2>/dev/null || true
+        [ ! -f "$pidfile" ] || pids+=("$(cat "$pidfile")")
+    done
+    [ ${#pids[@]} = 0 ] || kill "${pids[@]}" 2>/dev/null || true
+    for pid in "${pids[@]}"; do # they write what they know, and delete some files, before they end
+        timeout 30 tail -f /dev/null --pid="$pid" || true
     done
 }
 

@@ -11,9 +11,17 @@ dir=$(cd "$2" && pwd)
 root=$(cd "$(dirname "$0")/../.." && pwd)
 
 stop() {
+    local pids=()
     for pidfile in "$dir"/worker*.pid "$dir"/master.pid; do
-        [ ! -f "$pidfile" ] || kill "$(cat "$pidfile")" 2>/dev/null || true
+        [ ! -f "$pidfile" ] || pids+=("$(cat "$pidfile")")
         rm -f "$pidfile"
+    done
+    for pid in ${pids[@]+"${pids[@]}"}; do
+        kill "$pid" 2>/dev/null || continue
+        for _ in $(seq 1 150); do # until it has ended
+            kill -0 "$pid" 2>/dev/null || break
+            sleep 0.2
+        done
     done
 }
 
@@ -41,7 +49,9 @@ if [ -z "${SPARK_HOME:-}" ]; then
   </dependency></dependencies>
 </project>
 P
-    "$root/mvnw" -q -B -ntp -f "$dir/pom.xml" dependency:build-classpath -Dmdep.outputFile="$dir/jars.txt" >&2
+    plugin=org.apache.maven.plugins:maven-dependency-plugin
+    plugin=$plugin:$(sed -n '/maven-dependency-plugin/{n;s:.*<version>\(.*\)</version>.*:\1:p;}' "$root/pom.xml")
+    "$root/mvnw" -q -B -ntp -f "$dir/pom.xml" "$plugin:build-classpath" -Dmdep.outputFile="$dir/jars.txt" >&2
     export SPARK_HOME=$dir/spark
     rm -rf "$SPARK_HOME"
     mkdir -p "$SPARK_HOME/jars" "$SPARK_HOME/bin"

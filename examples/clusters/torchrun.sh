@@ -3,7 +3,8 @@
 #   examples/clusters/torchrun.sh train --languages de --steps 1000
 # On several, the same command on each, with the host of the first and any free port of it:
 #   NODES=2 RDZV=host1:29400 TP_SECRET=... examples/clusters/torchrun.sh train --languages de --steps 1000
-# Started again when a process dies, and going on from the last checkpoint (with 1 machine while the other is away):
+# Started again when a process dies, and going on from the last checkpoint (with 1 machine while the other is away,
+# unless that is the one of RDZV):
 #   NODES=1:2 RESTARTS=3 RDZV=host1:29400 TP_SECRET=... \
 #       examples/clusters/torchrun.sh train --languages de --steps 1000 --out DIR --checkpoint-steps 50 --resume
 # PROCESSES: on each machine (2). TORCHRUN: the command, where it is not torchrun. TP: the command tp.

@@ -42,14 +42,17 @@ public final class JsonFile {
         }
     }
 
-    /** What permissions say is not all: a file system may have no place for new files. */
+    /**
+     * What permissions say is not all: a file system may have no place for new files. All processes
+     * of a job look at the same time, so that none may create what another one would find.
+     */
     private static boolean isWritable(Path file) {
         if (Files.exists(file)) {
             return Files.isWritable(file) && !Files.isDirectory(file);
         }
         try {
-            Files.createFile(file);
-            Files.delete(file);
+            Path folder = file.toAbsolutePath().getParent();
+            Files.delete(Files.createTempFile(folder, file.getFileName().toString(), ".check"));
             return true;
         } catch (IOException e) {
             return false;

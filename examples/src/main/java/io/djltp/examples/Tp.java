@@ -59,14 +59,21 @@ public final class Tp implements Runnable {
     private Tp() {}
 
     /**
-     * Runs the command and ends the process: with status 0, 1 after a failure, or 2 after bad
-     * input.
+     * Runs the command and ends the process: with status 0, 1 after a failure or when the output
+     * cannot be written, or 2 after bad input.
      *
      * @param args the arguments
      */
     public static void main(String[] args) {
         NativeAllocator.keepFreedArrays();
-        System.exit(execute(args));
+        int status = execute(args);
+        if (System.out.checkError()) { // a PrintStream throws nothing, it only takes note
+            System.err.println(
+                    "tp: not all of the output could be written: is the disk full, or has the"
+                            + " program that reads it ended?");
+            status = Math.max(status, CommandLine.ExitCode.SOFTWARE);
+        }
+        System.exit(status);
     }
 
     /**

@@ -77,6 +77,8 @@ public final class FaultyProcess {
         DRIFT,
         /** Its process iterates another batch. */
         OTHER_BATCH,
+        /** Its process makes a step of two batches. */
+        ANOTHER_BATCH_IN_STEP,
         /** Its process makes one step less. */
         STOP_EARLY,
         /** Its process alone saves the model at the end, and changes one of its replicas then. */
@@ -154,8 +156,10 @@ public final class FaultyProcess {
                     job.fail(-1, e);
                     throw e;
                 }
-                boolean other = fault == Fault.OTHER_BATCH && here && step == STEP;
-                step(trainer, other ? 100 : step);
+                boolean faulty = here && step == STEP;
+                boolean other = fault == Fault.OTHER_BATCH && faulty;
+                boolean another = fault == Fault.ANOTHER_BATCH_IN_STEP && faulty;
+                step(trainer, other ? 100 : step, another ? 2 : 1);
             }
             if (fault == Fault.SAVE_ALONE && here) {
                 save(trainer);
@@ -180,13 +184,15 @@ public final class FaultyProcess {
         value.get("0, 0:1").addi(1e-6f);
     }
 
-    private static void step(ParallelTrainer trainer, int seed) {
+    private static void step(ParallelTrainer trainer, int seed, int batches) {
         try (NDManager manager = trainer.getManager().newSubManager()) {
             NDList data = new NDList(TrainingRun.random(manager, seed, BATCH, 5));
             NDList labels = new NDList(TrainingRun.labels(manager, seed, BATCH, 10));
-            try (GradientCollector collector = trainer.newGradientCollector()) {
-                NDList output = trainer.forward(data, labels);
-                collector.backward(trainer.getLoss().evaluate(labels, output));
+            for (int i = 0; i < batches; i++) {
+                try (GradientCollector collector = trainer.newGradientCollector()) {
+                    NDList output = trainer.forward(data, labels);
+                    collector.backward(trainer.getLoss().evaluate(labels, output));
+                }
             }
             trainer.step();
         }

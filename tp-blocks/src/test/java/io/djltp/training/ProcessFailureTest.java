@@ -111,6 +111,21 @@ public class ProcessFailureTest {
         }
     }
 
+    /**
+     * Nobody tells how many batches make a step. In tensor mode the comparison of the second one
+     * meets that of the replicas, as many numbers; whoever is first says what differs.
+     */
+    @Test(dataProvider = "modes")
+    public void aProcessMakesAStepOfMoreBatches(ParallelMode mode) {
+        String expected =
+                mode == ParallelMode.TENSOR
+                        ? "step 3 rank 2 has .*(the same batches, in the same order|drifted apart)"
+                        : "the ranks called different operations.* as many batches";
+        for (String report : reports(mode, Fault.ANOTHER_BATCH_IN_STEP, 2)) {
+            assertMatches(report, expected);
+        }
+    }
+
     @Test(dataProvider = "modes")
     public void aProcessStopsEarly(ParallelMode mode) {
         List<String> said = reports(mode, Fault.STOP_EARLY, 2);
@@ -158,7 +173,7 @@ public class ProcessFailureTest {
     private int victim(ParallelMode mode, Fault fault) {
         return switch (fault) {
             case DRIFT, SAVE_ALONE -> 3;
-            case OTHER_BATCH, STOP_EARLY, CALLER_THROWS -> 2;
+            case OTHER_BATCH, ANOTHER_BATCH_IN_STEP, STOP_EARLY, CALLER_THROWS -> 2;
             default -> {
                 for (Object[] victim : victims()) {
                     if (victim[0] == mode) {

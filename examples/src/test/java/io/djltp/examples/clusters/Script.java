@@ -20,6 +20,14 @@ final class Script {
 
     private static final String QUOTE = "'";
 
+    /** What the command does first; the file is there while it is held. */
+    private static final String HEAD =
+            """
+            #!/bin/sh
+            while [ "$WORLD_SIZE" = 1 ] && [ -e '%s' ]; do sleep 0.1; done
+            echo $$ of $WORLD_SIZE >> '%s'
+            """;
+
     private final Path folder;
     private final Map<String, String> variables = new HashMap<>();
 
@@ -35,7 +43,8 @@ final class Script {
                         .map(word -> QUOTE + word + QUOTE)
                         .collect(Collectors.joining(" "));
         Path tp = Files.createFile(folder.resolve("tp"));
-        Files.writeString(tp, "#!/bin/sh\necho $$ >> '" + pids() + "'\nexec " + java + " \"$@\"\n");
+        String head = HEAD.formatted(held(), pids());
+        Files.writeString(tp, head + "exec " + java + " \"$@\"\n");
         Files.setPosixFilePermissions(tp, PosixFilePermissions.fromString("rwxr-xr-x"));
         variables.put("TP", tp.toString());
     }
@@ -55,14 +64,36 @@ final class Script {
         return ForkedTp.script(command, variables);
     }
 
+    /** Lets no process of torchrun that is alone begin. */
+    Script hold() throws IOException {
+        Files.createFile(held());
+        return this;
+    }
+
+    /** Ends the {@link #hold}. */
+    void release() throws IOException {
+        Files.delete(held());
+    }
+
     /** Ends the process that was started last, as the system does when memory is short. */
-    void kill() throws IOException, InterruptedException {
+    void kill() throws IOException {
         List<String> all = Files.readAllLines(pids());
-        String last = all.get(all.size() - 1);
-        Process kill = new ProcessBuilder("kill", "-KILL", last).start();
-        if (kill.waitFor() != 0) {
+        String last = all.get(all.size() - 1).split(" ")[0];
+        // by this process: until another one has started, a short job may be over
+        if (!ProcessHandle.of(Long.parseLong(last))
+                .map(ProcessHandle::destroyForcibly)
+                .orElse(false)) {
             throw new IllegalStateException("there is no process " + last);
         }
+    }
+
+    /** Returns of how many processes those that have begun were, as torchrun says. */
+    List<String> worlds() throws IOException {
+        return Files.readAllLines(pids()).stream().map(line -> line.split(" of ")[1]).toList();
+    }
+
+    private Path held() {
+        return folder.resolve("held");
     }
 
     private Path pids() {

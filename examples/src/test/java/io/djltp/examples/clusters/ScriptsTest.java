@@ -14,6 +14,8 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
+import java.net.ConnectException;
+import java.net.Socket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -21,6 +23,8 @@ import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.Stream;
 
 /**
@@ -38,6 +42,7 @@ public class ScriptsTest {
     private static final String MPIRUN = "mpirun.sh";
     private static final String SLURM = "slurm.sh";
     private static final String RUN = "run";
+    private static final Pattern GOING_ON = Pattern.compile("Going on after step (\\d+)");
 
     private static final Map<String, JsonObject> EXPECTED = new HashMap<>();
 
@@ -127,16 +132,18 @@ public class ScriptsTest {
         prepare(name);
         script.with("RESTARTS", "2");
         int steps = ALL ? 60 : 30;
-        String arguments = TRAIN + steps + " --checkpoint-steps 5 --resume";
+        String arguments = TRAIN + steps + " --checkpoint-steps 5 --keep 20 --resume";
         Path byHand = folder.resolve("by-hand");
         try (ForkedTp launcher = start(name, arguments, "--ntasks-per-node=1")) {
             awaitCheckpoint(launcher);
             script.kill();
-            copy(folder.resolve("run/checkpoints"), byHand.resolve("checkpoints"));
             ForkedTp.Result result = launcher.await();
             Assert.assertEquals(result.status(), 0, text(result));
             Assert.assertTrue(text(result).contains("ended without a word"), text(result));
-            Assert.assertTrue(text(result).contains("Going on after step "), text(result));
+            Matcher from = GOING_ON.matcher(text(result));
+            Assert.assertTrue(from.find(), text(result));
+            String checkpoint = "checkpoints/step-%08d".formatted(Long.parseLong(from.group(1)));
+            copy(folder.resolve(RUN).resolve(checkpoint), byHand.resolve(checkpoint));
         }
         TpRun resumed = run(arguments + " --tp 2", "by-hand");
         Assert.assertTrue(resumed.output().contains("Going on after step "), resumed.output());
@@ -155,18 +162,23 @@ public class ScriptsTest {
             throw new SkipException("With -Dclusters.all=true");
         }
         prepare(TORCHRUN);
+        int port = FreePort.find();
         script.with("RESTARTS", "2").with("NODES", "1:2").with("PROCESSES", "1");
-        script.with("RDZV", "localhost:" + FreePort.find()).with("TP_SECRET", "of both");
+        script.with("RDZV", "localhost:" + port).with("TP_SECRET", "of both").hold();
         String arguments = TRAIN + "400 --checkpoint-steps 5 --resume";
         ForkedTp.Result result;
         try (ForkedTp stays = start(TORCHRUN, arguments, "")) {
+            awaitListening(stays, port); // who comes first keeps what the agents agree on
             try (ForkedTp goes = start(TORCHRUN, arguments, "")) {
                 awaitCheckpoint(goes);
             } // with its process
+            script.release();
             result = stays.await();
         }
         Assert.assertEquals(result.status(), 0, text(result));
-        Assert.assertTrue(text(result).contains("on 2 ranks"), text(result));
+        List<String> worlds = script.worlds();
+        Assert.assertEquals(worlds.subList(0, 2), List.of("2", "2"), worlds + text(result));
+        Assert.assertEquals(worlds.get(worlds.size() - 1), "1", worlds + text(result));
         Assert.assertTrue(text(result).contains("Going on after step "), text(result));
         Assert.assertTrue(text(result).contains("on 1 rank,"), text(result));
     }
@@ -233,11 +245,26 @@ public class ScriptsTest {
     private void awaitCheckpoint(ForkedTp launcher) throws Exception {
         Path checkpoint = folder.resolve("run/checkpoints/step-00000005");
         while (!Files.exists(checkpoint)) {
-            if (!launcher.isAlive()) {
-                ForkedTp.Result result = launcher.await();
-                Assert.fail(text(result));
-            }
+            assertRuns(launcher);
             Thread.sleep(10);
+        }
+    }
+
+    private void awaitListening(ForkedTp launcher, int port) throws Exception {
+        while (true) {
+            try {
+                new Socket("localhost", port).close();
+                return;
+            } catch (ConnectException e) {
+                assertRuns(launcher);
+                Thread.sleep(100);
+            }
+        }
+    }
+
+    private void assertRuns(ForkedTp launcher) throws Exception {
+        if (!launcher.isAlive()) {
+            Assert.fail(text(launcher.await()));
         }
     }
 

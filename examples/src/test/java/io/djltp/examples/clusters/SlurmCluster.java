@@ -74,10 +74,9 @@ final class SlurmCluster {
         }
     }
 
-    /** Stops the daemons, which delete some of their files while they end. */
+    /** Stops the daemons. */
     void stop() throws IOException, InterruptedException {
         run("stop");
-        Thread.sleep(1000);
         try (Stream<Path> files = Files.walk(folder)) {
             for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
                 Files.deleteIfExists(file);
