@@ -94,7 +94,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
      * @throws IOException if another run uses the folder, or the checkpoint is damaged: the error
      *     says which older one is whole
      * @throws IllegalArgumentException if the checkpoint is of another network, optimizer or
-     *     training; nothing is changed then
+     *     training, or of other evaluators or states; nothing is changed then, on any process
      */
     public boolean resume(Trainer trainer) throws IOException {
         if (trainer != this.trainer) {
@@ -102,12 +102,18 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
                     "The CheckpointListener has to be one of the listeners of the ParallelTrainer:"
                             + " config.addTrainingListeners(checkpoints)");
         }
-        open();
-        JsonObject saved = saves.restore(resumeFrom);
-        if (saved == null) {
-            return false;
+        open(false);
+        try {
+            JsonObject saved = saves.restore(resumeFrom, values -> progress.check(values, trainer));
+            if (saved == null) {
+                return false;
+            }
+            progress.restore(saved, trainer);
+        } catch (IOException | RuntimeException e) {
+            close();
+            saves = null; // what is not resumed does not go on among its checkpoints
+            throw e;
         }
-        progress.restore(saved, trainer);
         told.begin(getStep());
         logger.info("Resumed after step {} from {}", getStep(), path);
         return true;
@@ -153,11 +159,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         return trainer.getState().getStep();
     }
 
-    /**
-     * Returns the folder of the checkpoints.
-     *
-     * @return the folder
-     */
+    /** {@return the folder of the checkpoints} */
     public Path getFolder() {
         return path;
     }
@@ -296,27 +298,23 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
             return;
         }
         try {
-            open();
-            long newest = saves.folder().find(null);
-            if (newest >= 0) {
-                throw new IllegalStateException(
-                        path
-                                + " has checkpoints of another run, the newest of step "
-                                + newest
-                                + ": resume(trainer) goes on from it; or choose another folder");
-            }
+            open(true);
         } catch (IOException e) {
             throw new IllegalStateException("No checkpoints can be written: " + e.getMessage(), e);
         }
     }
 
-    private void open() throws IOException {
+    private void open(boolean empty) throws IOException {
         if (saves != null) {
             throw new IllegalStateException("resume(trainer) comes once, before the first step");
         }
         EpochRecords.checkLast(this, trainer);
-        saves = new RunSaves(path, keep, options, trainer);
         schedule.start();
+        RunSaves opened = new RunSaves(path, keep, options, trainer);
+        if (empty) {
+            opened.checkEmpty();
+        }
+        saves = opened;
     }
 
     /** Waits until the last checkpoint is complete, and lets other runs use the folder. */

@@ -4,7 +4,6 @@ import ai.djl.metric.Metrics;
 import ai.djl.training.Trainer;
 import ai.djl.training.listener.TrainingListener;
 
-import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 
 import java.util.LinkedHashMap;
@@ -52,6 +51,27 @@ final class TrainingProgress {
         return saved;
     }
 
+    /**
+     * Checks that evaluators and states are those of a checkpoint. Nothing is changed.
+     *
+     * @throws IllegalArgumentException if they are not
+     */
+    void check(JsonObject saved, Trainer trainer) {
+        EvaluatorTotals.check(saved.getAsJsonArray("evaluators"), trainer.getEvaluators());
+        JsonObject states = saved.getAsJsonObject("states");
+        for (String name : resumable(trainer).keySet()) {
+            if (!states.has(name)) {
+                throw new IllegalArgumentException(
+                        "The checkpoint has no state of "
+                                + name
+                                + ", but of "
+                                + states.keySet()
+                                + ": resume with the listeners and the states of the run before");
+            }
+        }
+    }
+
+    /** Goes on from what a checkpoint has, after {@link #check}. */
     void restore(JsonObject saved, Trainer trainer) {
         position.restore(saved.getAsJsonObject("data"));
         epochs.restore(saved.getAsJsonArray("epochs"));
@@ -63,21 +83,7 @@ final class TrainingProgress {
         EvaluatorTotals.restore(saved.getAsJsonArray("evaluators"), trainer.getEvaluators());
         restoreMetrics(trainer);
         JsonObject states = saved.getAsJsonObject("states");
-        resumable(trainer)
-                .forEach(
-                        (name, each) -> {
-                            JsonElement state = states.get(name);
-                            if (state == null) {
-                                throw new IllegalArgumentException(
-                                        "The checkpoint has no state of "
-                                                + name
-                                                + ", but of "
-                                                + states.keySet()
-                                                + ": resume with the listeners and the states of"
-                                                + " the run before");
-                            }
-                            each.restoreState(state);
-                        });
+        resumable(trainer).forEach((name, each) -> each.restoreState(states.get(name)));
     }
 
     /** Restores the metrics as soon as the trainer has some. */

@@ -145,15 +145,25 @@ public final class TrainingState implements AutoCloseable {
      *     another process cannot put it back
      */
     public void restore(Checkpoint checkpoint) throws IOException {
+        restore(checkpoint, () -> {});
+    }
+
+    /**
+     * Puts back the state of a checkpoint.
+     *
+     * @param checkpoint the checkpoint
+     * @param check says by an exception that what else belongs to the training does not fit it
+     */
+    void restore(Checkpoint checkpoint, Agreement.Task check) throws IOException {
         state.checkBetweenSteps("The restoring of a checkpoint");
         try {
-            restoreInAll(checkpoint);
+            restoreInAll(checkpoint, check);
         } catch (UncheckedIOException e) {
             throw e.getCause();
         }
     }
 
-    private void restoreInAll(Checkpoint checkpoint) {
+    private void restoreInAll(Checkpoint checkpoint, Agreement.Task check) {
         JsonObject values = checkpoint.getValues().getAsJsonObject(VALUES);
         agreement.run(
                 "compare",
@@ -164,6 +174,7 @@ public final class TrainingState implements AutoCloseable {
                                         + checkpoint.getPath()
                                         + " holds weights and no state of a trainer");
                     }
+                    check.run();
                     comparison.check(checkpoint, values);
                 });
         state.replace(
