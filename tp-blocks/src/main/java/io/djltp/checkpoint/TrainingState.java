@@ -16,7 +16,9 @@ import io.djltp.training.TrainerState;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 
 /**
  * The state of a {@link ParallelTrainer}: everything that its next step depends on, written to
@@ -92,20 +94,23 @@ public final class TrainingState implements AutoCloseable {
     }
 
     /**
-     * Returns the names of the weights in a checkpoint: its tensors but what optimizers and blocks
-     * keep.
+     * Returns the weights in a checkpoint: its tensors but what optimizers and blocks keep.
      *
      * @param checkpoint the checkpoint
-     * @return the names of parameters; of a checkpoint that is not of a trainer those without a
-     *     slash, since what is kept of a parameter is called {@code parameter/array}
+     * @return the names of tensors by those of parameters; one that blocks share under each of its
+     *     names, that of the first block first. Of a checkpoint that is not of a trainer those
+     *     without a slash, since what is kept of a parameter is called {@code parameter/array}
      */
-    public static List<String> getWeights(Checkpoint checkpoint) {
+    public static Map<String, String> getWeights(Checkpoint checkpoint) {
         JsonObject values = checkpoint.getValues().getAsJsonObject(VALUES);
-        return values != null
-                ? StateComparison.weights(values)
-                : checkpoint.getTensors().keySet().stream()
-                        .filter(name -> !name.contains("/") && !name.isEmpty())
-                        .toList();
+        if (values != null) {
+            return StateComparison.named(values);
+        }
+        Map<String, String> weights = new LinkedHashMap<>();
+        checkpoint.getTensors().keySet().stream()
+                .filter(name -> !name.contains("/") && !name.isEmpty())
+                .forEach(name -> weights.put(name, name));
+        return weights;
     }
 
     private void take(TakenState taken, JsonObject values) {
@@ -124,7 +129,7 @@ public final class TrainingState implements AutoCloseable {
         }
         taken.add(optimizer.tensors(taken.getManager()));
         taken.order(participants.parameters());
-        comparison.take(values);
+        comparison.take(network, values);
         TrainerValues.take(state, values);
         values.add(PARTICIPANTS, ofParticipants);
         values.add(BLOCKS, ofBlocks);

@@ -11,6 +11,7 @@ import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.cut.ShardRange;
 
 import java.io.IOException;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -25,15 +26,20 @@ record CheckpointRows(Checkpoint checkpoint, CutTensor tensor) implements RowSou
 
     /** Returns the weights of a checkpoint, without what optimizers keep, by path. */
     static Map<String, RowSource> of(Checkpoint checkpoint) {
-        List<String> names = TrainingState.getWeights(checkpoint);
-        Map<String, RowSource> paths = new LinkedHashMap<>();
-        ParameterPaths.ofNames(names)
+        Map<String, String> weights = TrainingState.getWeights(checkpoint);
+        Map<String, RowSource> tensors = new HashMap<>(); // one each, also of what blocks share
+        weights.values()
                 .forEach(
-                        (path, name) ->
-                                paths.put(
-                                        path,
-                                        new CheckpointRows(
-                                                checkpoint, checkpoint.getTensors().get(name))));
+                        name ->
+                                tensors.computeIfAbsent(
+                                        name,
+                                        key ->
+                                                new CheckpointRows(
+                                                        checkpoint,
+                                                        checkpoint.getTensors().get(key))));
+        Map<String, RowSource> paths = new LinkedHashMap<>();
+        ParameterPaths.ofNames(weights.keySet())
+                .forEach((path, name) -> paths.put(path, tensors.get(weights.get(name))));
         return paths;
     }
 
