@@ -5,7 +5,6 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.checkpoint.TrainingState;
 import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.cut.ShardRange;
@@ -26,21 +25,20 @@ record CheckpointRows(Checkpoint checkpoint, CutTensor tensor) implements RowSou
 
     /** Returns the weights of a checkpoint, without what optimizers keep, by path. */
     static Map<String, RowSource> of(Checkpoint checkpoint) {
-        Map<String, String> weights = TrainingState.getWeights(checkpoint);
         Map<String, RowSource> tensors = new HashMap<>(); // one each, also of what blocks share
-        weights.values()
-                .forEach(
-                        name ->
-                                tensors.computeIfAbsent(
-                                        name,
-                                        key ->
-                                                new CheckpointRows(
-                                                        checkpoint,
-                                                        checkpoint.getTensors().get(key))));
         Map<String, RowSource> paths = new LinkedHashMap<>();
-        ParameterPaths.ofNames(weights.keySet())
-                .forEach((path, name) -> paths.put(path, tensors.get(weights.get(name))));
+        ParameterPaths.of(checkpoint)
+                .forEach(
+                        (path, name) ->
+                                paths.put(
+                                        path,
+                                        tensors.computeIfAbsent(
+                                                name, key -> rows(checkpoint, key))));
         return paths;
+    }
+
+    private static CheckpointRows rows(Checkpoint checkpoint, String name) {
+        return new CheckpointRows(checkpoint, checkpoint.getTensors().get(name));
     }
 
     @Override
