@@ -38,8 +38,9 @@ import java.util.LinkedHashMap;
  *
  * <p>A checkpoint is taken between two steps and written while training goes on. It has the state
  * of the trainer, the position in the data, evaluators, metrics, what DJL's listeners count, and
- * what is {@link Resumable}. A save that fails is logged, and {@link #getFailure()} returns it;
- * training goes on, the last good checkpoint stays, and the next save is tried again.
+ * what is {@link Resumable}. A save that fails (a full disk, a state that throws) is logged, and
+ * {@link #getFailure()} returns it; training goes on, the last good checkpoint stays, and the next
+ * save is tried again.
  *
  * <p>In a training loop of the user's own, {@link #endStep()} comes after {@code trainer.step()};
  * {@link #getStep()} says how many steps are done.
@@ -60,7 +61,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     private final SaveSchedule schedule;
     private ParallelTrainer trainer;
     private RunSaves saves; // null until the training begins
-    private JsonObject afterBatches; // the progress at the end of an epoch's batches
+    private SavedProgress afterBatches; // the progress at the end of an epoch's batches
     private final ToldSteps told = new ToldSteps();
 
     CheckpointListener(CheckpointBuilder builder) {
@@ -214,7 +215,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         return saves != null && saves.await();
     }
 
-    private void save(JsonObject values) {
+    private void save(SavedProgress values) {
         saves.save(getStep(), values);
         schedule.restart();
     }

@@ -84,7 +84,8 @@ final class EvaluatorTotals {
 
     private static JsonElement of(Evaluator evaluator) {
         if (evaluator instanceof Resumable) {
-            return ((Resumable) evaluator).saveState();
+            String name = evaluator.getClass().getName();
+            return TrainingProgress.stateOf(name, (Resumable) evaluator);
         }
         JsonObject totals = new JsonObject();
         for (Field field : fields(evaluator)) {

@@ -120,15 +120,16 @@ final class RunSaves implements AutoCloseable {
     }
 
     /** Begins to write a checkpoint, if there is none of this step. */
-    void save(long step, JsonObject values) {
+    void save(long step, SavedProgress progress) {
         if (step == newest) {
             return;
         }
         newest = step;
+        JsonObject values = progress.values();
         values.add(OPTIONS, options.save());
         JsonObject all = new JsonObject();
         all.add(VALUES, values);
-        PendingSave save = state.save(folder.get(), all);
+        PendingSave save = state.save(folder.get(), all, progress.failure());
         last = save;
         ended = save.toFuture().handle((done, why) -> end(save)); // in the writing thread
     }
@@ -162,7 +163,11 @@ final class RunSaves implements AutoCloseable {
         try {
             folder.close();
         } catch (IOException e) {
-            logger.warn("The folder of the checkpoints is not given back: {}", e.getMessage());
+            logger.warn(
+                    "{} still has the name of this run in it ({}). The next run can use it all"
+                            + " the same",
+                    folder.get().getPath(),
+                    e.toString());
         }
     }
 }

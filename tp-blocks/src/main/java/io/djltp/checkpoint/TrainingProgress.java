@@ -4,6 +4,7 @@ import ai.djl.metric.Metrics;
 import ai.djl.training.Trainer;
 import ai.djl.training.listener.TrainingListener;
 
+import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 
 import java.util.LinkedHashMap;
@@ -36,7 +37,11 @@ final class TrainingProgress {
         position.endEpoch();
     }
 
-    JsonObject save(Trainer trainer) {
+    SavedProgress save(Trainer trainer) {
+        return SavedProgress.of(() -> values(trainer));
+    }
+
+    private JsonObject values(Trainer trainer) {
         JsonObject saved = new JsonObject();
         saved.add("data", position.save());
         saved.add("epochs", epochs.save());
@@ -46,7 +51,7 @@ final class TrainingProgress {
             saved.add("metrics", SavedMetrics.of(trainer.getMetrics()));
         }
         JsonObject states = new JsonObject();
-        resumable(trainer).forEach((name, each) -> states.add(name, each.saveState()));
+        resumable(trainer).forEach((name, each) -> states.add(name, stateOf(name, each)));
         saved.add("states", states);
         return saved;
     }
@@ -84,6 +89,15 @@ final class TrainingProgress {
         restoreMetrics(trainer);
         JsonObject states = saved.getAsJsonObject("states");
         resumable(trainer).forEach((name, each) -> each.restoreState(states.get(name)));
+    }
+
+    /** Returns the state of an evaluator, a listener or anything else of the user's. */
+    static JsonElement stateOf(String name, Resumable resumable) {
+        try {
+            return resumable.saveState();
+        } catch (RuntimeException e) {
+            throw new IllegalStateException("saveState() of " + name + " has thrown " + e, e);
+        }
     }
 
     /** Restores the metrics as soon as the trainer has some. */

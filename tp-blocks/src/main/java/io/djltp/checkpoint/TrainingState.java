@@ -77,6 +77,18 @@ public final class TrainingState implements AutoCloseable {
      * @throws IllegalStateException if the trainer is not initialized, or not between two steps
      */
     public PendingSave save(CheckpointFolder folder, JsonObject values) {
+        return save(folder, values, null);
+    }
+
+    /**
+     * Takes the state and begins to write it, or fails: with the other processes, which may not
+     * know of it.
+     *
+     * @param folder where it goes
+     * @param values what else the checkpoint holds
+     * @param failure why it cannot be written, or {@code null}
+     */
+    PendingSave save(CheckpointFolder folder, JsonObject values, RuntimeException failure) {
         state.checkBetweenSteps("A checkpoint");
         state.equalizeBuffers();
         JsonObject own = new JsonObject();
@@ -90,7 +102,7 @@ public final class TrainingState implements AutoCloseable {
         }
         JsonObject all = values.deepCopy();
         all.add(VALUES, own);
-        return writer.write(taken, folder, all);
+        return writer.write(taken, folder, all, failure);
     }
 
     /**

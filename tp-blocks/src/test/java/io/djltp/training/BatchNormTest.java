@@ -191,8 +191,7 @@ public class BatchNormTest {
                 Trainer trainer = open(new TrainerKind(ParallelMode.TENSOR, 2), model)) {
             NDList one = new NDList(TrainingRun.random(manager, 1, 1, FEATURES));
             String text =
-                    Assert.expectThrows(
-                                    IllegalArgumentException.class, () -> trainer.forward(one))
+                    Assert.expectThrows(IllegalArgumentException.class, () -> trainer.forward(one))
                             .getMessage();
             Assert.assertTrue(text.contains("of the rows of the batch, 1"), text);
             Assert.assertTrue(text.contains("Leave an incomplete last batch out"), text);
