@@ -24,7 +24,7 @@ import java.util.Set;
 final class NormalizedRows {
 
     private static final String FEW_ROWS =
-            "eave an incomplete last batch out, setSampling(rows, shuffle, true), or choose a batch"
+            "leave an incomplete last batch out, setSampling(rows, shuffle, true), or choose a batch"
                     + " size that leaves two rows";
 
     private final Block block;
@@ -134,10 +134,10 @@ final class NormalizedRows {
      */
     private static String remedy(boolean cut, long rows) {
         if (!cut || rows < 2) {
-            return "L" + FEW_ROWS;
+            return "What helps is to " + FEW_ROWS;
         }
         return "io.djltp.nn.SyncBatchNorm (in a plan, Style.batchNorm()) takes the statistics of"
-                + " the whole batch. Else l"
+                + " the whole batch. Else "
                 + FEW_ROWS
                 + " for each rank, or use TENSOR mode";
     }

@@ -194,7 +194,7 @@ public class BatchNormTest {
                     Assert.expectThrows(IllegalArgumentException.class, () -> trainer.forward(one))
                             .getMessage();
             Assert.assertTrue(text.contains("of the rows of the batch, 1"), text);
-            Assert.assertTrue(text.contains("Leave an incomplete last batch out"), text);
+            Assert.assertTrue(text.contains("leave an incomplete last batch out"), text);
             Assert.assertFalse(text.contains("SyncBatchNorm"), text);
             Assert.assertFalse(text.contains("TENSOR"), text);
         }
