@@ -38,8 +38,9 @@ import java.util.LinkedHashMap;
  *
  * <p>A checkpoint is taken between two steps and written while training goes on. It has the state
  * of the trainer, the position in the data, evaluators, metrics, what DJL's listeners count, and
- * what is {@link Resumable}. A save that fails is logged, and {@link #getFailure()} returns it;
- * training goes on, the last good checkpoint stays, and the next save is tried again.
+ * what is {@link Resumable}. A save that fails (a full disk, a state that throws) is logged, and
+ * {@link #getFailure()} returns it; training goes on, the last good checkpoint stays, and the next
+ * save is tried again.
  *
  * <p>In a training loop of the user's own, {@link #endStep()} comes after {@code trainer.step()};
  * {@link #getStep()} says how many steps are done.
@@ -60,7 +61,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     private final SaveSchedule schedule;
     private ParallelTrainer trainer;
     private RunSaves saves; // null until the training begins
-    private JsonObject afterBatches; // the progress at the end of an epoch's batches
+    private SavedProgress afterBatches; // the progress at the end of an epoch's batches
     private final ToldSteps told = new ToldSteps();
 
     CheckpointListener(CheckpointBuilder builder) {
@@ -94,7 +95,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
      * @throws IOException if another run uses the folder, or the checkpoint is damaged: the error
      *     says which older one is whole
      * @throws IllegalArgumentException if the checkpoint is of another network, optimizer or
-     *     training; nothing is changed then
+     *     training, or of other evaluators or states; nothing is changed then, on any process
      */
     public boolean resume(Trainer trainer) throws IOException {
         if (trainer != this.trainer) {
@@ -102,12 +103,18 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
                     "The CheckpointListener has to be one of the listeners of the ParallelTrainer:"
                             + " config.addTrainingListeners(checkpoints)");
         }
-        open();
-        JsonObject saved = saves.restore(resumeFrom);
-        if (saved == null) {
-            return false;
+        open(false);
+        try {
+            JsonObject saved = saves.restore(resumeFrom, values -> progress.check(values, trainer));
+            if (saved == null) {
+                return false;
+            }
+            progress.restore(saved, trainer);
+        } catch (IOException | RuntimeException e) {
+            close();
+            saves = null; // what is not resumed does not go on among its checkpoints
+            throw e;
         }
-        progress.restore(saved, trainer);
         told.begin(getStep());
         logger.info("Resumed after step {} from {}", getStep(), path);
         return true;
@@ -153,11 +160,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         return trainer.getState().getStep();
     }
 
-    /**
-     * Returns the folder of the checkpoints.
-     *
-     * @return the folder
-     */
+    /** {@return the folder of the checkpoints} */
     public Path getFolder() {
         return path;
     }
@@ -212,7 +215,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         return saves != null && saves.await();
     }
 
-    private void save(JsonObject values) {
+    private void save(SavedProgress values) {
         saves.save(getStep(), values);
         schedule.restart();
     }
@@ -296,27 +299,23 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
             return;
         }
         try {
-            open();
-            long newest = saves.folder().find(null);
-            if (newest >= 0) {
-                throw new IllegalStateException(
-                        path
-                                + " has checkpoints of another run, the newest of step "
-                                + newest
-                                + ": resume(trainer) goes on from it; or choose another folder");
-            }
+            open(true);
         } catch (IOException e) {
             throw new IllegalStateException("No checkpoints can be written: " + e.getMessage(), e);
         }
     }
 
-    private void open() throws IOException {
+    private void open(boolean empty) throws IOException {
         if (saves != null) {
             throw new IllegalStateException("resume(trainer) comes once, before the first step");
         }
         EpochRecords.checkLast(this, trainer);
-        saves = new RunSaves(path, keep, options, trainer);
         schedule.start();
+        RunSaves opened = new RunSaves(path, keep, options, trainer);
+        if (empty) {
+            opened.checkEmpty();
+        }
+        saves = opened;
     }
 
     /** Waits until the last checkpoint is complete, and lets other runs use the folder. */

@@ -33,19 +33,50 @@ final class EvaluatorTotals {
     }
 
     /**
-     * Sets the totals.
+     * Checks that totals are those of these evaluators. Nothing is changed.
      *
-     * @throws IllegalArgumentException if they are those of other evaluators
+     * @throws IllegalArgumentException if they are those of others
      */
-    static void restore(JsonArray all, List<? extends Evaluator> evaluators) {
+    static void check(JsonArray all, List<? extends Evaluator> evaluators) {
         if (all.size() != evaluators.size()) {
-            throw new IllegalArgumentException(
-                    "The checkpoint has the accuracies and losses of "
+            throw others(
+                    "the accuracies and losses of "
                             + all.size()
                             + " evaluators, and the trainer has "
-                            + evaluators.size()
-                            + ": resume with the evaluators of the run before");
+                            + evaluators.size());
         }
+        for (int i = 0; i < all.size(); i++) {
+            if (!(evaluators.get(i) instanceof Resumable)) {
+                check(all.get(i), evaluators.get(i));
+            }
+        }
+    }
+
+    private static void check(JsonElement totals, Evaluator evaluator) {
+        String of = "something else than the totals of " + evaluator.getClass().getName();
+        if (!totals.isJsonObject()) {
+            throw others(of);
+        }
+        for (Field field : fields(evaluator)) {
+            JsonElement saved = totals.getAsJsonObject().get(field.getName());
+            Object value = get(field, evaluator);
+            if (saved == null) {
+                continue;
+            } else if (isTotals(value) ? !saved.isJsonObject() : !saved.isJsonArray()) {
+                throw others(of + " in its field " + field.getName());
+            } else if (!isTotals(value)) {
+                check(saved.getAsJsonArray(), inner(value));
+            }
+        }
+    }
+
+    private static IllegalArgumentException others(String what) {
+        return new IllegalArgumentException(
+                "The checkpoint has " + what + ": resume with the evaluators of the run before");
+    }
+
+    /** Sets the totals, after {@link #check}. */
+    static void restore(JsonArray all, List<? extends Evaluator> evaluators) {
         for (int i = 0; i < all.size(); i++) {
             restore(all.get(i), evaluators.get(i));
         }
@@ -53,7 +84,8 @@ final class EvaluatorTotals {
 
     private static JsonElement of(Evaluator evaluator) {
         if (evaluator instanceof Resumable) {
-            return ((Resumable) evaluator).saveState();
+            String name = evaluator.getClass().getName();
+            return TrainingProgress.stateOf(name, (Resumable) evaluator);
         }
         JsonObject totals = new JsonObject();
         for (Field field : fields(evaluator)) {

@@ -14,6 +14,7 @@ import java.io.IOException;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Consumer;
 
 /** The checkpoints of a run: writes them in the background, and removes old ones. */
 final class RunSaves implements AutoCloseable {
@@ -43,8 +44,26 @@ final class RunSaves implements AutoCloseable {
         trainer.getState().addBeforeChange(() -> lost = ranks.isOver() && ranks.isDistributed());
     }
 
-    RunFolder folder() {
-        return folder;
+    /**
+     * Checks that there are no checkpoints, not to mix two runs in one folder; else this is closed.
+     * All processes call it.
+     *
+     * @throws IllegalStateException if there are some
+     */
+    void checkEmpty() throws IOException {
+        try {
+            long step = folder.find(null);
+            if (step >= 0) {
+                throw new IllegalStateException(
+                        folder.get().getPath()
+                                + " has checkpoints of another run, the newest of step "
+                                + step
+                                + ": resume(trainer) goes on from it; or choose another folder");
+            }
+        } catch (IOException | RuntimeException e) {
+            close();
+            throw e;
+        }
     }
 
     /**
@@ -52,28 +71,37 @@ final class RunSaves implements AutoCloseable {
      * are put aside then. All processes call it.
      *
      * @param named the step that the user names, or null
+     * @param check compares what else belongs to the training, before anything is changed
      * @return what else belongs to the training, or {@code null} if there is no checkpoint
      * @throws CheckpointException if it is damaged: with the newest older one that is whole
      */
-    JsonObject restore(Long named) throws IOException {
+    JsonObject restore(Long named, Consumer<JsonObject> check) throws IOException {
         long step = folder.find(named);
         if (step < 0) {
             return null;
         }
         try (Checkpoint checkpoint = folder.get().openStep(step)) {
             JsonObject saved = checkpoint.getValues().getAsJsonObject(VALUES);
-            if (saved == null) {
-                throw new IllegalArgumentException(
-                        checkpoint.getPath() + " was not written by a CheckpointListener");
-            }
-            options.check(saved.getAsJsonObject(OPTIONS), step);
-            state.restore(checkpoint);
+            state.restore(
+                    checkpoint,
+                    () -> {
+                        check(checkpoint, saved);
+                        check.accept(saved);
+                    });
             newest = step;
             putAside(step);
             return saved;
         } catch (CheckpointException e) {
             throw WholeCheckpoints.explain(folder.get(), step, e);
         }
+    }
+
+    private void check(Checkpoint checkpoint, JsonObject saved) {
+        if (saved == null) {
+            throw new IllegalArgumentException(
+                    checkpoint.getPath() + " was not written by a CheckpointListener");
+        }
+        options.check(saved.getAsJsonObject(OPTIONS), checkpoint.getStep());
     }
 
     /** Makes room for the checkpoints of the steps to come, now that all processes have read. */
@@ -92,15 +120,16 @@ final class RunSaves implements AutoCloseable {
     }
 
     /** Begins to write a checkpoint, if there is none of this step. */
-    void save(long step, JsonObject values) {
+    void save(long step, SavedProgress progress) {
         if (step == newest) {
             return;
         }
         newest = step;
+        JsonObject values = progress.values();
         values.add(OPTIONS, options.save());
         JsonObject all = new JsonObject();
         all.add(VALUES, values);
-        PendingSave save = state.save(folder.get(), all);
+        PendingSave save = state.save(folder.get(), all, progress.failure());
         last = save;
         ended = save.toFuture().handle((done, why) -> end(save)); // in the writing thread
     }
@@ -134,7 +163,11 @@ final class RunSaves implements AutoCloseable {
         try {
             folder.close();
         } catch (IOException e) {
-            logger.warn("The folder of the checkpoints is not given back: {}", e.getMessage());
+            logger.warn(
+                    "{} still has the name of this run in it ({}). The next run can use it all"
+                            + " the same",
+                    folder.get().getPath(),
+                    e.toString());
         }
     }
 }

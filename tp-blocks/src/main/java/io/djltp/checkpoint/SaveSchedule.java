@@ -36,6 +36,7 @@ final class SaveSchedule implements AutoCloseable {
 
     /** Begins to listen to signals and to measure the time. */
     void start() {
+        close(); // what a resume that was refused has begun
         signals = new StopSignals(signalNames);
         begin = System.nanoTime();
     }

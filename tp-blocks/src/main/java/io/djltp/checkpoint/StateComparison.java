@@ -1,6 +1,8 @@
 package io.djltp.checkpoint;
 
+import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
+import ai.djl.util.Pair;
 
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
@@ -20,6 +22,7 @@ final class StateComparison {
 
     private static final int LISTED = 20;
     private static final String PARAMETERS = "parameters";
+    private static final String SHARED = "shared";
     private static final String OPTIMIZER = "optimizer";
 
     private final TrainerState state;
@@ -39,18 +42,50 @@ final class StateComparison {
         this.kinds = kinds;
     }
 
-    /** Notes what is compared later. */
-    void take(JsonObject values) {
+    /**
+     * Notes what is compared later, and the names of what blocks share.
+     *
+     * @param network the network
+     * @param values gets them
+     */
+    void take(Block network, JsonObject values) {
         JsonArray names = new JsonArray();
         for (Parameter parameter : state.getParameters().getAll()) {
             names.add(state.getParameters().nameOf(parameter));
         }
         values.add(PARAMETERS, names);
+        values.add(SHARED, shared(network));
         values.addProperty(OPTIMIZER, optimizer());
     }
 
-    /** Returns the names of the parameters that were noted. */
-    static List<String> weights(JsonObject values) {
+    /** Returns the other names of parameters, each with the one that it has here. */
+    private JsonObject shared(Block network) {
+        JsonObject others = new JsonObject();
+        for (Pair<String, Parameter> named : network.getParameters()) {
+            String name = state.getParameters().nameOf(named.getValue());
+            if (!name.equals(named.getKey())) {
+                others.addProperty(named.getKey(), name);
+            }
+        }
+        return others;
+    }
+
+    /** Returns the tensors of the parameters that were noted, by each of their names. */
+    static Map<String, String> named(JsonObject values) {
+        JsonObject shared = values.getAsJsonObject(SHARED);
+        Map<String, String> tensors = new LinkedHashMap<>();
+        for (String name : weights(values)) {
+            if (shared != null) { // the names of other blocks come before it in the network
+                shared.keySet().stream()
+                        .filter(other -> shared.get(other).getAsString().equals(name))
+                        .forEach(other -> tensors.put(other, name));
+            }
+            tensors.put(name, name);
+        }
+        return tensors;
+    }
+
+    private static List<String> weights(JsonObject values) {
         List<String> names = new ArrayList<>();
         values.getAsJsonArray(PARAMETERS).forEach(name -> names.add(name.getAsString()));
         return names;

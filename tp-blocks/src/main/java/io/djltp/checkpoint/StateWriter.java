@@ -50,8 +50,13 @@ final class StateWriter implements WeightReader, AutoCloseable {
      * @param state the state
      * @param folder where it goes
      * @param values the values of the checkpoint
+     * @param failure why there will be no checkpoint, or {@code null}
      */
-    PendingSave write(TakenState state, CheckpointFolder folder, JsonObject values) {
+    PendingSave write(
+            TakenState state,
+            CheckpointFolder folder,
+            JsonObject values,
+            RuntimeException failure) {
         PendingSave save = new PendingSave(state.getStep(), state.reading());
         if (last != null && last.reading().isAbandoned() && !last.isDone()) {
             state.close();
@@ -66,14 +71,21 @@ final class StateWriter implements WeightReader, AutoCloseable {
         }
         awaitAll(); // of a save without a step between
         last = save;
-        thread.execute(() -> write(save, state, folder, values));
+        thread.execute(() -> write(save, state, folder, values, failure));
         return save;
     }
 
     private static void write(
-            PendingSave save, TakenState state, CheckpointFolder folder, JsonObject values) {
+            PendingSave save,
+            TakenState state,
+            CheckpointFolder folder,
+            JsonObject values,
+            RuntimeException failure) {
         try (TakenState taken = state;
                 CheckpointWriter writer = taken.begin(folder)) {
+            if (failure != null) {
+                throw failure; // the other processes hear of it from the writer
+            }
             writer.stream(save.reading()::isHurried);
             if (!save.reading().end()) {
                 throw new CheckpointException(

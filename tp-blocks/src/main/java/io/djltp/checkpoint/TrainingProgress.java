@@ -37,7 +37,11 @@ final class TrainingProgress {
         position.endEpoch();
     }
 
-    JsonObject save(Trainer trainer) {
+    SavedProgress save(Trainer trainer) {
+        return SavedProgress.of(() -> values(trainer));
+    }
+
+    private JsonObject values(Trainer trainer) {
         JsonObject saved = new JsonObject();
         saved.add("data", position.save());
         saved.add("epochs", epochs.save());
@@ -47,11 +51,32 @@ final class TrainingProgress {
             saved.add("metrics", SavedMetrics.of(trainer.getMetrics()));
         }
         JsonObject states = new JsonObject();
-        resumable(trainer).forEach((name, each) -> states.add(name, each.saveState()));
+        resumable(trainer).forEach((name, each) -> states.add(name, stateOf(name, each)));
         saved.add("states", states);
         return saved;
     }
 
+    /**
+     * Checks that evaluators and states are those of a checkpoint. Nothing is changed.
+     *
+     * @throws IllegalArgumentException if they are not
+     */
+    void check(JsonObject saved, Trainer trainer) {
+        EvaluatorTotals.check(saved.getAsJsonArray("evaluators"), trainer.getEvaluators());
+        JsonObject states = saved.getAsJsonObject("states");
+        for (String name : resumable(trainer).keySet()) {
+            if (!states.has(name)) {
+                throw new IllegalArgumentException(
+                        "The checkpoint has no state of "
+                                + name
+                                + ", but of "
+                                + states.keySet()
+                                + ": resume with the listeners and the states of the run before");
+            }
+        }
+    }
+
+    /** Goes on from what a checkpoint has, after {@link #check}. */
     void restore(JsonObject saved, Trainer trainer) {
         position.restore(saved.getAsJsonObject("data"));
         epochs.restore(saved.getAsJsonArray("epochs"));
@@ -63,21 +88,16 @@ final class TrainingProgress {
         EvaluatorTotals.restore(saved.getAsJsonArray("evaluators"), trainer.getEvaluators());
         restoreMetrics(trainer);
         JsonObject states = saved.getAsJsonObject("states");
-        resumable(trainer)
-                .forEach(
-                        (name, each) -> {
-                            JsonElement state = states.get(name);
-                            if (state == null) {
-                                throw new IllegalArgumentException(
-                                        "The checkpoint has no state of "
-                                                + name
-                                                + ", but of "
-                                                + states.keySet()
-                                                + ": resume with the listeners and the states of"
-                                                + " the run before");
-                            }
-                            each.restoreState(state);
-                        });
+        resumable(trainer).forEach((name, each) -> each.restoreState(states.get(name)));
+    }
+
+    /** Returns the state of an evaluator, a listener or anything else of the user's. */
+    static JsonElement stateOf(String name, Resumable resumable) {
+        try {
+            return resumable.saveState();
+        } catch (RuntimeException e) {
+            throw new IllegalStateException("saveState() of " + name + " has thrown " + e, e);
+        }
     }
 
     /** Restores the metrics as soon as the trainer has some. */

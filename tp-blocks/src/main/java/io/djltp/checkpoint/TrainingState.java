@@ -16,7 +16,9 @@ import io.djltp.training.TrainerState;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 
 /**
  * The state of a {@link ParallelTrainer}: everything that its next step depends on, written to
@@ -75,6 +77,18 @@ public final class TrainingState implements AutoCloseable {
      * @throws IllegalStateException if the trainer is not initialized, or not between two steps
      */
     public PendingSave save(CheckpointFolder folder, JsonObject values) {
+        return save(folder, values, null);
+    }
+
+    /**
+     * Takes the state and begins to write it, or fails: with the other processes, which may not
+     * know of it.
+     *
+     * @param folder where it goes
+     * @param values what else the checkpoint holds
+     * @param failure why it cannot be written, or {@code null}
+     */
+    PendingSave save(CheckpointFolder folder, JsonObject values, RuntimeException failure) {
         state.checkBetweenSteps("A checkpoint");
         state.equalizeBuffers();
         JsonObject own = new JsonObject();
@@ -88,24 +102,27 @@ public final class TrainingState implements AutoCloseable {
         }
         JsonObject all = values.deepCopy();
         all.add(VALUES, own);
-        return writer.write(taken, folder, all);
+        return writer.write(taken, folder, all, failure);
     }
 
     /**
-     * Returns the names of the weights in a checkpoint: its tensors but what optimizers and blocks
-     * keep.
+     * Returns the weights in a checkpoint: its tensors but what optimizers and blocks keep.
      *
      * @param checkpoint the checkpoint
-     * @return the names of parameters; of a checkpoint that is not of a trainer those without a
-     *     slash, since what is kept of a parameter is called {@code parameter/array}
+     * @return the names of tensors by those of parameters; one that blocks share under each of its
+     *     names, that of the first block first. Of a checkpoint that is not of a trainer those
+     *     without a slash, since what is kept of a parameter is called {@code parameter/array}
      */
-    public static List<String> getWeights(Checkpoint checkpoint) {
+    public static Map<String, String> getWeights(Checkpoint checkpoint) {
         JsonObject values = checkpoint.getValues().getAsJsonObject(VALUES);
-        return values != null
-                ? StateComparison.weights(values)
-                : checkpoint.getTensors().keySet().stream()
-                        .filter(name -> !name.contains("/") && !name.isEmpty())
-                        .toList();
+        if (values != null) {
+            return StateComparison.named(values);
+        }
+        Map<String, String> weights = new LinkedHashMap<>();
+        checkpoint.getTensors().keySet().stream()
+                .filter(name -> !name.contains("/") && !name.isEmpty())
+                .forEach(name -> weights.put(name, name));
+        return weights;
     }
 
     private void take(TakenState taken, JsonObject values) {
@@ -124,7 +141,7 @@ public final class TrainingState implements AutoCloseable {
         }
         taken.add(optimizer.tensors(taken.getManager()));
         taken.order(participants.parameters());
-        comparison.take(values);
+        comparison.take(network, values);
         TrainerValues.take(state, values);
         values.add(PARTICIPANTS, ofParticipants);
         values.add(BLOCKS, ofBlocks);
@@ -145,15 +162,25 @@ public final class TrainingState implements AutoCloseable {
      *     another process cannot put it back
      */
     public void restore(Checkpoint checkpoint) throws IOException {
+        restore(checkpoint, () -> {});
+    }
+
+    /**
+     * Puts back the state of a checkpoint.
+     *
+     * @param checkpoint the checkpoint
+     * @param check says by an exception that what else belongs to the training does not fit it
+     */
+    void restore(Checkpoint checkpoint, Agreement.Task check) throws IOException {
         state.checkBetweenSteps("The restoring of a checkpoint");
         try {
-            restoreInAll(checkpoint);
+            restoreInAll(checkpoint, check);
         } catch (UncheckedIOException e) {
             throw e.getCause();
         }
     }
 
-    private void restoreInAll(Checkpoint checkpoint) {
+    private void restoreInAll(Checkpoint checkpoint, Agreement.Task check) {
         JsonObject values = checkpoint.getValues().getAsJsonObject(VALUES);
         agreement.run(
                 "compare",
@@ -164,6 +191,7 @@ public final class TrainingState implements AutoCloseable {
                                         + checkpoint.getPath()
                                         + " holds weights and no state of a trainer");
                     }
+                    check.run();
                     comparison.check(checkpoint, values);
                 });
         state.replace(

@@ -5,12 +5,12 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.checkpoint.TrainingState;
 import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.cut.ShardRange;
 
 import java.io.IOException;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -25,16 +25,20 @@ record CheckpointRows(Checkpoint checkpoint, CutTensor tensor) implements RowSou
 
     /** Returns the weights of a checkpoint, without what optimizers keep, by path. */
     static Map<String, RowSource> of(Checkpoint checkpoint) {
-        List<String> names = TrainingState.getWeights(checkpoint);
+        Map<String, RowSource> tensors = new HashMap<>(); // one each, also of what blocks share
         Map<String, RowSource> paths = new LinkedHashMap<>();
-        ParameterPaths.ofNames(names)
+        ParameterPaths.of(checkpoint)
                 .forEach(
                         (path, name) ->
                                 paths.put(
                                         path,
-                                        new CheckpointRows(
-                                                checkpoint, checkpoint.getTensors().get(name))));
+                                        tensors.computeIfAbsent(
+                                                name, key -> rows(checkpoint, key))));
         return paths;
+    }
+
+    private static CheckpointRows rows(Checkpoint checkpoint, String name) {
+        return new CheckpointRows(checkpoint, checkpoint.getTensors().get(name));
     }
 
     @Override

@@ -50,6 +50,18 @@ record ExportPlan(NameMapping mapping, DataType dataType, long vocabulary) {
     private List<OutputTensor> tensors(RuleMatch<RowSource> match, List<String> problems) {
         Shape first = match.parameters().get(0).shape();
         DataType type = dataType == null ? match.parameters().get(0).type() : dataType;
+        String described = match.paths() + " " + first;
+        if (first.dimension() == 0 || match.rule().transposed() && first.dimension() != 2) {
+            problems.add(
+                    described
+                            + " cannot be written by the rule '"
+                            + match.rule()
+                            + "': "
+                            + (first.dimension() == 0
+                                    ? "it has no rows"
+                                    : "what is transposed has two axes"));
+            return List.of();
+        }
         if (match.rule().transposed()) {
             Shape turned = new Shape(first.get(1), first.get(0));
             return List.of(
@@ -59,7 +71,7 @@ record ExportPlan(NameMapping mapping, DataType dataType, long vocabulary) {
         StackedRows own = match.parameterRows(RowSource::shape);
         long[] rows = match.tensorRows(own.total());
         if (rows == null) {
-            problems.add(match.paths() + " " + first + " cannot be shared out: " + match.tensors());
+            problems.add(described + " cannot be shared out: " + match.tensors());
             return List.of();
         }
         if (match.rule().padded() && vocabulary > 0) {

@@ -5,7 +5,12 @@ import java.io.InputStream;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
+import java.util.Set;
 
 /**
  * Which tensor of a file is which parameter of a block tree: a table, one line a rule.
@@ -56,7 +61,7 @@ public final class NameMapping {
         for (String line : table.split("\n")) {
             String text = line.replaceFirst("#.*", "").trim();
             if (text.startsWith("ignore ")) {
-                ignored.add(new NamePattern(text.substring("ignore ".length()).trim()));
+                ignored.add(NameRule.name(text, text.substring("ignore ".length()).trim()));
             } else if (!text.isEmpty()) {
                 rules.add(NameRule.parse(text));
             }
@@ -145,6 +150,23 @@ public final class NameMapping {
         return new NameMapping(
                 rules.stream().map(rule -> rule.withPrefix(prefix)).toList(),
                 ignored.stream().map(pattern -> pattern.withPrefix(prefix)).toList());
+    }
+
+    /**
+     * Returns the rules that name no parameter of a tree: those of other kinds of blocks, and those
+     * that are misspelled.
+     *
+     * @param paths the parameters, as {@link ParameterPaths} says them
+     * @return the rules, each as a line of a table
+     */
+    public List<String> findUnused(Collection<String> paths) {
+        Map<String, String> tree = new HashMap<>();
+        paths.forEach(path -> tree.put(path, path));
+        Set<NameRule> used = new HashSet<>();
+        for (String path : paths) {
+            RuleMatch.of(this, path, tree).forEach(match -> used.add(match.rule()));
+        }
+        return rules.stream().filter(rule -> !used.contains(rule)).map(NameRule::toString).toList();
     }
 
     /** Returns the rules, the first one first. */

@@ -24,7 +24,13 @@ record NameRule(
      * @param name its name
      * @param share how many parts of the rows it has, beside the shares of the others
      */
-    record Part(NamePattern name, int share) {}
+    record Part(NamePattern name, int share) {
+
+        @Override
+        public String toString() {
+            return name + (share > 1 ? " * " + share : "");
+        }
+    }
 
     /** Reads a line, {@code parameter + parameter = tensor * share + tensor : flags}. */
     static NameRule parse(String line) {
@@ -41,13 +47,13 @@ record NameRule(
         }
         List<NamePattern> parameters = new ArrayList<>();
         for (String name : sides[0].split(" \\+ ")) {
-            parameters.add(new NamePattern(name.trim()));
+            parameters.add(name(line, name.trim()));
         }
         List<Part> tensors = new ArrayList<>();
         for (String part : sides[1].split(" \\+ ")) {
             String[] words = part.trim().split(" \\* ");
             int share = words.length == 1 ? 1 : share(line, words[1].trim());
-            tensors.add(new Part(new NamePattern(words[0].trim()), share));
+            tensors.add(new Part(name(line, words[0].trim()), share));
         }
         boolean transposed = flags.remove("transposed");
         boolean padded = flags.remove("padded");
@@ -85,6 +91,26 @@ record NameRule(
                         .map(part -> new Part(part.name().withPrefix(prefix), part.share()))
                         .toList();
         return new NameRule(parameters, parts, transposed, padded);
+    }
+
+    /** Returns a name, which has no blanks: they stand around what is between names. */
+    static NamePattern name(String line, String text) {
+        NamePattern name = new NamePattern(text);
+        if (!text.matches("[^\\s+]\\S*")) {
+            throw error(line, "'" + text + "' is no name");
+        }
+        return name;
+    }
+
+    /** Returns the rule as a line of a table. */
+    @Override
+    public String toString() {
+        return String.join(" + ", parameters.stream().map(NamePattern::toString).toList())
+                + " = "
+                + String.join(" + ", tensors.stream().map(Part::toString).toList())
+                + (transposed || padded ? " :" : "")
+                + (transposed ? " transposed" : "")
+                + (padded ? " padded" : "");
     }
 
     private static int share(String line, String text) {

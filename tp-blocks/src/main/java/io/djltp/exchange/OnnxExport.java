@@ -143,8 +143,14 @@ public final class OnnxExport {
          * @param type its data type, float32, int32 or int64
          * @param shape its shape, -1 where any length goes
          * @return this builder
+         * @throws IllegalArgumentException if the shape has no axis
          */
         public Builder setInput(String name, DataType type, Shape shape) {
+            Preconditions.checkArgument(
+                    shape.dimension() > 0,
+                    "The input "
+                            + name
+                            + " needs the shape of a batch, such as [-1, features], not ()");
             input = name;
             inputType = type;
             inputShape = shape;

@@ -33,7 +33,7 @@ record OutputFiles(Path folder, String name, long most, boolean overwrite) {
 
     /** Writes tensors, and returns the file or the index. */
     Path write(List<OutputTensor> tensors) throws IOException {
-        Files.createDirectories(folder);
+        createFolder();
         if (!overwrite) {
             checkNone(older());
         }
@@ -52,6 +52,16 @@ record OutputFiles(Path folder, String name, long most, boolean overwrite) {
             removeOlder(side.replace(index));
             return folder.resolve(files.size() > 1 ? index : name + SUFFIX);
         }
+    }
+
+    private void createFolder() throws IOException {
+        if (Files.exists(folder) && !Files.isDirectory(folder)) {
+            throw new FileAlreadyExistsException(
+                    folder.toString(),
+                    null,
+                    "it is a file, and the weights go to a folder. Name one, new or not");
+        }
+        Files.createDirectories(folder);
     }
 
     private List<List<OutputTensor>> shareOut(List<OutputTensor> tensors) {

@@ -4,6 +4,9 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.util.Pair;
 
+import io.djltp.checkpoint.TrainingState;
+import io.djltp.checkpoint.store.Checkpoint;
+
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
@@ -44,6 +47,19 @@ public final class ParameterPaths {
             }
         }
         return found.paths;
+    }
+
+    /**
+     * Returns the weights of a checkpoint.
+     *
+     * @param checkpoint the checkpoint
+     * @return the names of its tensors by path; of what blocks share under each of its paths
+     */
+    public static Map<String, String> of(Checkpoint checkpoint) {
+        Map<String, String> weights = TrainingState.getWeights(checkpoint);
+        Map<String, String> paths = ofNames(weights.keySet());
+        paths.replaceAll((path, name) -> weights.get(name));
+        return paths;
     }
 
     private void visit(Block block, String prefix) {

@@ -9,13 +9,14 @@ import io.djltp.head.HeadState;
 import io.djltp.rank.StepParticipant.StateCut;
 
 import java.util.Map;
+import java.util.TreeMap;
 
 /**
- * The state of a fused head as arrays, int64.
+ * The state of a fused head as arrays, int64. A head that draws classes goes on with that of one
+ * that does not, and the other way round: its next step draws as if all before had drawn.
  *
  * <ul>
- *   <li>{@code steps} [1]: the number of steps that have drawn classes, by which the next ones are
- *       drawn; of a head that draws
+ *   <li>{@code steps} [1]: the number of updates, by which classes are drawn
  *   <li>{@code plan} [1, 3]: what the roundings of passes follow from, of each place of the tensor
  *       group: {@link HeadState#guarded()}, {@link HeadState#rows()} and {@link
  *       HeadState#evaluationRows()}
@@ -35,9 +36,7 @@ final class FusedHeadState {
         HeadState state = function.getState();
         long[] numbers = {state.guarded() ? 1 : 0, state.rows(), state.evaluationRows()};
         NDArray plan = manager.create(numbers, new Shape(1, NUMBERS));
-        return function.isSampled()
-                ? Map.of(PLAN, plan, STEPS, manager.create(new long[] {state.steps()}))
-                : Map.of(PLAN, plan);
+        return Map.of(PLAN, plan, STEPS, manager.create(new long[] {state.steps()}));
     }
 
     /** Without a plan, or with those of ranks of another number, a new one is made. */
@@ -45,15 +44,14 @@ final class FusedHeadState {
         NDArray steps = state.get(STEPS);
         NDArray plan = state.get(PLAN);
         int known = (steps == null ? 0 : 1) + (plan == null ? 0 : 1);
-        boolean fits = state.size() == known && function.isSampled() == (steps != null);
-        if (!fits || steps != null && steps.size() != 1) {
+        if (state.size() != known || steps != null && steps.size() != 1) {
+            Map<String, Shape> given = new TreeMap<>();
+            state.forEach((name, array) -> given.put(name, array.getShape()));
             throw new IllegalArgumentException(
                     "The state of a head with the weight "
                             + weight
-                            + " is \"plan\""
-                            + (function.isSampled() ? " and \"steps\", one number" : "")
-                            + ", not "
-                            + state);
+                            + " is \"plan\" and \"steps\", one number, not "
+                            + given);
         }
         long[] numbers = plan == null ? new long[NUMBERS] : plan.toLongArray();
         boolean large = false;

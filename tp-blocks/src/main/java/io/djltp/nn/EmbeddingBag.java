@@ -29,7 +29,7 @@ import io.djltp.update.EmbeddingBags;
  * written, and the ranks exchange the gradients of the sums instead of that of the table.
  *
  * <ul>
- *   <li>input: int32 [batch, places], row numbers, where 0 fills up and counts for nothing
+ *   <li>input: int32 or int64 [batch, places], row numbers, where 0 fills up and counts for nothing
  *   <li>table: [rows, features], the same on all ranks
  *   <li>output: [batch, features]
  * </ul>
@@ -77,6 +77,12 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
             throw new IllegalArgumentException(
                     "The row numbers of an embedding bag must be [batch, places], not "
                             + ids.getShape());
+        }
+        if (!ids.getDataType().isInteger()) {
+            throw new IllegalArgumentException(
+                    "The row numbers of an embedding bag must be int32 or int64, not "
+                            + ids.getDataType()
+                            + ": ids.toType(DataType.INT32, false)");
         }
         NDArray values = parameterStore.getValue(table, ids.getDevice(), training);
         ParallelContext context = RankParameterStore.contextOf(parameterStore);

@@ -10,7 +10,9 @@ import com.google.gson.JsonParseException;
 import com.google.gson.JsonParser;
 import com.google.gson.Strictness;
 import com.google.gson.stream.JsonReader;
+import com.google.gson.stream.MalformedJsonException;
 
+import java.io.EOFException;
 import java.io.IOException;
 import java.io.StringReader;
 import java.nio.ByteBuffer;
@@ -84,12 +86,14 @@ final class SafetensorsHeader {
     static SafetensorsHeader parse(byte[] json, long dataBytes) throws IOException {
         List<StoredTensor> tensors = new ArrayList<>();
         Map<String, String> metadata = new LinkedHashMap<>();
+        String at = "its beginning";
         try (JsonReader reader =
                 new JsonReader(new StringReader(new String(json, StandardCharsets.UTF_8)))) {
             reader.setStrictness(Strictness.STRICT);
             reader.beginObject();
             while (reader.hasNext()) {
                 String name = reader.nextName();
+                at = name;
                 JsonElement value = JsonParser.parseReader(reader);
                 if ("__metadata__".equals(name)) {
                     value.getAsJsonObject()
@@ -106,10 +110,14 @@ final class SafetensorsHeader {
                             .thenComparingLong(StoredTensor::bytes));
             checkNoGaps(tensors, dataBytes);
             return new SafetensorsHeader(tensors, metadata);
-        } catch (JsonParseException
+        } catch (JsonParseException | MalformedJsonException | EOFException e) {
+            throw new IOException("its header is no JSON, at " + at, e);
+        } catch (NumberFormatException
                 | IllegalStateException
                 | UnsupportedOperationException
-                | IllegalArgumentException e) {
+                | ClassCastException e) {
+            throw new IOException("its header has something of another kind at " + at, e);
+        } catch (IllegalArgumentException e) {
             throw new IOException(e.getMessage(), e);
         }
     }

@@ -23,11 +23,9 @@ import java.util.Set;
  */
 final class NormalizedRows {
 
-    private static final String REMEDY =
-            "io.djltp.nn.SyncBatchNorm (in a plan, Style.batchNorm()) takes the statistics of the"
-                    + " whole batch. Else leave an incomplete last batch out,"
-                    + " setSampling(rows, shuffle, true), choose a batch size that leaves two rows"
-                    + " for each rank, or use TENSOR mode";
+    private static final String FEW_ROWS =
+            "leave an incomplete last batch out, setSampling(rows, shuffle, true), or choose a batch"
+                    + " size that leaves two rows";
 
     private final Block block;
     private final int ranks;
@@ -77,7 +75,7 @@ final class NormalizedRows {
                             + " cannot train on one value of a channel: "
                             + String.join(", ", found)
                             + ". "
-                            + REMEDY);
+                            + remedy(true, rows));
         }
     }
 
@@ -129,22 +127,40 @@ final class NormalizedRows {
     }
 
     /**
+     * Returns what can be done. A batch of one row has no statistics, whoever takes them.
+     *
+     * @param cut whether the rows of the batch are cut over the ranks
+     * @param rows the rows of the whole batch
+     */
+    private static String remedy(boolean cut, long rows) {
+        if (!cut || rows < 2) {
+            return "What helps is to " + FEW_ROWS;
+        }
+        return "io.djltp.nn.SyncBatchNorm (in a plan, Style.batchNorm()) takes the statistics of"
+                + " the whole batch. Else "
+                + FEW_ROWS
+                + " for each rank, or use TENSOR mode";
+    }
+
+    /**
      * Returns what to throw for an exception of a rank, if the check could not know.
      *
      * @param thrown the exception
      * @param rows the rows of the rank
+     * @param all the rows of the whole batch
      * @return an exception with the remedy, or the same if it is about something else
      */
-    static RuntimeException explained(RuntimeException thrown, long rows) {
+    static RuntimeException explained(RuntimeException thrown, long rows, long all) {
+        boolean cut = rows != all;
         return String.valueOf(thrown.getMessage()).contains("more than 1 value per channel")
                 ? new IllegalArgumentException(
                         "A batch normalization gets one value of a channel to train on, of the rows"
-                                + " of its rank, "
+                                + (cut ? " of its rank, " : " of the batch, ")
                                 + rows
                                 + ": "
                                 + thrown.getMessage()
                                 + ". "
-                                + REMEDY,
+                                + remedy(cut, all),
                         thrown)
                 : thrown;
     }

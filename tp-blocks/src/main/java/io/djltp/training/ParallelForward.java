@@ -151,7 +151,9 @@ final class ParallelForward {
             NDList own = BatchPart.of(labels, context, cutLabels ? rows : 0, scope);
             return block.forward(store, input, own, null);
         } catch (RuntimeException e) {
-            RuntimeException explained = NormalizedRows.explained(e, context.getPass().getRows());
+            long rows = context.getPass().getRows();
+            RuntimeException explained =
+                    NormalizedRows.explained(e, rows, context.getPass().getGlobalRows());
             throw context.getPass().explain(randomness.explained(explained));
         }
     }

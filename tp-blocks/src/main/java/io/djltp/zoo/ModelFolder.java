@@ -59,6 +59,8 @@ public final class ModelFolder {
     /** The name of the file with arguments and options. */
     public static final String PROPERTIES = "serving.properties";
 
+    private static final Set<String> OWN = Set.of("engine", "blockFactory", "translatorFactory");
+
     private final Map<String, Parameter> parameters;
     private final Map<String, String> properties;
     private final DataType dataType;
@@ -227,8 +229,16 @@ public final class ModelFolder {
          * @param name its name
          * @param value its value
          * @return this builder
+         * @throws IllegalArgumentException if it is a name that the folder uses itself
          */
         public Builder optArgument(String name, String value) {
+            Preconditions.checkArgument(
+                    !OWN.contains(name) && !name.startsWith("option."),
+                    "The name "
+                            + name
+                            + " is one of the folder's own, which setBlockFactory(...),"
+                            + " optTranslatorFactory(...) and optDegree(...) set: give the argument"
+                            + " another one");
             properties.put(name, value);
             return this;
         }

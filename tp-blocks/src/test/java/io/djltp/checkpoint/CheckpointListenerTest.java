@@ -328,6 +328,39 @@ public class CheckpointListenerTest {
         Assert.assertEquals(steps(), List.of(1L, 4L));
     }
 
+    /** The user's own code is a part of what is written: that it throws ends no training. */
+    @Test(timeOut = 60_000)
+    public void aStateThatThrowsIsASaveThatFails() throws IOException {
+        int[] calls = {0};
+        Resumable own =
+                new Resumable() {
+                    @Override
+                    public JsonElement saveState() {
+                        if (calls[0]++ == 1) {
+                            throw new UnsupportedOperationException("not now");
+                        }
+                        return new JsonPrimitive(calls[0]);
+                    }
+
+                    @Override
+                    public void restoreState(JsonElement state) {}
+                };
+        train(
+                settings -> settings.optEverySteps(1).optState("own", own),
+                (trainer, checkpoints) -> {
+                    loop(trainer, checkpoints, 2, new Losses().losses);
+                    Assert.assertFalse(checkpoints.await());
+                    Assert.assertEquals(
+                            checkpoints.getFailure().getMessage(),
+                            "saveState() of own has thrown"
+                                    + " java.lang.UnsupportedOperationException: not now");
+                    loop(trainer, checkpoints, 3, new Losses().losses);
+                    Assert.assertTrue(checkpoints.await());
+                    Assert.assertNull(checkpoints.getFailure());
+                });
+        Assert.assertEquals(steps(), List.of(1L, 3L));
+    }
+
     private static void assertRefused(
             Class<? extends Exception> type, Assert.ThrowingRunnable runnable, String... texts) {
         Exception refused = Assert.expectThrows(type, runnable);

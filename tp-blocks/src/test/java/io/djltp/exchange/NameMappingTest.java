@@ -4,6 +4,7 @@ import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.util.List;
 import java.util.Map;
 
 /** The lines of a mapping. */
@@ -37,6 +38,10 @@ public class NameMappingTest {
             {"a = b * 0 + c", "0 is no share: a number above 0"},
             {"a = b + c : padded", "what is padded or transposed is one parameter and one tensor"},
             {"layer{n}.a + b = c", "its parameters have different places"},
+            {"a + = b", "'a +' is no name"},
+            {"a = b + + c", "'+ c' is no name"},
+            {"+ = b", "'+' is no name"},
+            {"ignore a = b", "'a = b' is no name"},
             {"a = layer.{n}", "layer.{n} has places that the parameters do not have"},
         };
     }
@@ -65,6 +70,22 @@ public class NameMappingTest {
         NamePattern expert = new NamePattern("layers.{n}.experts.{e}.w");
         Assert.assertEquals(
                 expert.tensorName(expert.match("layers.3.experts.11.w")), "layers.3.experts.11.w");
+    }
+
+    @Test
+    public void rulesThatNameNothingAreFound() {
+        NameMapping mapping =
+                NameMapping.parse(
+                        "{path}.layer{n}.up.weight = up.{n} * 2 + gate.{n}\n"
+                                + "{path}.layer{n}.donw.weight = down.{n} : transposed\n"
+                                + "a + b = c\n"
+                                + "ignore d");
+        Assert.assertEquals(
+                mapping.findUnused(List.of("layer0.up.weight", "layer0.down.weight", "a")),
+                List.of("{path}.layer{n}.donw.weight = down.{n} : transposed", "a + b = c"));
+        Assert.assertEquals(
+                mapping.findUnused(List.of("b", "a", "x.layer.donw.weight")),
+                List.of("{path}.layer{n}.up.weight = up.{n} * 2 + gate.{n}"));
     }
 
     @Test

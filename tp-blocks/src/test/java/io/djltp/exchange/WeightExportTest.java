@@ -9,6 +9,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
+import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.loss.Loss;
@@ -281,6 +282,27 @@ public class WeightExportTest {
                             "tied " + tied);
                 }
             }
+        }
+    }
+
+    /** A rule for a matrix that names a bias too. */
+    @Test
+    public void whatHasNotTwoAxesIsNotTransposed() throws Exception {
+        try (Model model = Model.newInstance("linear")) {
+            model.setBlock(Linear.builder().setUnits(2).build());
+            model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, new Shape(1, 3));
+            String message =
+                    Assert.expectThrows(
+                                    IllegalArgumentException.class,
+                                    () ->
+                                            export(
+                                                    NameMapping.parse("* = * : transposed"),
+                                                    model.getBlock()))
+                            .getMessage();
+            Assert.assertEquals(
+                    message,
+                    "The weights cannot be written:\n  [bias] (2) cannot be written by the rule"
+                            + " '* = * : transposed': what is transposed has two axes");
         }
     }
 }

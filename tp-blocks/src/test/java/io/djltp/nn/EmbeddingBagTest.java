@@ -13,6 +13,7 @@ import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
+import ai.djl.training.ParameterStore;
 import ai.djl.training.Trainer;
 import ai.djl.training.initializer.NormalInitializer;
 import ai.djl.training.optimizer.Optimizer;
@@ -277,6 +278,25 @@ public class EmbeddingBagTest {
                                     false)
                             .singletonOrThrow();
             Assert.assertEquals(sums.toFloatArray(), new float[] {0, 8});
+        }
+    }
+
+    @Test
+    public void rowNumbersAreIntegers() {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            EmbeddingBag bag = new EmbeddingBag(ROWS, FEATURES);
+            bag.initialize(manager, DataType.FLOAT32, new Shape(2, 3));
+            NDList input = new NDList(manager.ones(new Shape(2, 3)));
+            String message =
+                    Assert.expectThrows(
+                                    IllegalArgumentException.class,
+                                    () ->
+                                            bag.forward(
+                                                    new ParameterStore(manager, false),
+                                                    input,
+                                                    false))
+                            .getMessage();
+            Assert.assertTrue(message.contains("must be int32 or int64, not float32"), message);
         }
     }
 }

@@ -168,15 +168,35 @@ public class BatchNormTest {
                         Assert.expectThrows(
                                 IllegalArgumentException.class, () -> trainer.forward(few));
                 String text = e.getMessage();
-                for (String part :
-                        List.of("02BatchNorm", rows + " row", "SyncBatchNorm", "TENSOR mode")) {
+                for (String part : List.of("02BatchNorm", rows + " row", "setSampling")) {
                     Assert.assertTrue(text.contains(part), part + " in: " + text);
+                }
+                for (String part : List.of("SyncBatchNorm", "TENSOR mode")) {
+                    // which one row in all does not help
+                    Assert.assertEquals(text.contains(part), rows > 1, part + " in: " + text);
                 }
                 trainer.evaluate(few); // with the running statistics
             }
             NDList four = new NDList(TrainingRun.random(manager, 1, 4, FEATURES));
             trainer.forward(four);
             step(trainer, manager, 1);
+        }
+    }
+
+    /** There the whole batch has one row: nobody else's statistics help. */
+    @Test(timeOut = 60_000)
+    public void oneRowInTensorModeIsRefused() {
+        try (Model model = model();
+                NDManager manager = NDManager.newBaseManager();
+                Trainer trainer = open(new TrainerKind(ParallelMode.TENSOR, 2), model)) {
+            NDList one = new NDList(TrainingRun.random(manager, 1, 1, FEATURES));
+            String text =
+                    Assert.expectThrows(IllegalArgumentException.class, () -> trainer.forward(one))
+                            .getMessage();
+            Assert.assertTrue(text.contains("of the rows of the batch, 1"), text);
+            Assert.assertTrue(text.contains("leave an incomplete last batch out"), text);
+            Assert.assertFalse(text.contains("SyncBatchNorm"), text);
+            Assert.assertFalse(text.contains("TENSOR"), text);
         }
     }
 

@@ -309,4 +309,16 @@ public class ModelFolderTest {
             assertEquals(bytes, 2 * 4 * 13); // 4 hidden features of 13 numbers of 2 bytes
         }
     }
+
+    @Test
+    public void anArgumentDoesNotReplaceTheFactory() {
+        for (String name : new String[] {"blockFactory", "engine", "option.hasParameter"}) {
+            String message =
+                    expectThrows(
+                                    IllegalArgumentException.class,
+                                    () -> ModelFolder.builder().optArgument(name, "x"))
+                            .getMessage();
+            assertTrue(message.startsWith("The name " + name + " is one of the folder's"), message);
+        }
+    }
 }

@@ -5,18 +5,23 @@ import ai.djl.ndarray.types.DataType;
 import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.examples.BadInputException;
+import io.djltp.examples.TextFile;
 import io.djltp.exchange.NameMapping;
+import io.djltp.exchange.ParameterPaths;
 import io.djltp.exchange.WeightExport;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
+import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
+import picocli.CommandLine.Spec;
 
 import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.file.FileAlreadyExistsException;
-import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.List;
+import java.util.Set;
 import java.util.concurrent.Callable;
 
 /** {@code tp checkpoint export}: the weights of a checkpoint as safetensors of others. */
@@ -28,6 +33,8 @@ import java.util.concurrent.Callable;
         },
         mixinStandardHelpOptions = true)
 final class ExportCommand implements Callable<Integer> {
+
+    private static final int LISTED = 5; // of rules and parameters, in an error
 
     @Mixin private CheckpointChoice choice;
 
@@ -63,6 +70,8 @@ final class ExportCommand implements Callable<Integer> {
     @Option(names = "--overwrite", description = "Replace files of these names that are there.")
     private boolean overwrite;
 
+    @Spec private CommandSpec spec;
+
     private final PrintStream out = System.out;
 
     /** {@inheritDoc} */
@@ -70,7 +79,7 @@ final class ExportCommand implements Callable<Integer> {
     public Integer call() throws IOException {
         WeightExport.Builder export = WeightExport.builder();
         try (Checkpoint checkpoint = choice.open()) {
-            export.setMapping(mapping()).optFileBytes(fileBytes).optOverwrite(overwrite);
+            export.setMapping(mapping(checkpoint)).optFileBytes(fileBytes).optOverwrite(overwrite);
             if (half) {
                 export.optDataType(DataType.BFLOAT16);
             }
@@ -84,13 +93,42 @@ final class ExportCommand implements Callable<Integer> {
         return 0;
     }
 
-    private NameMapping mapping() throws IOException {
-        NameMapping mapping = NameMapping.own();
-        if (llama != null && llama.length == 2) {
-            mapping = NameMapping.llama(llama[0], llama[1]);
-        } else if (llama != null) {
+    private NameMapping mapping(Checkpoint checkpoint) {
+        if (llama != null && names != null) {
+            throw new IllegalArgumentException(
+                    "--names and --llama both say all names: leave one out");
+        } else if (llama != null && llama.length != 2) {
             throw new IllegalArgumentException("--llama takes two numbers, such as 32,8");
+        } else if (llama != null) {
+            return NameMapping.llama(llama[0], llama[1]);
         }
-        return names == null ? mapping : mapping.with(Files.readString(names));
+        return names == null ? NameMapping.own() : NameMapping.own().with(table(checkpoint));
+    }
+
+    /** Returns the table of names. A rule that names nothing is probably misspelled. */
+    private String table(Checkpoint checkpoint) {
+        String table = TextFile.read("--names", names);
+        Set<String> paths = ParameterPaths.of(checkpoint).keySet();
+        NameMapping mapping = NameMapping.parse(table);
+        List<String> unused = mapping.findUnused(paths);
+        if (unused.equals(mapping.findUnused(Set.of()))) {
+            throw new IllegalArgumentException(
+                    String.format(
+                            "--names %s names none of the parameters: %s. They are %s",
+                            names,
+                            unused.isEmpty() ? "it has no rules" : some(unused),
+                            some(List.copyOf(paths))));
+        }
+        for (String rule : unused) {
+            spec.commandLine()
+                    .getErr()
+                    .printf("tp: --names %s: no parameter is named by '%s'%n", names, rule);
+        }
+        return table;
+    }
+
+    private static String some(List<String> all) {
+        return String.join(", ", all.subList(0, Math.min(LISTED, all.size())))
+                + (all.size() > LISTED ? " and " + (all.size() - LISTED) + " more" : "");
     }
 }

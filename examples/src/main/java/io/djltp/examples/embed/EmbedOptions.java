@@ -4,6 +4,7 @@ import static io.djltp.examples.train.DeviceOptions.positive;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
+import io.djltp.examples.TextFile;
 import io.djltp.examples.train.DeviceOptions;
 import io.djltp.job.Job;
 import io.djltp.layout.ParallelMode;
@@ -15,10 +16,7 @@ import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.Parameters;
 
-import java.io.IOException;
-import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -104,16 +102,7 @@ final class EmbedOptions {
     }
 
     private List<String> readFile() {
-        try {
-            return Files.readAllLines(file, StandardCharsets.UTF_8).stream()
-                    .filter(line -> !line.isBlank())
-                    .toList();
-        } catch (CharacterCodingException e) {
-            throw new BadInputException("--file " + file + " is no text in UTF-8", e);
-        } catch (IOException e) {
-            throw new BadInputException(
-                    "--file " + file + " cannot be read: name a file with a text in each line", e);
-        }
+        return TextFile.read("--file", file).lines().filter(line -> !line.isBlank()).toList();
     }
 
     /** Returns the texts, at least one. */

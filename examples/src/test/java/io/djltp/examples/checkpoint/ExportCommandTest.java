@@ -19,9 +19,11 @@ import io.djltp.safetensors.SliceReader;
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
@@ -108,6 +110,76 @@ public class ExportCommandTest {
                 run.output().contains("parameter body.Linear0.weight has no name in the mapping"),
                 run.output());
         Assert.assertFalse(Files.exists(root.resolve("none")));
+    }
+
+    @DataProvider
+    public Object[][] badTables() throws IOException {
+        Path utf16 = root.resolve("utf16");
+        Files.writeString(utf16, "a = \u00fc", StandardCharsets.UTF_16);
+        Path misspelled = Files.writeString(root.resolve("misspelled"), "body.Linaer0.weight = a");
+        Path empty = Files.writeString(root.resolve("empty"), "# nothing");
+        Path vector = Files.writeString(root.resolve("vector"), "{path}.* = {path}.* : transposed");
+        return new Object[][] {
+            {utf16, utf16 + " is no text in UTF-8"},
+            {root, root + " is a folder"},
+            {root.resolve("no"), "cannot be read"},
+            {
+                misspelled,
+                "names none of the parameters: body.Linaer0.weight = a. They are body.Linear0.weight,"
+            },
+            {empty, "it has no rules"},
+            {
+                vector,
+                "[LayerNorm.gamma] (4) cannot be written by the rule '{path}.* = {path}.* : tr"
+            }
+        };
+    }
+
+    @Test(dataProvider = "badTables")
+    public void aBadTableIsOneLine(Path names, String message) {
+        Path out = root.resolve("none");
+        TpRun run = run(out, "--names", names.toString());
+        Assert.assertEquals(run.status(), 2, run.output());
+        Assert.assertTrue(run.output().contains(message), run.output());
+        Assert.assertFalse(Files.exists(out));
+    }
+
+    @Test
+    public void aRuleThatNamesNothingIsSaid() throws IOException {
+        Path names = Files.writeString(root.resolve("half"), "body.Linear0.weight = a\nbudy.x = b");
+        TpRun run = run(root.resolve("half-out"), "--names", names.toString());
+        Assert.assertEquals(run.status(), 0, run.output());
+        Assert.assertTrue(
+                run.output().contains("no parameter is named by 'budy.x = b'"), run.output());
+    }
+
+    @Test
+    public void onlyOneOptionHasTheNames() {
+        String out = root.resolve("none").toString();
+        String from = root.resolve("run").toString();
+        TpRun run =
+                TpRun.of(
+                        "checkpoint",
+                        "export",
+                        from,
+                        "--out",
+                        out,
+                        "--llama",
+                        "4,2",
+                        "--names",
+                        from);
+        Assert.assertEquals(run.status(), 2, run.output());
+        Assert.assertTrue(run.output().contains("--names and --llama"), run.output());
+    }
+
+    @Test
+    public void theWeightsGoToAFolder() throws IOException {
+        Path file = Files.writeString(root.resolve("file"), "x");
+        TpRun run = run(file, "--file-bytes", "1000000");
+        Assert.assertEquals(run.status(), 2, run.output());
+        Assert.assertTrue(
+                run.output().contains(file + ": it is a file, and the weights go to a folder"),
+                run.output());
     }
 
     /** Files of another model that are there stay, unless they are to be replaced. */

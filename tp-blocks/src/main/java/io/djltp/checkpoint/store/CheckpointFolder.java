@@ -16,6 +16,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalLong;
 import java.util.Queue;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentLinkedQueue;
@@ -143,7 +144,10 @@ public final class CheckpointFolder implements Closeable {
         TreeSet<Long> steps = new TreeSet<>();
         try (DirectoryStream<Path> entries = Files.newDirectoryStream(path)) {
             for (Path entry : entries) {
-                StepNames.step(entry.getFileName().toString()).ifPresent(steps::add);
+                OptionalLong step = StepNames.step(entry.getFileName().toString());
+                if (step.isPresent() && Files.isDirectory(entry)) {
+                    steps.add(step.getAsLong());
+                }
             }
         }
         return List.copyOf(steps);
@@ -197,6 +201,9 @@ public final class CheckpointFolder implements Closeable {
             throws IOException {
         if (run == null) {
             throw new CheckpointException(path + " was opened to read only");
+        }
+        if (lock != null) {
+            lock.warnIfGone();
         }
         checkFree(step);
         removeGivenUp();

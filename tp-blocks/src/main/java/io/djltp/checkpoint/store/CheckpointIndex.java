@@ -4,6 +4,7 @@ import com.google.gson.GsonBuilder;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
+import com.google.gson.JsonParseException;
 import com.google.gson.JsonParser;
 
 import java.nio.charset.StandardCharsets;
@@ -85,8 +86,13 @@ record CheckpointIndex(
                     files,
                     tensors,
                     json.getAsJsonObject("values"));
+        } catch (JsonParseException e) {
+            throw new CheckpointException("it is not an index: it is no JSON", e);
         } catch (RuntimeException e) {
-            throw new CheckpointException("it is not an index: " + e.getMessage(), e);
+            throw new CheckpointException(
+                    "it is not an index: a member is missing, or of another kind than this library"
+                            + " writes",
+                    e);
         }
     }
 

@@ -4,6 +4,9 @@ import com.google.gson.JsonObject;
 import com.google.gson.JsonParseException;
 import com.google.gson.JsonParser;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.io.Closeable;
 import java.io.IOException;
 import java.net.InetAddress;
@@ -28,6 +31,8 @@ import java.util.concurrent.ConcurrentHashMap;
  */
 final class FolderLock implements Closeable {
 
+    private static final Logger logger = LoggerFactory.getLogger(FolderLock.class);
+
     /** The locked byte: behind the text, which others must be able to read on Windows too. */
     private static final long LOCKED = 1 << 20;
 
@@ -42,6 +47,7 @@ final class FolderLock implements Closeable {
     private final Path folder;
     private final FileChannel channel;
     private final String run;
+    private boolean warned;
 
     private FolderLock(Path folder, FileChannel channel, String run) {
         this.folder = folder;
@@ -153,11 +159,26 @@ final class FolderLock implements Closeable {
     @Override
     public void close() throws IOException {
         if (channel.isOpen()) {
+            boolean interrupted = Thread.interrupted(); // which would end the channel first
             try (channel) {
                 channel.truncate(0);
             } finally {
                 HELD.remove(folder);
+                if (interrupted) {
+                    Thread.currentThread().interrupt();
+                }
             }
+        }
+    }
+
+    /** Says once that somebody has removed the folder, or what says that it is in use. */
+    void warnIfGone() {
+        if (!warned && Files.notExists(folder.resolve(StepNames.LOCK))) {
+            warned = true;
+            logger.warn(
+                    "{} was removed while training writes to it: what was there is gone, and"
+                            + " another run could use it too",
+                    Files.exists(folder) ? folder.resolve(StepNames.LOCK) : folder);
         }
     }
 }

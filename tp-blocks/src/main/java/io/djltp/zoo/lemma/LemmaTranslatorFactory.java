@@ -14,11 +14,12 @@ import java.io.IOException;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
+import java.util.function.IntUnaryOperator;
 
 /**
  * Makes translators for a lemmatiser: a word in, {@code String}; its likeliest lemmas out, {@code
  * Classifications}, or the likeliest one, {@code String}. Argument: {@code topk}, how many, 5 by
- * default. {@code Input} and {@code Output} are for DJL Serving.
+ * default, at most as many as there are. {@code Input} and {@code Output} are for DJL Serving.
  */
 public final class LemmaTranslatorFactory extends ServedTranslatorFactory {
 
@@ -34,7 +35,8 @@ public final class LemmaTranslatorFactory extends ServedTranslatorFactory {
     protected Translator<String, ?> newTranslator(
             Class<?> answer, Model model, Map<String, ?> arguments) throws IOException {
         return answer == String.class
-                ? newTranslator(model, arguments, 1, found -> found.best().getClassName())
+                ? newTranslator(
+                        model, arguments, classes -> 1, found -> found.best().getClassName())
                 : newTranslator(model, arguments);
     }
 
@@ -47,15 +49,35 @@ public final class LemmaTranslatorFactory extends ServedTranslatorFactory {
 
     private static Translator<String, Classifications> newTranslator(
             Model model, Map<String, ?> arguments) throws IOException {
-        int best = ArgumentsUtil.intValue(arguments, "topk", TOP_K);
-        return newTranslator(model, arguments, best, found -> found);
+        return newTranslator(model, arguments, classes -> best(arguments, classes), found -> found);
+    }
+
+    private static int best(Map<String, ?> arguments, int classes) {
+        String given = ArgumentsUtil.stringValue(arguments, "topk");
+        if (given == null) {
+            return Math.min(TOP_K, classes);
+        }
+        if (given.matches("[1-9]\\d{0,8}(\\.0)?")) { // JSON has numbers of one kind
+            int best = (int) Double.parseDouble(given);
+            if (best <= classes) {
+                return best;
+            }
+        }
+        throw new IllegalArgumentException(
+                "The argument topk is "
+                        + given
+                        + ", and has to be a number of lemmas from 1 to "
+                        + classes);
     }
 
     private static <O> Translator<String, O> newTranslator(
-            Model model, Map<String, ?> arguments, int best, Function<Classifications, O> answer)
+            Model model,
+            Map<String, ?> arguments,
+            IntUnaryOperator best,
+            Function<Classifications, O> answer)
             throws IOException {
         CharNGrams nGrams = LemmaBlockFactory.nGrams(arguments);
         List<String> lemmas = LemmaLabels.read(model.getModelPath());
-        return new LemmaTranslator<>(nGrams, lemmas, best, answer);
+        return new LemmaTranslator<>(nGrams, lemmas, best.applyAsInt(lemmas.size()), answer);
     }
 }

@@ -23,6 +23,7 @@ import java.nio.file.Path;
 import java.security.MessageDigest;
 import java.util.HexFormat;
 import java.util.List;
+import java.util.Set;
 import java.util.function.Consumer;
 
 /** One clear error for what cannot be used: which file or tensor, and what to do. */
@@ -69,6 +70,10 @@ public class RefusedCheckpointsTest {
                 "version 2 of the format, and this is"
             },
             {(Consumer<JsonObject>) json -> json.remove("tensors"), "it is not an index"},
+            {
+                (Consumer<JsonObject>) json -> Set.copyOf(json.keySet()).forEach(json::remove),
+                "it is not an index: a member is missing"
+            },
             {
                 (Consumer<JsonObject>)
                         json ->

@@ -4,11 +4,13 @@ import static org.testng.Assert.assertTrue;
 import static org.testng.Assert.expectThrows;
 
 import ai.djl.Device;
+import ai.djl.modality.Classifications;
 import ai.djl.repository.zoo.Criteria;
 import ai.djl.repository.zoo.ZooModel;
 import ai.djl.translate.TranslateException;
 import ai.djl.util.Utils;
 
+import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.FileNotFoundException;
@@ -44,6 +46,27 @@ public class LemmaModelTest {
             }
             assertTrue(right >= 0.999 * words.size(), right + " of " + words.size());
         }
+    }
+
+    @DataProvider
+    public Object[][] wrongNumbers() {
+        return new Object[][] {{"-1"}, {"0"}, {"100000"}, {"2.5"}, {"x"}};
+    }
+
+    @Test(dataProvider = "wrongNumbers", timeOut = 60_000)
+    public void aNumberOfLemmasThatIsNoneIsRefused(String number) throws Exception {
+        Criteria<String, Classifications> criteria =
+                Criteria.builder()
+                        .setTypes(String.class, Classifications.class)
+                        .optGroupId("io.djltp")
+                        .optArtifactId("lemma-en")
+                        .optArgument("topk", number)
+                        .optDevice(Device.cpu())
+                        .build();
+        String message =
+                expectThrows(IllegalArgumentException.class, criteria::loadModel).getMessage();
+        assertTrue(message.startsWith("The argument topk is " + number + ", and has"), message);
+        assertTrue(message.contains("from 1 to "), message);
     }
 
     @Test
