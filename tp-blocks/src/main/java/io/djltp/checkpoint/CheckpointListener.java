@@ -118,9 +118,10 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
      *
      * @param epochs the number of epochs of the whole training
      * @return the number for {@code EasyTrain.fit}
+     * @throws IllegalArgumentException if the training that was resumed is beyond them
      */
     public int remainingEpochs(int epochs) {
-        return (int) Math.max(0, epochs - progress.position().epoch());
+        return progress.position().remainingEpochs(epochs, path);
     }
 
     /**
@@ -300,10 +301,9 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
             long newest = saves.folder().find(null);
             if (newest >= 0) {
                 throw new IllegalStateException(
-                        path
-                                + " has checkpoints of another run, the newest of step "
-                                + newest
-                                + ": resume(trainer) goes on from it; or choose another folder");
+                        ("%s has checkpoints of another run, the newest of step %d: resume(trainer)"
+                                        + " goes on from it; or choose another folder")
+                                .formatted(path, newest));
             }
         } catch (IOException e) {
             throw new IllegalStateException("No checkpoints can be written: " + e.getMessage(), e);
