@@ -253,7 +253,7 @@ public class ResumedFitTest {
         FittedRun two = new FittedRun(kind, parent.resolve("two")).withEpochs(2);
         two.settings().optEveryEpoch(true);
         two.run(5);
-        assertRefused(two.folder(), 1, "2 epochs, which is beyond the 1 ", "ask for 2 epochs or");
+        assertRefused(two.folder(), 1, "1 epochs and 4 batches of the next", "ask for 2 epochs or");
         FittedRun broken =
                 new FittedRun(kind, parent.resolve("3")).with(new Breaker(Break.MIDDLE_OF_EPOCH));
         Assert.assertThrows(BrokenOff.class, () -> broken.run(5));
