@@ -125,9 +125,10 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
      *
      * @param epochs the number of epochs of the whole training
      * @return the number for {@code EasyTrain.fit}
+     * @throws IllegalArgumentException if the training that was resumed is beyond them
      */
     public int remainingEpochs(int epochs) {
-        return (int) Math.max(0, epochs - progress.position().epoch());
+        return progress.position().remainingEpochs(epochs, path);
     }
 
     /**

@@ -11,6 +11,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
+import java.nio.file.Path;
 import java.util.Iterator;
 import java.util.concurrent.ExecutorService;
 import java.util.function.LongUnaryOperator;
@@ -41,6 +42,25 @@ final class DataPosition {
     /** Returns the number of the running epoch, from 0. */
     long epoch() {
         return epoch;
+    }
+
+    /**
+     * Returns how many epochs are left, the running one included.
+     *
+     * @param epochs those of the whole training
+     * @param folder the folder of the checkpoints, for the error
+     * @throws IllegalArgumentException if the training is beyond them
+     */
+    int remainingEpochs(int epochs, Path folder) {
+        long begunEpochs = epoch + (batches > 0 ? 1 : 0);
+        if (begunEpochs > epochs) {
+            String next = batches > 0 ? " and " + batches + " batches of the next" : "";
+            throw new IllegalArgumentException(
+                    ("The checkpoint in %s has trained for %d epochs%s, which is beyond the %d that"
+                                    + " are asked for: ask for %d epochs or more, or choose another folder")
+                            .formatted(folder, epoch, next, epochs, begunEpochs));
+        }
+        return (int) (epochs - epoch);
     }
 
     /** Returns how many batches of the epoch are done. */

@@ -48,6 +48,9 @@ public final class RankPool implements AutoCloseable {
         job = config.getJob();
         LibraryLoading.load(job);
         contexts = ParallelContext.connect(config);
+        if (job != null) {
+            job.beginRanks();
+        }
         threads = new RankThreads(contexts);
         try {
             run(
@@ -199,6 +202,9 @@ public final class RankPool implements AutoCloseable {
         } else {
             // what a running rank uses is not freed under it
             logger.warn("A rank does not stop; what it holds is not freed.");
+        }
+        if (job != null) {
+            job.endRanks();
         }
     }
 

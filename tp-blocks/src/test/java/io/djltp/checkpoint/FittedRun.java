@@ -62,6 +62,7 @@ final class FittedRun {
     final Map<String, float[]> weights = new TreeMap<>();
     Map<String, Float> evaluations;
     int epochs;
+    private int asked = EPOCHS;
     boolean resumed;
     CheckpointListener checkpoints;
 
@@ -74,6 +75,12 @@ final class FittedRun {
     /** Adds a listener that disturbs the run. */
     FittedRun with(TrainingListener listener) {
         disturbing = listener;
+        return this;
+    }
+
+    /** Asks for other epochs than {@link #EPOCHS}. */
+    FittedRun withEpochs(int epochs) {
+        asked = epochs;
         return this;
     }
 
@@ -131,7 +138,7 @@ final class FittedRun {
                 resumed = checkpoints.resume(trainer);
                 EasyTrain.fit(
                         trainer,
-                        checkpoints.remainingEpochs(EPOCHS),
+                        checkpoints.remainingEpochs(asked),
                         checkpoints.resumed(training),
                         validation);
                 keep(trainer);

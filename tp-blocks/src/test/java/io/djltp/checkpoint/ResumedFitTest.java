@@ -246,6 +246,41 @@ public class ResumedFitTest {
         resumed.run(6).assertSame(whole, "resumed after its end");
     }
 
+    /** Else the model were neither that of the epochs asked for nor, by its losses, of more. */
+    @Test(timeOut = 60_000)
+    public void fewerEpochsThanTrainedAreRefused() throws Exception {
+        TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
+        FittedRun two = new FittedRun(kind, parent.resolve("two")).withEpochs(2);
+        two.settings().optEveryEpoch(true);
+        two.run(5);
+        assertRefused(two.folder(), 1, "1 epochs and 4 batches of the next", "ask for 2 epochs or");
+        FittedRun broken =
+                new FittedRun(kind, parent.resolve("3")).with(new Breaker(Break.MIDDLE_OF_EPOCH));
+        Assert.assertThrows(BrokenOff.class, () -> broken.run(5));
+        assertRefused(
+                broken.folder(),
+                1,
+                "1 epochs and 2 batches of the next, which is beyond the 1 ",
+                "ask for 2 epochs or more, or choose another folder");
+        FittedRun exactly = new FittedRun(kind, two.folder()).withEpochs(2);
+        exactly.settings().optEveryEpoch(true);
+        exactly.run(6).assertSame(two, "as many epochs");
+    }
+
+    private static void assertRefused(Path folder, int epochs, String... texts) throws IOException {
+        List<String> before = steps(folder);
+        FittedRun run =
+                new FittedRun(new TrainerKind(ParallelMode.TENSOR, 2), folder).withEpochs(epochs);
+        run.settings().optEveryEpoch(true);
+        String message =
+                Assert.expectThrows(IllegalArgumentException.class, () -> run.run(6)).getMessage();
+        for (String text : texts) {
+            Assert.assertTrue(message.contains(text), message);
+        }
+        Assert.assertTrue(message.contains(folder.toString()), message);
+        Assert.assertEquals(steps(folder), before);
+    }
+
     private static List<String> steps(Path folder) throws IOException {
         try (var files = Files.list(folder)) {
             return files.map(file -> file.getFileName().toString())

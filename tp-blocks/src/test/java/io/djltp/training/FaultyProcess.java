@@ -52,6 +52,9 @@ public final class FaultyProcess {
     /** How long a process waits for the other to start, which a busy machine delays. */
     private static final Duration JOIN_TIMEOUT = Duration.ofSeconds(60);
 
+    /** By default batches are compared before the steps 1, 2, 4, 8 .., replicas after them. */
+    private static final int STEPS_TO_COMPARISON = 3;
+
     private static final int RANKS = 4;
     private static final int STEPS = 6;
     private static final int BATCH = 8;
@@ -81,6 +84,10 @@ public final class FaultyProcess {
         ANOTHER_BATCH_IN_STEP,
         /** Its process makes one step less. */
         STOP_EARLY,
+        /** So, where the others compare batches, and its close compares replicas. */
+        CLOSE_AT_COMPARISON,
+        /** Its process throws before it has begun to train, and leaves the trainer open. */
+        LEAVE_OPEN,
         /** Its process alone saves the model at the end, and changes one of its replicas then. */
         SAVE_ALONE,
         /** The caller's code throws in its process, which tells the others. */
@@ -131,22 +138,27 @@ public final class FaultyProcess {
                                         .setUnits(10)
                                         .optBatchShardedInput(true)
                                         .build()));
-        ParallelConfig ranks =
+        ParallelConfig.Builder ranks =
                 ParallelConfig.builder()
                         .setMode(mode)
                         .setRanks(job.getRanks())
                         .optJob(job)
                         .optDevices(Collections.nCopies(job.getLocalRanks(), Device.cpu()))
-                        .optTimeout(TIMEOUT)
-                        .optDriftCheck(fault == Fault.SAVE_ALONE ? 100 : 1)
-                        .build();
+                        .optTimeout(TIMEOUT);
+        if (fault != Fault.CLOSE_AT_COMPARISON) {
+            ranks.optDriftCheck(fault == Fault.SAVE_ALONE ? 100 : 1);
+        }
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss());
         Engine.getInstance().setRandomSeed(3);
-        try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks)) {
+        boolean here = job.processOf(victim) == job.getProcess();
+        ParallelTrainer open = new ParallelTrainer(model, config, ranks.build());
+        if (fault == Fault.LEAVE_OPEN && here) {
+            throw new IllegalStateException("no data");
+        }
+        try (ParallelTrainer trainer = open) {
             trainer.initialize(new Shape(BATCH, 5));
-            boolean here = job.processOf(victim) == job.getProcess();
-            int steps = fault == Fault.STOP_EARLY && here ? STEP : STEPS;
+            int steps = here ? ownSteps() : STEPS;
             for (step = 1; step <= steps; step++) {
                 if (fault == Fault.DRIFT && here && step == STEP) {
                     drift(trainer, victim - job.getFirstRank(), body);
@@ -166,6 +178,14 @@ public final class FaultyProcess {
                 drift(trainer, victim - job.getFirstRank(), body);
             }
         }
+    }
+
+    private int ownSteps() {
+        return switch (fault) {
+            case STOP_EARLY -> STEP;
+            case CLOSE_AT_COMPARISON -> STEPS_TO_COMPARISON;
+            default -> STEPS;
+        };
     }
 
     private static void save(ParallelTrainer trainer) {

@@ -142,6 +142,29 @@ public class ProcessFailureTest {
         }
     }
 
+    /** Its close gathers as many numbers as the comparison of batches. */
+    @Test(dataProvider = "modes")
+    public void aProcessClosesWhereOthersCompareBatches(ParallelMode mode) {
+        for (String report : reports(mode, Fault.CLOSE_AT_COMPARISON, 2)) {
+            assertMatches(report, "the ranks called different operations: ");
+            assertMatches(report, "issued by the comparison of batches");
+            assertMatches(report, "issued by the close of the trainer, comparing replicas");
+        }
+    }
+
+    @Test(dataProvider = "victims")
+    public void aProcessLeavesItsTrainerOpen(ParallelMode mode, int victim) {
+        List<String> said = reports(mode, Fault.LEAVE_OPEN, victim);
+        int process = victim / 2;
+        Assert.assertEquals(said.get(process), "caller: java.lang.IllegalStateException: no data");
+        assertMatches(
+                said.get(1 - process),
+                "remote: .*process "
+                        + process
+                        + " \\(.*\\) has left the job with a trainer or predictor open: see the"
+                        + " output of its process for an exception");
+    }
+
     @Test(dataProvider = "modes")
     public void theCallerOfOneProcessThrowsAndTells(ParallelMode mode) {
         List<String> said = reports(mode, Fault.CALLER_THROWS, 2);
@@ -173,7 +196,12 @@ public class ProcessFailureTest {
     private int victim(ParallelMode mode, Fault fault) {
         return switch (fault) {
             case DRIFT, SAVE_ALONE -> 3;
-            case OTHER_BATCH, ANOTHER_BATCH_IN_STEP, STOP_EARLY, CALLER_THROWS -> 2;
+            case OTHER_BATCH,
+                            ANOTHER_BATCH_IN_STEP,
+                            STOP_EARLY,
+                            CLOSE_AT_COMPARISON,
+                            CALLER_THROWS ->
+                    2;
             default -> {
                 for (Object[] victim : victims()) {
                     if (victim[0] == mode) {

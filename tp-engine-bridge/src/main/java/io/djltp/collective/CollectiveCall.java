@@ -234,7 +234,8 @@ public final class CollectiveCall {
     }
 
     /**
-     * Returns whether two ranks have called the same: shapes may differ where shares do.
+     * Returns whether two ranks have called the same: shapes may differ where shares do. What a
+     * trainer's close calls may look like a step of the others, and is not the same.
      *
      * @param other the call of the other rank
      * @return whether the calls are of one operation
@@ -244,6 +245,7 @@ public final class CollectiveCall {
                 || sequence != other.sequence
                 || op != other.op
                 || root != other.root
+                || DifferentCalls.isClose(issuer) != DifferentCalls.isClose(other.issuer)
                 || dataType != other.dataType) {
             return false;
         }
@@ -261,12 +263,13 @@ public final class CollectiveCall {
      * @return a text
      */
     public String getAgreement() {
+        String close = DifferentCalls.isClose(issuer) ? " by " + DifferentCalls.CLOSE : "";
         if (inputShares == null) {
-            return describe();
+            return describe() + close;
         }
         boolean sharesDiffer = collective == Collective.ALL_TO_ALL;
         String shares = sharesDiffer ? "" : " in " + SharesText.of(inputShares);
-        return collective + " #" + sequence + detail() + " of " + type() + shares + place();
+        return collective + " #" + sequence + detail() + " of " + type() + shares + place() + close;
     }
 
     /**

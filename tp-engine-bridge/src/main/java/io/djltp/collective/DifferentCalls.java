@@ -12,6 +12,11 @@ public final class DifferentCalls {
 
     private DifferentCalls() {}
 
+    /** Returns whether it is a trainer's close that has issued a call. */
+    static boolean isClose(String issuer) {
+        return issuer != null && issuer.startsWith(CLOSE);
+    }
+
     /**
      * Returns the message.
      *

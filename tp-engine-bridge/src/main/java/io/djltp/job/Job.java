@@ -7,6 +7,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
@@ -41,6 +42,7 @@ public final class Job implements AutoCloseable {
     private final JobState state;
     private final Control control;
     private final ReentrantLock turn = new ReentrantLock();
+    private final AtomicInteger openRanks = new AtomicInteger(); // trainers and predictors
     private final AtomicBoolean closed = new AtomicBoolean();
 
     Job(int process, List<JobMember> members, Duration timeout, Local local, Control control) {
@@ -272,9 +274,20 @@ public final class Job implements AutoCloseable {
         return state.awaitFailure(time);
     }
 
+    /** Notes that ranks of this process begin to take part in operations with those of others. */
+    public void beginRanks() {
+        openRanks.incrementAndGet();
+    }
+
+    /** Notes that ranks that have begun take part in no operation any more. */
+    public void endRanks() {
+        openRanks.decrementAndGet();
+    }
+
     /**
      * Ends this process's part: says goodbye, so that the others do not take it for a death, and
-     * after a failure lets that reach the others first. Returns within about 2 seconds.
+     * after a failure lets that reach the others first. To leave while ranks are open is one: the
+     * others may wait for them. Returns within about 2 seconds.
      *
      * <p>Process 0 is the one that hears all others: those that go on after it has closed do not
      * learn of each other's failures any more.
@@ -282,6 +295,14 @@ public final class Job implements AutoCloseable {
     @Override
     public void close() {
         if (closed.compareAndSet(false, true)) {
+            if (openRanks.get() > 0 && members.size() > 1 && isActive()) {
+                String text =
+                        getMember(process)
+                                + " has left the job with a trainer or predictor open: see the"
+                                + " output of its process for an exception, and close both before"
+                                + " the job";
+                control.fail(new JobFailedException(text, process, -1, null));
+            }
             state.close();
             control.close();
             local.loop().close();

@@ -146,6 +146,31 @@ public class GroupDisagreementTest {
         }
     }
 
+    /** One rank compares numbers in a step, and another one as many when its trainer closes. */
+    @Test(timeOut = 60_000)
+    public void theCloseOfATrainerIsNoStep() throws Exception {
+        List<Communicator> group = TestBackend.current().create(2, Duration.ofMinutes(10));
+        Throwable[] outcomes =
+                RankThreads.outcomes(
+                        group,
+                        (communicator, manager) -> {
+                            boolean closes = communicator.getRank() == 1;
+                            communicator.setIssuer(
+                                    closes ? DifferentCalls.CLOSE + ", comparing" : "a step");
+                            gather(communicator, new long[] {2, 2});
+                        });
+        for (Throwable outcome : outcomes) {
+            Assert.assertTrue(outcome instanceof CollectiveException, "" + outcome);
+            String message = outcome.getMessage();
+            Assert.assertTrue(
+                    message.contains(
+                            "rank 1 all-gather #1 of (2) float32 in shares [2, 2] issued by the"
+                                    + " close of the trainer, comparing"),
+                    message);
+            Assert.assertTrue(message.contains(" One in the close of the trainer has "), message);
+        }
+    }
+
     private static void reduce(Communicator group, ReduceOp op, DataType type, long... shape) {
         group.allReduce(TensorView.of(TestTensors.zeros(type, shape)), op).await();
     }

@@ -245,7 +245,7 @@ public final class TrainCommand implements Callable<Integer> {
         if (checkpoints == null) {
             EasyTrain.fit(trainer, options.epochs(), training, null);
         } else {
-            int epochs = checkpoints.remainingEpochs(options.epochs());
+            int epochs = ResumedLimits.remainingEpochs(options, checkpoints);
             EasyTrain.fit(trainer, epochs, checkpoints.resumed(training), null);
         }
     }

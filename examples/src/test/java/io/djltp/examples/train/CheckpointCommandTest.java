@@ -143,6 +143,18 @@ public class CheckpointCommandTest {
                         folder.resolve("whole/lemma-0000.params"),
                         folder.resolve("train/lemma-0000.params")),
                 -1);
+        assertRefused(
+                TRAIN.replace("--steps 40", "--steps 39") + " --out @train --resume",
+                "tp: --steps: the checkpoint in ",
+                " has trained for 40 steps, which is beyond the 39 that are asked for");
+    }
+
+    private void assertRefused(String arguments, String... texts) {
+        TpRun refused = run(arguments);
+        Assert.assertEquals(refused.status(), 2, refused.output());
+        for (String text : texts) {
+            Assert.assertTrue(refused.output().contains(text), refused.output());
+        }
     }
 
     /** One line, before the first step. */

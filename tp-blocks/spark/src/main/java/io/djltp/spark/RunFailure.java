@@ -19,6 +19,10 @@ record RunFailure(String message, boolean own, Throwable cause) {
             ". If its memory was exceeded: the weights are outside of the Java heap, in what"
                     + " spark.executor.memoryOverhead leaves for them";
 
+    private static final String SILENT =
+            ". It stood still, or the network is down: Spark waits spark.network.timeout for its"
+                    + " heartbeats";
+
     /** Returns the failure of a task that threw an exception. */
     static RunFailure of(Throwable exception, ExceptionFailure failure, TaskInfo task) {
         if (exception instanceof RankTaskException) {
@@ -48,9 +52,10 @@ record RunFailure(String message, boolean own, Throwable cause) {
 
     /** Returns the failure of a task whose executor was lost. */
     static RunFailure lost(int task, String executor, String host, String why) {
+        String hint = why.contains("heartbeat timed out") ? SILENT : MEMORY; // Spark's words
         String message =
                 "task %d: executor %s on %s was lost (%s)%s"
-                        .formatted(task, executor, host, why.strip(), MEMORY);
+                        .formatted(task, executor, host, why.strip(), hint);
         return new RunFailure(message, true, null);
     }
 

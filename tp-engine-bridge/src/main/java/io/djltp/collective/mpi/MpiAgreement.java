@@ -70,7 +70,7 @@ final class MpiAgreement {
     private String describe(CollectiveCall call) {
         texts = new Memory((long) size * TEXT_BYTES);
         byte[] described =
-                Arrays.copyOf(call.describe().getBytes(StandardCharsets.UTF_8), TEXT_BYTES);
+                Arrays.copyOf(call.toString().getBytes(StandardCharsets.UTF_8), TEXT_BYTES);
         texts.write((long) rank * TEXT_BYTES, described, 0, TEXT_BYTES);
         transfers.allGather(
                 MpiLibrary.IN_PLACE, Pointer.nativeValue(texts), TEXT_BYTES / Long.BYTES);

@@ -39,7 +39,7 @@ final class Disagreement {
             return first.getCollective() == Collective.ALL_TO_ALL ? findShares(calls) : null;
         }
         List<String> texts = new ArrayList<>();
-        calls.forEach((rank, call) -> texts.add("rank " + rank + " " + call.describe()));
+        calls.forEach((rank, call) -> texts.add("rank " + rank + " " + call));
         return DifferentCalls.describe(texts);
     }
 

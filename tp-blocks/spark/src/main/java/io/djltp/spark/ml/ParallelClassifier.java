@@ -124,6 +124,7 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
     public ParallelClassificationModel fit(Dataset<?> dataset) {
         transformSchema(dataset.schema());
         checkBatch();
+        checkMargin();
         Columns columns = Columns.of(dataset.schema(), getFeaturesCol(), getLabelCol());
         String[] names = names(dataset.schema());
         int wanted = getNumClasses();
@@ -173,6 +174,16 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
                     ("The batch of %d rows is not shared out to %d ranks alike: set batchSize to a"
                                     + " multiple, such as %d")
                             .formatted(batch, ranks, Math.max(1, batch / ranks) * ranks));
+        }
+    }
+
+    private void checkMargin() {
+        if (getHeadMargin().length > 0 && getHeadBias()) {
+            throw new IllegalArgumentException(
+                    "headMargin "
+                            + Arrays.toString(getHeadMargin())
+                            + " needs a head without a bias, whose logits are cosines: call"
+                            + " setHeadBias(false)");
         }
     }
 

@@ -107,6 +107,9 @@ final class RowCheck {
             Row row = rows.next();
             int own = columns.width(row);
             String problem = own < 0 ? "has no features" : null;
+            if (own == 0) {
+                problem = "has features of length 0: they need 1 value or more (setFeaturesCol)";
+            }
             if (own >= 0 && width < 0) {
                 width = own;
                 bits = new int[width];

@@ -134,6 +134,27 @@ public class ElasticOnSparkTest {
         Assert.assertTrue(Files.exists(folder.resolve("mark1")));
     }
 
+    /** The folder of a longer training has no model of a shorter one. */
+    @Test(timeOut = 240_000)
+    public void fewerEpochsThanTrainedAreRefused() throws IOException {
+        Path folder = Files.createTempDirectory("elastic");
+        classifier(folder, 1, 0).fit(rows); // its newest checkpoint: after step 8 of 9
+        SparkJobException e =
+                Assert.expectThrows(
+                        SparkJobException.class,
+                        () -> classifier(folder, 1, 0).setEpochs(EPOCHS - 1).fit(rows));
+        String message = e.getMessage();
+        Assert.assertTrue(
+                message.contains(
+                        folder.resolve("run")
+                                + " has trained for 2 epochs and 2 batches of the next, which is"
+                                + " beyond the 2 that are asked for: ask for 3 epochs or more"),
+                message);
+        ParallelClassificationModel model = classifier(folder, 1, 0).fit(rows);
+        Assert.assertEquals(model.network().parameters(), undisturbed.network().parameters());
+        Assert.assertEquals(model.getTrainingLosses(), undisturbed.getTrainingLosses());
+    }
+
     /** It runs last: executors were killed in the middle of their training. */
     @Test(timeOut = 60_000, priority = 1)
     public void killedExecutorsLeaveNoFolders() throws IOException {

@@ -231,6 +231,18 @@ public class ParallelClassifierTest {
                         "if(number = 5, array(1f), array(1f, 2f)) as features", "number as label")
             },
             {
+                "Row 0 of partition \\d has features of length 0: they need 1 value or more"
+                        + " \\(setFeaturesCol\\): \\[.*",
+                asItIs,
+                rows.selectExpr("cast(array() as array<float>) as features", "number as label")
+            },
+            {
+                "headMargin \\[16.0, 1.0, 0.2, 0.0\\] needs a head without a bias, .* call"
+                        + " setHeadBias\\(false\\)",
+                column(each -> each.setHeadMargin(16, 1, 0.2, 0)),
+                numbers("number % 4")
+            },
+            {
                 "The batch of 15 rows is not shared out to 2 ranks alike: .* such as 14",
                 column(each -> each.setBatchSize(15)),
                 numbers("0")
