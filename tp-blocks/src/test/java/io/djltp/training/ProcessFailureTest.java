@@ -197,10 +197,10 @@ public class ProcessFailureTest {
         return switch (fault) {
             case DRIFT, SAVE_ALONE -> 3;
             case OTHER_BATCH,
-                            ANOTHER_BATCH_IN_STEP,
-                            STOP_EARLY,
-                            CLOSE_AT_COMPARISON,
-                            CALLER_THROWS ->
+                    ANOTHER_BATCH_IN_STEP,
+                    STOP_EARLY,
+                    CLOSE_AT_COMPARISON,
+                    CALLER_THROWS ->
                     2;
             default -> {
                 for (Object[] victim : victims()) {
