@@ -124,10 +124,14 @@ final class LossOnRanks {
                             + " For several outputs, add one loss for each to a"
                             + " SimpleCompositeLoss.");
         }
+        InPlaceCheck watched = InPlaceCheck.begin("label", labels);
         try {
-            return ofSlices && !part.getPass().isTraining()
-                    ? computeChecked(context, part, labels, predictions)
-                    : loss.evaluate(labels, predictions);
+            NDArray value =
+                    ofSlices && !part.getPass().isTraining()
+                            ? computeChecked(context, part, labels, predictions)
+                            : loss.evaluate(labels, predictions);
+            part.inPlace = part.inPlace == null ? watched.refusal() : part.inPlace;
+            return value;
         } catch (RuntimeException e) {
             throw part.getPass().explain(e);
         }
