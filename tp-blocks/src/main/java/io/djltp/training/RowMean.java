@@ -12,6 +12,7 @@ import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
 
 import io.djltp.loss.MeanLosses;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.HostReads;
 
 import java.util.List;
 import java.util.Map;
@@ -84,6 +85,6 @@ final class RowMean {
     }
 
     private double of(NDArray labels, NDArray predictions) {
-        return loss.evaluate(new NDList(labels), new NDList(predictions)).getFloat();
+        return HostReads.number(loss.evaluate(new NDList(labels), new NDList(predictions)));
     }
 }
