@@ -2,6 +2,7 @@ package io.djltp.training;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
+import ai.djl.util.NativeResource;
 
 import io.djltp.rank.RankPool;
 import io.djltp.torch.Autograd;
@@ -46,7 +47,8 @@ record InPlaceCheck(String kind, NDList arrays, long[] versions) {
     IllegalArgumentException refusal() {
         for (int i = 0; i < versions.length; i++) {
             NDArray array = arrays.get(i);
-            if (Autograd.version(array) != versions[i]) {
+            boolean closed = ((NativeResource<?>) array).isReleased(); // a block may
+            if (!closed && Autograd.version(array) != versions[i]) {
                 return new IllegalArgumentException(
                         "A block or a loss has changed "
                                 + kind

@@ -86,6 +86,12 @@ public class InPlaceChangeTest {
     public void ownArrays(TrainerKind kind) {
         of(x -> x.duplicate().muli(0.5f)).assertEqual(kind);
         of(x -> x.mul(0.5f).subi(0.1f)).assertEqual(kind);
+        of(x -> {
+                    NDArray doubled = x.add(x);
+                    x.close();
+                    return doubled;
+                })
+                .assertEqual(kind);
     }
 
     /** Predictions have no loss, and the ranks go on afterwards. */
