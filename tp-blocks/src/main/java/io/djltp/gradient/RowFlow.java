@@ -73,6 +73,9 @@ final class RowFlow {
                 }
             }
             places.put(node.address(), found);
+            if (trace.getMasked().contains(node.address())) {
+                checkMask(node, found.getOrDefault(IN_ORDER, Set.of()));
+            }
             if (outputs.contains(node.address())) {
                 checkOrder(found);
             }
@@ -143,6 +146,22 @@ final class RowFlow {
                         throw refusal(graph.get(order));
                     }
                 });
+    }
+
+    /** A mask of dropout is made for rows that lie one behind the other. */
+    private void checkMask(Node node, Set<SlicePlace> rowsAt) {
+        if (!rowsAt.isEmpty()
+                && rowsAt.stream().noneMatch(place -> place.axis() == 0 && place.outer() == 1)) {
+            throw new IllegalArgumentException(
+                    "The batch is cut over the ranks, here "
+                            + rows
+                            + " rows, and dropout takes "
+                            + Arrays.toString(node.shape())
+                            + ", where the rows are not axis 0: its mask would depend on the number"
+                            + " of ranks. Put the dropout before the swapAxes or the transpose that"
+                            + " moves them, or behind that which takes them back; or use TENSOR"
+                            + " mode");
+        }
     }
 
     private IllegalArgumentException refusal(Node node) {

@@ -82,6 +82,7 @@ final class SliceFlow {
         if (!found.isEmpty()) {
             found.forEach((start, each) -> checkTogether(start, node, found));
             places.putIfAbsent(node.address(), found);
+            found.forEach((start, each) -> checkMask(start, node, each));
             if (!consumers.containsKey(node.address())) {
                 found.forEach((start, each) -> checkOrder(start, node.shape(), each));
             }
@@ -171,6 +172,32 @@ final class SliceFlow {
     private void checkOrder(long start, long[] shape, Set<SlicePlace> found) {
         if (found.stream().noneMatch(place -> place.isLast(shape))) {
             throw moved(shape, slice(start));
+        }
+    }
+
+    /** A mask of dropout is made for features, or their groups, that lie together at the end. */
+    private void checkMask(long start, Node node, Set<SlicePlace> found) {
+        Cut cut =
+                trace.getMasked().contains(node.address())
+                        ? trace.getCuts().get(node.address())
+                        : null;
+        if (cut == null || trace.getSlices().containsKey(node.address())) {
+            return;
+        }
+        boolean fits =
+                IntStream.range(0, cut.getRanks())
+                        .mapToLong(cut::getShardLength)
+                        .anyMatch(
+                                own -> found.stream().anyMatch(at -> at.isLast(node.shape(), own)));
+        if (!fits) {
+            throw new IllegalArgumentException(
+                    describe(slice(start))
+                            + ". Dropout takes "
+                            + Arrays.toString(node.shape())
+                            + " of it, where the features are not the last axis, or the last axes,"
+                            + " in their order: its mask would depend on the number of ranks. Put"
+                            + " the dropout before the reshape or the swapAxes that moves them, or"
+                            + " behind that which takes them back");
         }
     }
 

@@ -31,6 +31,11 @@ record SlicePlace(int axis, long outer, long count, long inner, long unit) {
         return axis == shape.length - 1 && outer == 1;
     }
 
+    /** Returns whether all of the rank's features are the last elements, so many together. */
+    boolean isLast(long[] shape, long elements) {
+        return outer == 1 && product(shape, axis) * elements == product(shape, shape.length);
+    }
+
     /** Returns the same on another axis. */
     SlicePlace on(int other) {
         return new SlicePlace(other, outer, count, inner, unit);

@@ -34,6 +34,7 @@ public final class PassTrace {
     private final Map<NDArray, Region> taken = new IdentityHashMap<>();
     private final Set<NDArray> shared = Collections.newSetFromMap(new IdentityHashMap<>());
     private final Set<Long> inputs = new HashSet<>(); // nodes of the rank's rows of the batch
+    private final Set<Long> masked = new HashSet<>(); // nodes of what dropout has returned
     private Region lossRegion = Region.WHOLE;
     private long structure = 17; // of what was noted
 
@@ -119,6 +120,24 @@ public final class PassTrace {
         if (node != 0) {
             cuts.put(node, cut);
         }
+    }
+
+    /**
+     * Notes what dropout has returned, whose mask follows from where its elements lie.
+     *
+     * @param output the output
+     * @param cut how the mask is cut over the ranks, or {@code null}
+     */
+    public void mask(NDArray output, Cut cut) {
+        masked.add(node(output));
+        if (cut != null) {
+            cut(output, cut);
+        }
+    }
+
+    /** {@return the nodes of what dropout has returned} */
+    public Set<Long> getMasked() {
+        return masked;
     }
 
     /**
@@ -269,38 +288,22 @@ public final class PassTrace {
         return inputs;
     }
 
-    /**
-     * Returns the nodes at which the region changes.
-     *
-     * @return the boundaries by the address of the node
-     */
+    /** {@return the boundaries, at which the region changes, by the address of the node} */
     public Map<Long, Boundary> getBoundaries() {
         return boundaries;
     }
 
-    /**
-     * Returns the slices.
-     *
-     * @return the slices by the address of their node
-     */
+    /** {@return the slices by the address of their node} */
     public Map<Long, Slice> getSlices() {
         return slices;
     }
 
-    /**
-     * Returns the cuts of slices, and of those that layers have taken.
-     *
-     * @return the cuts by the address of the node
-     */
+    /** {@return the cuts of slices, and of those that were taken, by the address of the node} */
     public Map<Long, Cut> getCuts() {
         return cuts;
     }
 
-    /**
-     * Returns where sequence-parallel regions begin.
-     *
-     * @return how the tokens are cut from there on, by the address of the node
-     */
+    /** {@return how the tokens are cut where sequence-parallel regions begin, by the node} */
     public Map<Long, TokenCut> getTokens() {
         return tokens;
     }
@@ -316,11 +319,7 @@ public final class PassTrace {
         return nodes;
     }
 
-    /**
-     * Returns the heads that have left their output to the loss.
-     *
-     * @return the heads
-     */
+    /** {@return the heads that have left their output to the loss} */
     public List<DeferredHead> getHeads() {
         return heads;
     }

@@ -53,7 +53,8 @@ final class ShapeErrors {
         StringBuilder text = new StringBuilder(String.valueOf(e.getMessage()));
         if (!cutLayers.isEmpty()) {
             text.append(
-                    ". The outputs of these layers are cut over the ranks, and each rank has a");
+                    ". Is it so with one rank too? If not: the outputs of these layers are cut over");
+            text.append(" the ranks, and each rank has a");
             text.append(" slice of the last axis: ").append(String.join(", ", cutLayers));
             text.append(
                     ". A block or a loss that needs the whole of it, or a number of heads that");

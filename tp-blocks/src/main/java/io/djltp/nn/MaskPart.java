@@ -44,14 +44,37 @@ final class MaskPart {
         Cut cut = layout.cut();
         int rank = context.getTensorGroup().getRank();
         long length = cut.getShardLength(rank);
-        Shape shape = input.getShape();
-        if (shape.get(shape.dimension() - 1) != length) {
-            return null; // cut to heads
+        if (!endsWith(input.getShape(), length)) {
+            throw new IllegalArgumentException(
+                    "Dropout of "
+                            + input.getShape()
+                            + ", of this rank's "
+                            + length
+                            + " of "
+                            + cut.getLength()
+                            + " features: its mask can be that of the whole only where the features"
+                            + " are the last axis, or the last axes, [.., heads, d]. Put the"
+                            + " dropout before the reshape or the swapAxes that moves them, or"
+                            + " behind that which takes them back");
         }
         long first = length == 0 ? 0 : before / length * cut.getLength();
         List<ShardRange> places =
                 cut.getRanges(rank).stream().map(range -> range.movedBy(first)).toList();
         return new DropoutMask.Part(places, cut.getLength());
+    }
+
+    /**
+     * Returns whether the last axes have so many elements together, such as heads of d features.
+     */
+    private static boolean endsWith(Shape shape, long length) {
+        long size = 1;
+        for (int axis = shape.dimension() - 1; axis > 0; axis--) {
+            size *= shape.get(axis);
+            if (size == length) {
+                return true;
+            }
+        }
+        return length == 0 || shape.dimension() == 1 && shape.get(0) == length;
     }
 
     /** A rank's tokens lie together, for each index of the axes before theirs. */

@@ -40,8 +40,10 @@ import java.util.WeakHashMap;
  * array over all ranks. Ranks that compute alike have the same mask; a rank that has some rows of
  * the batch, some of the tokens, or a slice of the features, has those of the mask. A training
  * therefore does not depend on the number of ranks, and is the same when it is run again with the
- * same seed. (Two exceptions, in which the masks of the ranks are merely different: the batch is
- * not axis 0, or the rank does not know of which whole its slice is.) Collectives: none.
+ * same seed. The rows are axis 0, and the features that are cut the last axis, or the last axes if
+ * they are divided to heads; where the graph of a training shows that they are not, it is refused
+ * before the first step. (Where the graph does not show of which whole a slice is, the masks of the
+ * ranks are merely different.) Collectives: none.
  *
  * <p>With an ordinary parameter store, that of DJL's own trainer or of a predictor, the block is
  * DJL's {@code Dropout}, and it saves and loads what that does.
@@ -123,6 +125,7 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
         }
         try (NDArray mask = DropoutMask.of(input, key, rate, part)) {
             NDArray output = input.mul(mask);
+            context.getPass().getTrace().mask(output, layout == null ? null : layout.cut());
             if (layout != null) {
                 context.getPass().setLayout(output, layout);
             }

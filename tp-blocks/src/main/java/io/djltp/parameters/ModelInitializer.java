@@ -6,6 +6,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.norm.BatchNorm;
+import ai.djl.nn.recurrent.RecurrentBlock;
 import ai.djl.training.initializer.Initializer;
 import ai.djl.util.Preconditions;
 
@@ -43,6 +44,7 @@ final class ModelInitializer {
                         + " model.setDataType(DataType.FLOAT32), and let layers multiply in"
                         + " bfloat16 with optPrecision(Precision.BFLOAT16)");
         List<String> normalizations = new ArrayList<>();
+        List<String> timeMajor = new ArrayList<>();
         Map<Parameter, Initializer> initializers = new IdentityHashMap<>();
         for (Parameter parameter : shards.parameters()) {
             if (!parameter.isInitialized()) {
@@ -61,9 +63,17 @@ final class ModelInitializer {
                         if (cutRows && each instanceof BatchNorm) {
                             normalizations.add(path);
                         }
+                        if (cutRows
+                                && each instanceof RecurrentBlock
+                                && TimeMajor.is((RecurrentBlock) each, manager)) {
+                            timeMajor.add(path);
+                        }
                     });
             if (!normalizations.isEmpty()) {
                 warnOfRowMixing(normalizations);
+            }
+            if (!timeMajor.isEmpty()) {
+                warnOfTime(timeMajor);
             }
         } finally {
             initializers.forEach(Parameter::setInitializer);
@@ -77,6 +87,14 @@ final class ModelInitializer {
                         + " its own rows, and the step is not that of one device."
                         + " io.djltp.nn.SyncBatchNorm (in a plan, Style.batchNorm()) takes the"
                         + " statistics of all rows, and TENSOR mode has no such limit.",
+                String.join(", ", paths));
+    }
+
+    private static void warnOfTime(List<String> paths) {
+        logger.warn(
+                "{}: optBatchFirst(false) takes axis 0 for the time. Where axis 0 is the batch that"
+                        + " is cut over the ranks, each rank computes a time of its own, and the"
+                        + " step is not that of one device. Use optBatchFirst(true), or TENSOR mode.",
                 String.join(", ", paths));
     }
 

@@ -14,7 +14,6 @@ import io.djltp.collective.ReduceOp;
 import io.djltp.gradient.GradientFlow;
 import io.djltp.layout.PassTrace;
 import io.djltp.layout.Region;
-import io.djltp.loss.MeanLosses;
 import io.djltp.loss.ShardedLoss;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.Phase;
@@ -35,10 +34,12 @@ import java.util.List;
 final class LossOnRanks {
 
     private final Loss loss;
+    private final RowMean mean;
     private final GradientFlow flow;
 
     LossOnRanks(Loss loss, GradientFlow flow) {
         this.loss = loss;
+        mean = new RowMean(loss);
         this.flow = flow;
     }
 
@@ -101,11 +102,11 @@ final class LossOnRanks {
 
     private boolean isComputedOfParts(ParallelContext context, RankOutput part, NDList labels) {
         long rows = part.getPass().getGlobalRows();
-        return MeanLosses.contains(loss)
-                && context.getDataGroup().getSize() > 1
+        return context.getDataGroup().getSize() > 1
                 && part.isBatchCut()
                 && !part.getPass().hasSpareRanks()
-                && BatchPart.canCut(labels, rows);
+                && BatchPart.canCut(labels, rows)
+                && mean.isKnown(labels, part.arrays);
     }
 
     private NDArray compute(
@@ -124,10 +125,14 @@ final class LossOnRanks {
                             + " For several outputs, add one loss for each to a"
                             + " SimpleCompositeLoss.");
         }
+        InPlaceCheck watched = InPlaceCheck.begin("label", labels);
         try {
-            return ofSlices && !part.getPass().isTraining()
-                    ? computeChecked(context, part, labels, predictions)
-                    : loss.evaluate(labels, predictions);
+            NDArray value =
+                    ofSlices && !part.getPass().isTraining()
+                            ? computeChecked(context, part, labels, predictions)
+                            : loss.evaluate(labels, predictions);
+            part.inPlace = part.inPlace == null ? watched.refusal() : part.inPlace;
+            return value;
         } catch (RuntimeException e) {
             throw part.getPass().explain(e);
         }

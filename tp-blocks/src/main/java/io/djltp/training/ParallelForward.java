@@ -79,6 +79,7 @@ final class ParallelForward {
                 throw part.refusal;
             }
         }
+        InPlaceCheck.check(ranks, parts);
         if (watched) {
             BatchAxis.check(block, data, parts);
         }
@@ -117,7 +118,7 @@ final class ParallelForward {
             if (watched && cut) {
                 input = context.getPass().watchRows(input);
             }
-            part.setArrays(compute(context, input, labels, training, scope), context);
+            part.setArrays(compute(context, part, input, labels, training, scope), context);
             if (watched) {
                 part.check(context, lossOnRanks.getFlow());
             } else if (labels != null) {
@@ -135,26 +136,37 @@ final class ParallelForward {
 
     private NDList compute(
             ParallelContext context,
+            RankOutput part,
             NDList input,
             NDList labels,
             boolean training,
             NDManager scope) {
         RankParameterStore store = parameters.getStore(context);
+        NDList own = labels == null ? null : ownLabels(context, labels, scope);
+        InPlaceCheck inputs = InPlaceCheck.begin("input", input);
+        InPlaceCheck targets = InPlaceCheck.begin("label", own == null ? new NDList() : own);
         try {
-            if (labels == null) {
-                return block.forward(store, input, training);
-            }
-            long rows = context.getPass().getGlobalRows();
-            DeviceMesh mesh = context.getMesh();
-            boolean cutLabels = mesh.isCut(DeviceMesh.DATA) && !mesh.isOverlaid();
-            cutLabels &= BatchPart.canCut(labels, rows);
-            NDList own = BatchPart.of(labels, context, cutLabels ? rows : 0, scope);
-            return block.forward(store, input, own, null);
+            NDList output =
+                    own == null
+                            ? block.forward(store, input, training)
+                            : block.forward(store, input, own, null);
+            part.inPlace = inputs.refusal() == null ? targets.refusal() : inputs.refusal();
+            return output;
         } catch (RuntimeException e) {
+            RuntimeException first = ranks.size() > 1 ? inputs.explained(e) : e;
             long rows = context.getPass().getRows();
             RuntimeException explained =
-                    NormalizedRows.explained(e, rows, context.getPass().getGlobalRows());
+                    NormalizedRows.explained(first, rows, context.getPass().getGlobalRows());
             throw context.getPass().explain(randomness.explained(explained));
         }
+    }
+
+    /** Returns the labels as a block may take them that is told of them in training. */
+    private static NDList ownLabels(ParallelContext context, NDList labels, NDManager scope) {
+        long rows = context.getPass().getGlobalRows();
+        DeviceMesh mesh = context.getMesh();
+        boolean cut = mesh.isCut(DeviceMesh.DATA) && !mesh.isOverlaid();
+        cut &= BatchPart.canCut(labels, rows);
+        return BatchPart.of(labels, context, cut ? rows : 0, scope);
     }
 }

@@ -164,6 +164,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                     lossOnRanks.evaluate(context, part, labels);
                     return null;
                 });
+        InPlaceCheck.check(ranks, parts);
         return setLoss(labels);
     }
 

@@ -165,6 +165,7 @@ public class ParallelTrainer extends Trainer {
 
     private NDList forward(NDList data, NDList labels, boolean training) {
         long begin = System.nanoTime();
+        trained.checkOpen();
         if (!trained.isInitialized()) {
             initialize(data.getShapes());
         }
@@ -193,6 +194,7 @@ public class ParallelTrainer extends Trainer {
     @Override
     public void step() {
         long begin = System.nanoTime();
+        trained.checkOpen();
         steps.update(trained::beginStep);
         trained.endStep(steps.count());
         if (parallelConfig.isDriftCheckDue(steps.count())) {
@@ -279,11 +281,7 @@ public class ParallelTrainer extends Trainer {
         return steps.getLearningRates();
     }
 
-    /**
-     * Returns everything that the next step depends on, for checkpoints.
-     *
-     * @return the state
-     */
+    /** {@return everything that the next step depends on, for checkpoints} */
     public TrainerState getState() {
         return state;
     }

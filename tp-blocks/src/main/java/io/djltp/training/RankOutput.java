@@ -28,6 +28,7 @@ final class RankOutput {
     NDArray loss; // of the rank's part of the batch, or of the whole
     NDArray reported; // the loss of the whole batch
     RuntimeException refusal; // what this rank alone has refused of its rows, or null
+    RuntimeException inPlace; // what is wrong if ranks share what it was computed of, or null
     double share = 1; // what the rank's loss counts for in the loss of the batch
     Map<Parameter, PartialAxes> uses = Map.of(); // how the loss depends on parameters
 

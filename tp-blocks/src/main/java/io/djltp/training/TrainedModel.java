@@ -93,6 +93,21 @@ final class TrainedModel {
         return savedModel;
     }
 
+    /**
+     * Checks that the model is there.
+     *
+     * @throws IllegalStateException if it was closed before the trainer
+     */
+    void checkOpen() {
+        if (!closed && !manager.isOpen()) {
+            throw new IllegalStateException(
+                    "The model "
+                            + model.getName()
+                            + " was closed while its ParallelTrainer was open, and with it the"
+                            + " arrays of the ranks: close the trainer before the model");
+        }
+    }
+
     /** Begins a forward pass: in training blocks change their buffers, else they use them. */
     void beginForward(boolean training) {
         if (training) {

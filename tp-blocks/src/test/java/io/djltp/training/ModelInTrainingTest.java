@@ -29,6 +29,7 @@ import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
+import org.testng.Assert.ThrowingRunnable;
 import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
@@ -154,6 +155,48 @@ public class ModelInTrainingTest {
             plain.initialize(new Shape(ROWS, FEATURES));
             step(plain);
         }
+    }
+
+    /** Its arrays are gone, those of the ranks too. */
+    @Test(timeOut = 60_000)
+    public void aModelThatIsClosedFirst() {
+        for (ParallelMode mode : ParallelMode.values()) {
+            createModel();
+            try (Trainer trainer = open(new TrainerKind(mode, 2))) {
+                step(trainer);
+                model.close();
+                for (ThrowingRunnable call :
+                        new ThrowingRunnable[] {
+                            () -> step(trainer), () -> trainer.evaluate(data()), trainer::step
+                        }) {
+                    Exception e = Assert.expectThrows(IllegalStateException.class, call);
+                    Assert.assertTrue(
+                            e.getMessage().contains("model net was closed")
+                                    && e.getMessage().contains("close the trainer before"),
+                            e.getMessage());
+                }
+            }
+            manager.close();
+        }
+    }
+
+    /** In DATA mode nobody sees it but the comparison of replicas, which says what it may be. */
+    @Test(timeOut = 60_000)
+    public void aTrainerOfDjlOnReplicas() {
+        RuntimeException e =
+                Assert.expectThrows(
+                        RuntimeException.class,
+                        () -> {
+                            try (Trainer trainer = open(new TrainerKind(ParallelMode.DATA, 2))) {
+                                step(trainer);
+                                try (Trainer other = TrainerKind.PLAIN.open(model, config())) {
+                                    other.initialize(new Shape(ROWS, FEATURES));
+                                    step(other);
+                                }
+                                step(trainer);
+                            }
+                        });
+        Assert.assertTrue(e.getMessage().contains("another trainer of the model"), e.getMessage());
     }
 
     /** One that was opened before, and refused what it was given. */

@@ -97,6 +97,18 @@ public final class Autograd {
     }
 
     /**
+     * Returns how often an array was changed in place, itself or through a view of it: libtorch's
+     * version counter, which an array shares with its views and with {@link #detach} of it.
+     *
+     * @param array the array
+     * @return the count
+     */
+    public static long version(NDArray array) {
+        Tensor tensor = TensorView.of(array).tensor();
+        return tensor.is_inference() ? 0 : tensor._version(); // an inference tensor has none
+    }
+
+    /**
      * Returns an array in float32 as a part of its graph. (DJL's {@code toType} leaves the graph
      * where the type changes.)
      *

@@ -1,0 +1,74 @@
+package io.djltp.training;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.util.NativeResource;
+
+import io.djltp.rank.RankPool;
+import io.djltp.torch.Autograd;
+
+import java.util.List;
+
+/**
+ * Whether a block or a loss changes the arrays in place that a rank has got of a batch. The ranks
+ * of a process share the caller's arrays: what one makes of them another may compute with, or not.
+ *
+ * @param kind what the arrays are to the network
+ * @param arrays the arrays of the rank
+ * @param versions how often each had been changed when the rank got it
+ */
+record InPlaceCheck(String kind, NDList arrays, long[] versions) {
+
+    /** Begins to watch what a rank computes with. */
+    static InPlaceCheck begin(String kind, NDList arrays) {
+        NDList watched = new NDList(arrays); // a block may change the list
+        return new InPlaceCheck(
+                kind, watched, watched.stream().mapToLong(Autograd::version).toArray());
+    }
+
+    /**
+     * Checks a pass or a loss. A rank that has no other in its process may change what it has got,
+     * as under DJL's own trainer.
+     *
+     * @param ranks the ranks
+     * @param parts what they have computed
+     * @throws IllegalArgumentException if one of them has found a change
+     */
+    static void check(RankPool ranks, List<RankOutput> parts) {
+        for (RankOutput part : parts) {
+            if (part.inPlace != null && ranks.size() > 1) {
+                parts.forEach(RankOutput::closeScopes);
+                throw part.inPlace;
+            }
+        }
+    }
+
+    /** Returns what is to be refused, with the remedy, or {@code null}. */
+    IllegalArgumentException refusal() {
+        for (int i = 0; i < versions.length; i++) {
+            NDArray array = arrays.get(i);
+            boolean closed = ((NativeResource<?>) array).isReleased(); // a block may
+            if (!closed && Autograd.version(array) != versions[i]) {
+                return new IllegalArgumentException(
+                        "A block or a loss has changed "
+                                + kind
+                                + " "
+                                + i
+                                + " of the batch in place, "
+                                + array.getShape()
+                                + " on this rank. The ranks share the caller's array, and compute"
+                                + " with what others have made of it. Let it compute a new array,"
+                                + " such as x.mul(2) in the place of x.muli(2), or change a copy:"
+                                + " x.duplicate(). The array of the batch may hold other values"
+                                + " now");
+            }
+        }
+        return null;
+    }
+
+    /** Returns the refusal in the place of what has come of the change, or the exception itself. */
+    RuntimeException explained(RuntimeException e) {
+        IllegalArgumentException refusal = refusal();
+        return refusal == null ? e : new IllegalArgumentException(refusal.getMessage(), e);
+    }
+}

@@ -1,0 +1,100 @@
+package io.djltp.training;
+
+import static io.djltp.testing.Blocks.first;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.map;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.tanh;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
+
+import io.djltp.layout.ParallelMode;
+import io.djltp.testing.Network;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.function.UnaryOperator;
+
+/**
+ * DJL's softmax cross entropy over any axis: a softmax over the rows is no mean over them, so that
+ * no rank can compute that of its own.
+ */
+public class ClassAxisTest {
+
+    private static final int ROWS = 7;
+
+    private static final TrainerKind[] KINDS = {
+        new TrainerKind(ParallelMode.DATA, 3),
+        new TrainerKind(ParallelMode.MIXED, 2),
+        TrainerKind.mesh(2, 2),
+        new TrainerKind(ParallelMode.TENSOR, 2),
+    };
+
+    @DataProvider
+    public Object[][] axes() {
+        UnaryOperator<NDArray> flat = x -> x;
+        UnaryOperator<NDArray> deep = x -> x.reshape(-1, 3, 2);
+        return new Object[][] {
+            {0, flat},
+            {-2, flat},
+            {1, flat},
+            {-1, flat},
+            {0, deep},
+            {-3, deep},
+            {1, deep},
+            {-1, deep},
+        };
+    }
+
+    @Test(dataProvider = "axes", timeOut = 120_000)
+    public void equalsDjl(int axis, UnaryOperator<NDArray> shaped) {
+        Network.of(
+                        cut -> sequence(linear(6), first(cut, 4), row(cut, 6), tanh(), map(shaped)),
+                        () -> new SoftmaxCrossEntropyLoss("loss", 1, axis, false, true),
+                        (manager, step) -> {
+                            NDArray targets = TrainingRun.random(manager, 50 + step, ROWS, 6);
+                            return new NDList[] {
+                                new NDList(TrainingRun.random(manager, 10 + step, ROWS, 5)),
+                                new NDList(shaped.apply(targets.softmax(1)))
+                            };
+                        })
+                .assertEqual(KINDS);
+    }
+
+    /** Whether each rank can compute the loss of its rows, and nothing is gathered. */
+    @DataProvider
+    public Object[][] means() {
+        return new Object[][] {
+            {-1, true, new Shape(5), new Shape(5, 4), true},
+            {-1, true, new Shape(5, 1), new Shape(5, 4), true},
+            {1, true, new Shape(5), new Shape(5, 4), true},
+            {-1, false, new Shape(5, 4), new Shape(5, 4), true},
+            {0, false, new Shape(5, 4), new Shape(5, 4), false},
+            {-2, false, new Shape(5, 4), new Shape(5, 4), false},
+            {-2, false, new Shape(5, 4, 3), new Shape(5, 4, 3), true},
+            {2, true, new Shape(5, 3, 1), new Shape(5, 3, 4), true},
+            {-1, false, new Shape(5, 1), new Shape(5, 1), true},
+            {0, false, new Shape(5, 1), new Shape(5, 1), false},
+        };
+    }
+
+    @Test(dataProvider = "means")
+    public void meansOverRows(
+            int axis, boolean sparse, Shape labels, Shape predictions, boolean expected) {
+        RowMean mean = new RowMean(new SoftmaxCrossEntropyLoss("loss", 1, axis, sparse, true));
+        try (NDManager manager = NDManager.newBaseManager()) {
+            NDList label = new NDList(manager.zeros(labels));
+            Assert.assertEquals(
+                    mean.isKnown(label, new NDList(manager.zeros(predictions))), expected);
+        }
+    }
+}
