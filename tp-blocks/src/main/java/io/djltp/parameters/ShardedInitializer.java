@@ -28,16 +28,19 @@ final class ShardedInitializer implements Initializer {
     private final Initializer initializer;
     private final Parameter parameter;
     private final ParameterShards shards;
+    private final InitialValues drawn;
     private final NDManager modelManager;
 
     ShardedInitializer(
             Initializer initializer,
             Parameter parameter,
             ParameterShards shards,
+            InitialValues drawn,
             NDManager modelManager) {
         this.initializer = initializer;
         this.parameter = parameter;
         this.shards = shards;
+        this.drawn = drawn;
         this.modelManager = modelManager;
     }
 
@@ -58,7 +61,7 @@ final class ShardedInitializer implements Initializer {
             if (whole == null) {
                 fillBlocks(fill, shape);
             } else {
-                shards.scatterRows(parameter, whole, 0, shape);
+                scatterRows(whole, 0, shape);
             }
         }
         return placeholder;
@@ -75,9 +78,14 @@ final class ShardedInitializer implements Initializer {
             long[] block = shape.getShape().clone();
             block[0] = count;
             try (NDArray values = fill.replay(new Shape(block))) {
-                shards.scatterRows(parameter, values, first, shape);
+                scatterRows(values, first, shape);
             }
             first += count;
         }
+    }
+
+    private void scatterRows(NDArray rows, long first, Shape whole) {
+        drawn.add(parameter, rows);
+        shards.scatterRows(parameter, rows, first, whole);
     }
 }

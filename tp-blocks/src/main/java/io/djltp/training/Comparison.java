@@ -24,6 +24,10 @@ final class Comparison {
     private static final String REMEDY =
             ": build the same network, with the same settings, on all processes";
 
+    private static final String SEED_REMEDY =
+            ": set the same seed (Engine.getInstance().setRandomSeed) and initializers, or load the"
+                    + " same file, on all processes";
+
     private final RuntimeException refusal;
     private final byte[] said;
 
@@ -90,8 +94,10 @@ final class Comparison {
             String another = job.getMember(i).toString();
             String text = facts(texts[0]).difference(facts(texts[i]), self, another);
             if (text != null) {
+                boolean drawn = text.startsWith(NetworkComparison.INITIAL);
+                String remedy = drawn ? SEED_REMEDY : REMEDY;
                 return new JobFailedException(
-                        what + " differ between the processes: " + text + REMEDY, -1, -1, null);
+                        what + " differ between the processes: " + text + remedy, -1, -1, null);
             }
         }
         return null;

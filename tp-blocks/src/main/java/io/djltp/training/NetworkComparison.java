@@ -5,10 +5,13 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
+import ai.djl.training.initializer.Initializer;
 import ai.djl.util.Pair;
+import ai.djl.util.PairList;
 
 import io.djltp.collective.GatheredNumbers;
 import io.djltp.job.JobFailedException;
+import io.djltp.parameters.BlockWalk;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
@@ -25,6 +28,9 @@ import java.util.Map;
  * if they do.
  */
 final class NetworkComparison {
+
+    /** What ranks would start with a mixture of. */
+    static final String INITIAL = "the checksum of the initial values of ";
 
     private static final String UNTOLD =
             "the networks differ between the processes, but their first thousands of parameters do not:"
@@ -103,29 +109,47 @@ final class NetworkComparison {
 
     private Map<String, String> facts() {
         Map<String, String> facts = new LinkedHashMap<>();
-        Block network = model.getBlock();
-        addBlocks(facts, "the network", network, false);
-        for (Pair<String, Parameter> named : network.getParameters()) {
-            facts.put("the parameter " + named.getKey(), describe(named.getValue()));
-        }
-        addBlocks(facts, "the network", network, true);
+        Map<String, Block> blocks = blocks(model.getBlock());
+        PairList<String, Parameter> all = model.getBlock().getParameters();
+        blocks.forEach((path, block) -> facts.put(path, PlainSettings.className(block)));
+        all.forEach(named -> facts.put("the parameter " + named.getKey(), describe(named)));
+        blocks.forEach((path, block) -> PlainSettings.addFields(facts, path, block));
+        all.forEach(named -> addInitializer(facts, named));
+        all.forEach(named -> addInitialValues(facts, named));
         return facts;
     }
 
-    /** Adds the classes of the blocks of a tree, or what they were built with. */
-    private static void addBlocks(
-            Map<String, String> facts, String path, Block block, boolean settings) {
-        if (settings) {
-            PlainSettings.addFields(facts, path, block);
-        } else {
-            facts.put(path, PlainSettings.className(block));
-        }
-        for (Pair<String, Block> child : block.getChildren()) {
-            addBlocks(facts, path + "/" + child.getKey(), child.getValue(), settings);
+    /** Returns the blocks that a network surely uses, by where they are. */
+    static Map<String, Block> blocks(Block network) {
+        Map<String, Block> blocks = new LinkedHashMap<>();
+        BlockWalk.of(
+                network,
+                (block, path, certain) -> {
+                    if (certain) {
+                        blocks.put("the network" + path(path), block);
+                    }
+                });
+        return blocks;
+    }
+
+    private static String path(String below) {
+        return below.isEmpty() || below.startsWith(".") ? below : "/" + below;
+    }
+
+    private static void addInitializer(Map<String, String> facts, Pair<String, Parameter> named) {
+        Initializer initializer = named.getValue().getInitializer();
+        PlainSettings.add(facts, "the initializer of " + named.getKey(), initializer);
+    }
+
+    private void addInitialValues(Map<String, String> facts, Pair<String, Parameter> named) {
+        Long checksum = parameters.initialChecksum(named.getValue());
+        if (checksum != null) {
+            facts.put(INITIAL + named.getKey(), Long.toHexString(checksum));
         }
     }
 
-    private String describe(Parameter parameter) {
+    private String describe(Pair<String, Parameter> named) {
+        Parameter parameter = named.getValue();
         Shape shape = parameter.getShape();
         String text = shape.toString();
         if (parameter.isInitialized()) {
