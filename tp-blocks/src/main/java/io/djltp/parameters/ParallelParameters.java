@@ -116,12 +116,15 @@ public final class ParallelParameters {
      * and {@link #handOut} in a job of several processes.
      *
      * @param parameter a parameter
-     * @return the checksum, or {@code null} if the parameter is not cut, so that the values of rank
-     *     0 count, or if this process never has the whole
+     * @return the checksum, or {@code null} if the values of another process count, or if this one
+     *     never has the whole
      */
     public Long initialChecksum(Parameter parameter) {
-        boolean whole = shards.contains(parameter) && !stores.get(0).contains(parameter);
-        return whole ? Long.valueOf(Checksum.of(parameter.getArray())) : drawn.get(parameter);
+        if (!shards.contains(parameter) || !shards.hasFirstReplica()) {
+            return null;
+        }
+        boolean given = parameter.isInitialized() && !stores.get(0).contains(parameter);
+        return given ? Long.valueOf(Checksum.of(parameter.getArray())) : drawn.get(parameter);
     }
 
     /**

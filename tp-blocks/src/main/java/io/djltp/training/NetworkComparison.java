@@ -19,6 +19,7 @@ import io.djltp.rank.RankFailedException;
 import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
 
+import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
@@ -29,8 +30,9 @@ import java.util.Map;
  */
 final class NetworkComparison {
 
-    /** What ranks would start with a mixture of. */
-    static final String INITIAL = "the checksum of the initial values of ";
+    private static final String SEED =
+            ": set the same seed (Engine.getInstance().setRandomSeed) and initializers, or load the"
+                    + " same file, on all processes";
 
     private static final String UNTOLD =
             "the networks differ between the processes, but their first thousands of parameters do not:"
@@ -67,9 +69,10 @@ final class NetworkComparison {
             return;
         }
         Comparison mine = Comparison.of(() -> prepareHere(shapes), this::facts);
-        if (!ranks.isOver() && differs(mine.digest())) {
+        Comparison values = Comparison.of(() -> {}, this::initialValues);
+        if (!ranks.isOver()) {
             try {
-                end(mine.difference(config.getJob(), "the networks"));
+                compare(mine, values);
             } catch (RankFailedException e) {
                 mine.throwRefusal();
                 throw e;
@@ -78,24 +81,33 @@ final class NetworkComparison {
         mine.throwRefusal(); // all processes do
     }
 
+    private void compare(Comparison networks, Comparison values) {
+        long[] own = {networks.digest(), values.digest()};
+        long[] all = ranks.run(context -> gather(context, own)).get(0);
+        if (differ(all, 0)) {
+            end(networks.difference(config.getJob(), "the networks", Comparison.SAME));
+        } else if (differ(all, 1)) {
+            end(values.difference(config.getJob(), "the initial values", SEED));
+        }
+    }
+
     private void prepareHere(Shape... shapes) {
         randomness.check();
         parameters.prepare(model.getDataType(), shapes);
     }
 
-    private boolean differs(long digest) {
-        long[] all = ranks.run(context -> gather(context, digest)).get(0);
-        for (long each : all) {
-            if (each != all[0]) {
+    /** Returns whether one of two numbers of each rank differs where there is one. */
+    private static boolean differ(long[] all, int which) {
+        for (int i = which; i < all.length; i += 2) {
+            if (all[i] != 0 && all[i] != all[which]) { // rank 0 has all there are
                 return true;
             }
         }
         return false;
     }
 
-    private long[] gather(ParallelContext context, long digest) {
+    private long[] gather(ParallelContext context, long... own) {
         NDManager manager = parameters.getStore(context).getManager();
-        long[] own = {digest};
         return GatheredNumbers.of(context.getWorld(), manager, own, "the comparison of networks");
     }
 
@@ -112,10 +124,15 @@ final class NetworkComparison {
         Map<String, Block> blocks = blocks(model.getBlock());
         PairList<String, Parameter> all = model.getBlock().getParameters();
         blocks.forEach((path, block) -> facts.put(path, PlainSettings.className(block)));
-        all.forEach(named -> facts.put("the parameter " + named.getKey(), describe(named)));
+        Map<Parameter, String> names = new IdentityHashMap<>();
+        for (Pair<String, Parameter> named : all) {
+            String name = named.getKey();
+            String first = names.putIfAbsent(named.getValue(), name);
+            String shared = first == null ? "" : ", shared with " + first;
+            facts.put("the parameter " + name, describe(named.getValue()) + shared);
+        }
         blocks.forEach((path, block) -> PlainSettings.addFields(facts, path, block));
         all.forEach(named -> addInitializer(facts, named));
-        all.forEach(named -> addInitialValues(facts, named));
         return facts;
     }
 
@@ -141,15 +158,19 @@ final class NetworkComparison {
         PlainSettings.add(facts, "the initializer of " + named.getKey(), initializer);
     }
 
-    private void addInitialValues(Map<String, String> facts, Pair<String, Parameter> named) {
-        Long checksum = parameters.initialChecksum(named.getValue());
-        if (checksum != null) {
-            facts.put(INITIAL + named.getKey(), Long.toHexString(checksum));
+    /** Returns what the ranks would start with a mixture of. */
+    private Map<String, String> initialValues() {
+        Map<String, String> values = new LinkedHashMap<>();
+        for (Pair<String, Parameter> named : model.getBlock().getParameters()) {
+            Long checksum = parameters.initialChecksum(named.getValue());
+            if (checksum != null) {
+                values.put("the checksum of " + named.getKey(), Long.toHexString(checksum));
+            }
         }
+        return values;
     }
 
-    private String describe(Pair<String, Parameter> named) {
-        Parameter parameter = named.getValue();
+    private String describe(Parameter parameter) {
         Shape shape = parameter.getShape();
         String text = shape.toString();
         if (parameter.isInitialized()) {

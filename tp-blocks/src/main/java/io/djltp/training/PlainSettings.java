@@ -66,8 +66,10 @@ final class PlainSettings {
     private static final Set<String> IGNORED =
             Set.of(
                     "AbstractAccuracy.correctInstances",
+                    "AbstractBaseBlock.inputNames",
                     "AbstractBaseBlock.inputShapes",
                     "AbstractBaseBlock.outputDataTypes",
+                    "AbstractBlock.children", // compared by themselves
                     "ClassificationHead.fusedMemory",
                     "Evaluator.totalInstances",
                     "Linear.inputShape",
@@ -247,7 +249,8 @@ final class PlainSettings {
         return name.replaceFirst("\\$\\$Lambda.*", " (a lambda)");
     }
 
-    private static boolean isRead(Class<?> type) {
+    /** Returns whether the fields of a class are read, those of its own. */
+    static boolean isRead(Class<?> type) {
         return READ.stream().anyMatch(type.getName()::startsWith);
     }
 }
