@@ -12,7 +12,6 @@ import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.torch.Autograd;
-import io.djltp.torch.Checksum;
 
 import java.util.ArrayList;
 import java.util.Collections;
@@ -124,7 +123,9 @@ public final class ParallelParameters {
             return null;
         }
         boolean given = parameter.isInitialized() && !stores.get(0).contains(parameter);
-        return given ? Long.valueOf(Checksum.of(parameter.getArray())) : drawn.get(parameter);
+        return given
+                ? Long.valueOf(InitialValues.checksum(parameter.getArray()))
+                : drawn.get(parameter);
     }
 
     /**

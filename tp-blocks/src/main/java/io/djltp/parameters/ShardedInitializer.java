@@ -59,15 +59,19 @@ final class ShardedInitializer implements Initializer {
                 DeferredFill fill = new DeferredFill(scope, shape)) {
             NDArray whole = fill.run(initializer, dataType);
             if (whole == null) {
-                fillBlocks(fill, shape);
+                fillBlocks(fill, shape, manager.getDevice().isGpu());
             } else {
-                scatterRows(whole, 0, shape);
+                drawn.add(parameter, whole);
+                shards.scatterRows(parameter, whole, 0, shape);
             }
         }
         return placeholder;
     }
 
-    private void fillBlocks(DeferredFill fill, Shape shape) {
+    private void fillBlocks(DeferredFill fill, Shape shape, boolean read) {
+        if (!read) { // the generator of the CPU tells as much
+            drawn.add(parameter, fill.fingerprint());
+        }
         long rows = shape.get(0);
         long rowSize = shape.size() / rows;
         long step = Math.max(GROUP, BLOCK / rowSize / GROUP * GROUP);
@@ -78,14 +82,12 @@ final class ShardedInitializer implements Initializer {
             long[] block = shape.getShape().clone();
             block[0] = count;
             try (NDArray values = fill.replay(new Shape(block))) {
-                scatterRows(values, first, shape);
+                if (read) {
+                    drawn.add(parameter, values);
+                }
+                shards.scatterRows(parameter, values, first, shape);
             }
             first += count;
         }
-    }
-
-    private void scatterRows(NDArray rows, long first, Shape whole) {
-        drawn.add(parameter, rows);
-        shards.scatterRows(parameter, rows, first, whole);
     }
 }
