@@ -1,5 +1,6 @@
 package io.djltp.parameters;
 
+import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
@@ -7,6 +8,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.initializer.Initializer;
 
+import io.djltp.torch.RandomDraws;
 import io.djltp.torch.RandomState;
 
 import java.lang.reflect.InvocationHandler;
@@ -93,6 +95,16 @@ final class DeferredFill implements AutoCloseable {
         } catch (Throwable e) {
             throw new IllegalStateException("The fill " + fill + " failed", e);
         }
+    }
+
+    /** Returns a number that tells what will be filled on the CPU, the same for the same values. */
+    long fingerprint() {
+        StringBuilder text = new StringBuilder(fill.getName());
+        for (Object argument : arguments) {
+            text.append(argument instanceof Device ? "" : " " + argument);
+        }
+        boolean drawn = fill.getName().startsWith("random");
+        return 31L * text.toString().hashCode() + (drawn ? RandomDraws.fingerprint() : 0);
     }
 
     private NDArray whole() {

@@ -29,11 +29,13 @@ final class ModelInitializer {
     private final Block block;
     private final NDManager manager;
     private final ParameterShards shards;
+    private final InitialValues drawn;
 
-    ModelInitializer(Block block, NDManager manager, ParameterShards shards) {
+    ModelInitializer(Block block, NDManager manager, ParameterShards shards, InitialValues drawn) {
         this.block = block;
         this.manager = manager;
         this.shards = shards;
+        this.drawn = drawn;
     }
 
     /** Initializes the model, whose batch may be cut over the ranks. */
@@ -51,7 +53,7 @@ final class ModelInitializer {
                 Initializer initializer = parameter.getInitializer();
                 initializers.put(parameter, initializer);
                 parameter.setInitializer(
-                        new ShardedInitializer(initializer, parameter, shards, manager));
+                        new ShardedInitializer(initializer, parameter, shards, drawn, manager));
             }
         }
         try {

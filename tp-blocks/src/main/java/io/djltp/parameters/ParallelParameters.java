@@ -38,6 +38,7 @@ public final class ParallelParameters {
     private final List<RankParameterStore> stores = new ArrayList<>();
     private final List<ParallelContext> contexts = new ArrayList<>();
     private final ParameterShards shards;
+    private final InitialValues drawn;
     private final ParameterReplicas replicated;
     private final WeightGathering gathering;
     private final Map<Parameter, String> names = new IdentityHashMap<>();
@@ -64,6 +65,7 @@ public final class ParallelParameters {
             stores.add(new RankParameterStore(own, context));
         }
         shards = new ParameterShards(contexts, stores);
+        drawn = new InitialValues(ranks.isDistributed());
         replicated = new ParameterReplicas(ranks, stores);
         gathering = new WeightGathering(modelManager, ranks, this, shards);
     }
@@ -83,7 +85,7 @@ public final class ParallelParameters {
         shards.find(block);
         try (Autograd.GradMode mode = Autograd.gradMode(false)) {
             boolean cutRows = contexts.get(0).getDataGroup().getSize() > 1;
-            new ModelInitializer(block, modelManager, shards).run(cutRows, dataType, shapes);
+            new ModelInitializer(block, modelManager, shards, drawn).run(cutRows, dataType, shapes);
         }
         for (Pair<String, Parameter> named : block.getParameters()) {
             names.put(named.getValue(), named.getKey());
@@ -106,6 +108,24 @@ public final class ParallelParameters {
         checkBatchGather();
         Map<Block, String> blocks = BlockNames.of(block);
         contexts.forEach(context -> context.setBlockNames(blocks));
+    }
+
+    /**
+     * Returns a checksum of the whole values that a parameter starts with, between {@link #prepare}
+     * and {@link #handOut} in a job of several processes.
+     *
+     * @param parameter a parameter
+     * @return the checksum, or {@code null} if the values of another process count, or if this one
+     *     never has the whole
+     */
+    public Long initialChecksum(Parameter parameter) {
+        if (!shards.contains(parameter) || !shards.hasFirstReplica()) {
+            return null;
+        }
+        boolean given = parameter.isInitialized() && !stores.get(0).contains(parameter);
+        return given
+                ? Long.valueOf(InitialValues.checksum(parameter.getArray()))
+                : drawn.get(parameter);
     }
 
     /**
@@ -192,11 +212,7 @@ public final class ParallelParameters {
         gathering.setRemoteShards(remote);
     }
 
-    /**
-     * Returns the parameters that are cut, in the order of the block tree.
-     *
-     * @return the parameters that are cut, in the order of the block tree
-     */
+    /** {@return the parameters that are cut, in the order of the block tree} */
     public List<Parameter> getCut() {
         return shards.parameters();
     }
@@ -288,11 +304,7 @@ public final class ParallelParameters {
         return select(parameter -> true);
     }
 
-    /**
-     * Returns the parameters that are trained, in the order of the block tree.
-     *
-     * @return the parameters that are trained, in the order of the block tree
-     */
+    /** {@return the parameters that are trained, in the order of the block tree} */
     public List<Parameter> getTrained() {
         return select(Parameter::requiresGradient);
     }

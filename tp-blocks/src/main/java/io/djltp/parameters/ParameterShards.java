@@ -15,6 +15,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.IntStream;
 
 /** Which parameters of a model are cut, how, and the shards of the ranks of this process. */
 final class ParameterShards {
@@ -113,6 +114,11 @@ final class ParameterShards {
     private boolean isFirstReplica(int localRank) {
         ParallelContext context = contexts.get(localRank);
         return context.getMesh().getFirstReplica(context.getRank()) == context.getRank();
+    }
+
+    /** Returns whether the shards of this process are those that other replicas get. */
+    boolean hasFirstReplica() {
+        return IntStream.range(0, stores.size()).anyMatch(this::isFirstReplica);
     }
 
     /** Copies consecutive rows of a parameter to the shards that they belong to. */

@@ -28,16 +28,19 @@ final class ShardedInitializer implements Initializer {
     private final Initializer initializer;
     private final Parameter parameter;
     private final ParameterShards shards;
+    private final InitialValues drawn;
     private final NDManager modelManager;
 
     ShardedInitializer(
             Initializer initializer,
             Parameter parameter,
             ParameterShards shards,
+            InitialValues drawn,
             NDManager modelManager) {
         this.initializer = initializer;
         this.parameter = parameter;
         this.shards = shards;
+        this.drawn = drawn;
         this.modelManager = modelManager;
     }
 
@@ -56,15 +59,19 @@ final class ShardedInitializer implements Initializer {
                 DeferredFill fill = new DeferredFill(scope, shape)) {
             NDArray whole = fill.run(initializer, dataType);
             if (whole == null) {
-                fillBlocks(fill, shape);
+                fillBlocks(fill, shape, manager.getDevice().isGpu());
             } else {
+                drawn.add(parameter, whole);
                 shards.scatterRows(parameter, whole, 0, shape);
             }
         }
         return placeholder;
     }
 
-    private void fillBlocks(DeferredFill fill, Shape shape) {
+    private void fillBlocks(DeferredFill fill, Shape shape, boolean read) {
+        if (!read) { // the generator of the CPU tells as much
+            drawn.add(parameter, fill.fingerprint());
+        }
         long rows = shape.get(0);
         long rowSize = shape.size() / rows;
         long step = Math.max(GROUP, BLOCK / rowSize / GROUP * GROUP);
@@ -75,6 +82,9 @@ final class ShardedInitializer implements Initializer {
             long[] block = shape.getShape().clone();
             block[0] = count;
             try (NDArray values = fill.replay(new Shape(block))) {
+                if (read) {
+                    drawn.add(parameter, values);
+                }
                 shards.scatterRows(parameter, values, first, shape);
             }
             first += count;

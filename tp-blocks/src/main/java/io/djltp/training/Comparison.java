@@ -21,8 +21,9 @@ final class Comparison {
     private static final char REFUSED = '!';
     private static final char FACTS = '=';
     private static final int MAX_ALL = 1 << 30; // of all processes together
-    private static final String REMEDY =
-            ": build the same network, with the same settings, on all processes";
+
+    /** What is to be done if networks or settings differ. */
+    static final String SAME = ": build the same network, with the same settings, on all processes";
 
     private final RuntimeException refusal;
     private final byte[] said;
@@ -47,8 +48,14 @@ final class Comparison {
         }
     }
 
-    /** Returns a number that is the same where the same was said, and hardly elsewhere. */
+    /**
+     * Returns a number that is the same where the same was said, and hardly elsewhere; 0 if there
+     * was nothing to say.
+     */
     long digest() {
+        if (said.length == 1) {
+            return 0;
+        }
         try {
             return ByteBuffer.wrap(MessageDigest.getInstance("SHA-256").digest(said)).getLong();
         } catch (NoSuchAlgorithmException e) {
@@ -68,10 +75,11 @@ final class Comparison {
      *
      * @param job the job
      * @param what a name for it, of what can be compared
+     * @param remedy what is to be done if it differs
      * @return the first refusal of another process, or else the first difference; {@code null} if
      *     there is none in the first {@link Job#MAX_EXCHANGE} bytes
      */
-    JobFailedException difference(Job job, String what) {
+    JobFailedException difference(Job job, String what, String remedy) {
         int limit = Math.min(Job.MAX_EXCHANGE, MAX_ALL / job.getProcesses());
         byte[] mine = said.length > limit ? Arrays.copyOf(said, limit) : said;
         byte[][] all = job.exchange(what, mine);
@@ -88,10 +96,13 @@ final class Comparison {
         for (int i = 1; i < texts.length; i++) {
             String self = job.getMember(0).toString();
             String another = job.getMember(i).toString();
+            if (texts[i].length() == 1) {
+                continue; // says nothing
+            }
             String text = facts(texts[0]).difference(facts(texts[i]), self, another);
             if (text != null) {
                 return new JobFailedException(
-                        what + " differ between the processes: " + text + REMEDY, -1, -1, null);
+                        what + " differ between the processes: " + text + remedy, -1, -1, null);
             }
         }
         return null;

@@ -5,10 +5,13 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
+import ai.djl.training.initializer.Initializer;
 import ai.djl.util.Pair;
+import ai.djl.util.PairList;
 
 import io.djltp.collective.GatheredNumbers;
 import io.djltp.job.JobFailedException;
+import io.djltp.parameters.BlockWalk;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
@@ -16,6 +19,7 @@ import io.djltp.rank.RankFailedException;
 import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
 
+import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
@@ -25,6 +29,10 @@ import java.util.Map;
  * if they do.
  */
 final class NetworkComparison {
+
+    private static final String SEED =
+            ": set the same seed (Engine.getInstance().setRandomSeed) and initializers, or load the"
+                    + " same file, on all processes";
 
     private static final String UNTOLD =
             "the networks differ between the processes, but their first thousands of parameters do not:"
@@ -61,9 +69,10 @@ final class NetworkComparison {
             return;
         }
         Comparison mine = Comparison.of(() -> prepareHere(shapes), this::facts);
-        if (!ranks.isOver() && differs(mine.digest())) {
+        Comparison values = Comparison.of(() -> {}, this::initialValues);
+        if (!ranks.isOver()) {
             try {
-                end(mine.difference(config.getJob(), "the networks"));
+                compare(mine, values);
             } catch (RankFailedException e) {
                 mine.throwRefusal();
                 throw e;
@@ -72,24 +81,33 @@ final class NetworkComparison {
         mine.throwRefusal(); // all processes do
     }
 
+    private void compare(Comparison networks, Comparison values) {
+        long[] own = {networks.digest(), values.digest()};
+        long[] all = ranks.run(context -> gather(context, own)).get(0);
+        if (differ(all, 0)) {
+            end(networks.difference(config.getJob(), "the networks", Comparison.SAME));
+        } else if (differ(all, 1)) {
+            end(values.difference(config.getJob(), "the initial values", SEED));
+        }
+    }
+
     private void prepareHere(Shape... shapes) {
         randomness.check();
         parameters.prepare(model.getDataType(), shapes);
     }
 
-    private boolean differs(long digest) {
-        long[] all = ranks.run(context -> gather(context, digest)).get(0);
-        for (long each : all) {
-            if (each != all[0]) {
+    /** Returns whether one of two numbers of each rank differs where there is one. */
+    private static boolean differ(long[] all, int which) {
+        for (int i = which; i < all.length; i += 2) {
+            if (all[i] != 0 && all[i] != all[which]) { // rank 0 has all there are
                 return true;
             }
         }
         return false;
     }
 
-    private long[] gather(ParallelContext context, long digest) {
+    private long[] gather(ParallelContext context, long... own) {
         NDManager manager = parameters.getStore(context).getManager();
-        long[] own = {digest};
         return GatheredNumbers.of(context.getWorld(), manager, own, "the comparison of networks");
     }
 
@@ -103,26 +121,53 @@ final class NetworkComparison {
 
     private Map<String, String> facts() {
         Map<String, String> facts = new LinkedHashMap<>();
-        Block network = model.getBlock();
-        addBlocks(facts, "the network", network, false);
-        for (Pair<String, Parameter> named : network.getParameters()) {
-            facts.put("the parameter " + named.getKey(), describe(named.getValue()));
+        Map<String, Block> blocks = blocks(model.getBlock());
+        PairList<String, Parameter> all = model.getBlock().getParameters();
+        blocks.forEach((path, block) -> facts.put(path, PlainSettings.className(block)));
+        Map<Parameter, String> names = new IdentityHashMap<>();
+        for (Pair<String, Parameter> named : all) {
+            String name = named.getKey();
+            String first = names.putIfAbsent(named.getValue(), name);
+            String shared = first == null ? "" : ", shared with " + first;
+            facts.put("the parameter " + name, describe(named.getValue()) + shared);
         }
-        addBlocks(facts, "the network", network, true);
+        blocks.forEach((path, block) -> PlainSettings.addFields(facts, path, block));
+        all.forEach(named -> addInitializer(facts, named));
         return facts;
     }
 
-    /** Adds the classes of the blocks of a tree, or what they were built with. */
-    private static void addBlocks(
-            Map<String, String> facts, String path, Block block, boolean settings) {
-        if (settings) {
-            PlainSettings.addFields(facts, path, block);
-        } else {
-            facts.put(path, PlainSettings.className(block));
+    /** Returns the blocks that a network surely uses, by where they are. */
+    static Map<String, Block> blocks(Block network) {
+        Map<String, Block> blocks = new LinkedHashMap<>();
+        BlockWalk.of(
+                network,
+                (block, path, certain) -> {
+                    if (certain) {
+                        blocks.put("the network" + path(path), block);
+                    }
+                });
+        return blocks;
+    }
+
+    private static String path(String below) {
+        return below.isEmpty() || below.startsWith(".") ? below : "/" + below;
+    }
+
+    private static void addInitializer(Map<String, String> facts, Pair<String, Parameter> named) {
+        Initializer initializer = named.getValue().getInitializer();
+        PlainSettings.add(facts, "the initializer of " + named.getKey(), initializer);
+    }
+
+    /** Returns what the ranks would start with a mixture of. */
+    private Map<String, String> initialValues() {
+        Map<String, String> values = new LinkedHashMap<>();
+        for (Pair<String, Parameter> named : model.getBlock().getParameters()) {
+            Long checksum = parameters.initialChecksum(named.getValue());
+            if (checksum != null) {
+                values.put("the checksum of " + named.getKey(), Long.toHexString(checksum));
+            }
         }
-        for (Pair<String, Block> child : block.getChildren()) {
-            addBlocks(facts, path + "/" + child.getKey(), child.getValue(), settings);
-        }
+        return values;
     }
 
     private String describe(Parameter parameter) {

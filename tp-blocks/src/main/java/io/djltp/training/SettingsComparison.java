@@ -34,7 +34,8 @@ final class SettingsComparison {
                 Comparison.of(
                         () -> ParallelTrainingConfig.check(model, config, ranks),
                         () -> facts(config, ranks));
-        JobFailedException difference = mine.difference(job, "the settings of the trainers");
+        JobFailedException difference =
+                mine.difference(job, "the settings of the trainers", Comparison.SAME);
         mine.throwRefusal();
         if (difference != null) {
             throw difference;

@@ -2,6 +2,7 @@ package io.djltp.training;
 
 import ai.djl.Device;
 import ai.djl.Model;
+import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
@@ -22,6 +23,7 @@ import ai.djl.training.tracker.Tracker;
 import io.djltp.job.Job;
 import io.djltp.launch.Launcher;
 import io.djltp.layout.ParallelMode;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.ParallelDropout;
 import io.djltp.rank.ParallelConfig;
@@ -58,6 +60,9 @@ public final class DifferentProcess {
         NO_LOSS,
         FAILING_BLOCK,
         REFUSED_BY_ALL,
+        SEED,
+        SEED_OF_REPLICAS,
+        LOADED,
         NONE
     }
 
@@ -73,6 +78,30 @@ public final class DifferentProcess {
             for (Difference difference : Difference.values()) {
                 System.out.println("REPORT " + difference + " " + run(job, difference));
             }
+            for (DifferentOption option : DifferentOption.values()) {
+                System.out.println("REPORT " + option + " " + initialize(job, option));
+            }
+        }
+    }
+
+    private static String initialize(Job job, DifferentOption option) {
+        Engine.getEngine("PyTorch").setRandomSeed(1);
+        Object made = option.of(job.getProcess());
+        boolean tracked = made instanceof Tracker;
+        Tracker rate = tracked ? (Tracker) made : Tracker.fixed(0.1f);
+        Loss loss = made instanceof Loss ? (Loss) made : new VocabParallelCrossEntropyLoss();
+        DefaultTrainingConfig config =
+                new DefaultTrainingConfig(loss)
+                        .optOptimizer(Optimizer.sgd().setLearningRateTracker(rate).build());
+        try (Model model = Model.newInstance("net", Device.cpu(), "PyTorch")) {
+            model.setBlock(made instanceof Block ? (Block) made : DifferentOption.linear());
+            try (ParallelTrainer trainer =
+                    new ParallelTrainer(model, config, ranks(job, Difference.NONE))) {
+                trainer.initialize(new Shape(BATCH, 6, 8));
+            }
+            return "initialized";
+        } catch (RuntimeException e) {
+            return e.toString();
         }
     }
 
@@ -81,19 +110,24 @@ public final class DifferentProcess {
         if (difference == Difference.REFUSED_BY_ALL) {
             here = difference;
         }
+        boolean drawn = here == Difference.SEED || here == Difference.SEED_OF_REPLICAS;
+        Engine.getEngine("PyTorch").setRandomSeed(drawn || here == Difference.LOADED ? 2 : 1);
         try (Model model = Model.newInstance("net", Device.cpu(), "PyTorch")) {
             Block network = network(here);
             model.setBlock(network);
             if (here == Difference.FROZEN) {
                 network.getChildren().valueAt(0).freezeParameters(true);
             }
-            boolean loaded = difference == Difference.UNITS; // as after model.load
+            boolean inData = difference == Difference.SEED_OF_REPLICAS;
+            boolean loaded = // as after model.load
+                    difference == Difference.UNITS || difference == Difference.LOADED;
             if (loaded) {
                 Shape input = new Shape(BATCH, FEATURES);
                 network.initialize(model.getNDManager(), DataType.FLOAT32, input);
             }
             try (ParallelTrainer trainer =
-                    new ParallelTrainer(model, config(here), ranks(job, here))) {
+                    new ParallelTrainer(
+                            model, config(here), ranks(job, inData ? Difference.MODE : here))) {
                 trainer.initialize(new Shape(BATCH, FEATURES));
                 step(trainer);
             } catch (RankFailedException e) {

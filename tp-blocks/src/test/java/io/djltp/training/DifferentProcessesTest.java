@@ -12,10 +12,11 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.EnumMap;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 
 /**
  * Processes whose networks or settings differ are refused before the first step, on all of them and
@@ -29,7 +30,11 @@ public class DifferentProcessesTest {
     private static final String REMEDY =
             ": build the same network, with the same settings, on all processes";
 
-    private final Map<Difference, List<String>> reports = new EnumMap<>(Difference.class);
+    private static final String SEED_REMEDY =
+            ": set the same seed \\(Engine.getInstance\\(\\).setRandomSeed\\) and initializers, or"
+                    + " load the same file, on all processes";
+
+    private final Map<Enum<?>, List<String>> reports = new HashMap<>();
 
     @BeforeClass
     public void run() throws IOException, InterruptedException {
@@ -47,7 +52,7 @@ public class DifferentProcessesTest {
                 boolean ended = processes.get(i).waitFor(120, TimeUnit.SECONDS);
                 String text = Files.readString(outputs.get(i), StandardCharsets.UTF_8);
                 Assert.assertTrue(ended, "the process hangs: " + text);
-                for (Difference difference : Difference.values()) {
+                for (Enum<?> difference : all()) {
                     reports.computeIfAbsent(difference, d -> new ArrayList<>())
                             .add(report(text, difference));
                 }
@@ -60,7 +65,13 @@ public class DifferentProcessesTest {
         }
     }
 
-    private static String report(String text, Difference difference) {
+    private static List<Enum<?>> all() {
+        List<Enum<?>> all = new ArrayList<>(List.of(Difference.values()));
+        all.addAll(List.of(DifferentOption.values()));
+        return all;
+    }
+
+    private static String report(String text, Enum<?> difference) {
         String start = "REPORT " + difference + " ";
         List<String> lines = text.lines().filter(line -> line.startsWith(start)).toList();
         Assert.assertEquals(lines.size(), 1, text);
@@ -132,8 +143,47 @@ public class DifferentProcessesTest {
         check(difference, "JobFailedException: the settings of the trainers", what, first, other);
     }
 
-    private void check(
-            Difference difference, String whose, String what, String first, String other) {
+    @DataProvider
+    public Object[][] options() {
+        return Stream.of(DifferentOption.values())
+                .map(option -> new Object[] {option})
+                .toArray(Object[][]::new);
+    }
+
+    @Test(dataProvider = "options")
+    public void otherOptions(DifferentOption option) {
+        boolean setting = option.what.matches("the (loss|optimizer).*");
+        String whose =
+                setting
+                        ? "JobFailedException: the settings of the trainers"
+                        : "RankFailedException: the networks";
+        check(option, whose, option.what, "" + option.first, "" + option.second);
+    }
+
+    /** What is cut would be a mixture: each process draws it whole, and keeps its part. */
+    @Test
+    public void otherInitialValues() {
+        for (Difference difference : List.of(Difference.SEED, Difference.LOADED)) {
+            String expected =
+                    (".*RankFailedException: the initial values differ between the processes: the"
+                                    + " checksum of 04ColumnParallelLinear_weight is [0-9a-f]+%s"
+                                    + " and [0-9a-f]+%s%s%s")
+                            .formatted(PROCESS_0, PROCESS_1, SEED_REMEDY, SAME);
+            for (String report : reports.get(difference)) {
+                Assert.assertTrue(report.matches(expected), report);
+            }
+        }
+    }
+
+    /** Of what is not cut, the values of rank 0 count. */
+    @Test
+    public void otherSeedOfReplicas() {
+        List<String> trained = reports.get(Difference.SEED_OF_REPLICAS);
+        Assert.assertTrue(trained.get(0).startsWith("trained, sum "), trained.get(0));
+        Assert.assertEquals(trained.get(1), trained.get(0));
+    }
+
+    private void check(Enum<?> difference, String whose, String what, String first, String other) {
         String expected =
                 ".*%s differ between the processes: \\Q%s is %s\\E%s and \\Q%s\\E%s%s%s"
                         .formatted(whose, what, first, PROCESS_0, other, PROCESS_1, REMEDY, SAME);
