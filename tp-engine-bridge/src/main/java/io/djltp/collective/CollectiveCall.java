@@ -235,7 +235,8 @@ public final class CollectiveCall {
 
     /**
      * Returns whether two ranks have called the same: shapes may differ where shares do. What a
-     * trainer's close calls may look like a step of the others, and is not the same.
+     * trainer's close calls may look like a step of the others, and is not the same (NCCL looks at
+     * calls only that it does not complete, and so does not see it).
      *
      * @param other the call of the other rank
      * @return whether the calls are of one operation

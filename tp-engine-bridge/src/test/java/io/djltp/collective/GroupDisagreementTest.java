@@ -149,6 +149,9 @@ public class GroupDisagreementTest {
     /** One rank compares numbers in a step, and another one as many when its trainer closes. */
     @Test(timeOut = 60_000)
     public void theCloseOfATrainerIsNoStep() throws Exception {
+        if (TestBackend.current() == TestBackend.NCCL) {
+            throw new SkipException("NCCL completes calls of equal counts, whoever issued them");
+        }
         List<Communicator> group = TestBackend.current().create(2, Duration.ofMinutes(10));
         Throwable[] outcomes =
                 RankThreads.outcomes(
