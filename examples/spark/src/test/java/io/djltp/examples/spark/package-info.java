@@ -1,0 +1,2 @@
+/** Tests of the application, as it is submitted. */
+package io.djltp.examples.spark;
