@@ -18,10 +18,11 @@ final class MemoryFetch {
     static final long ROWS = 1024;
 
     /**
-     * The cache of a core: what is smaller stays in it from one pass to the next. What is larger
-     * may be in the last cache, which the processes of a machine share, and is worth the walk too.
+     * Some times the cache of a core: what a chunk was put into is smaller and still there. What is
+     * larger may be in the last cache, which the processes of a machine share, and is worth the
+     * walk too.
      */
-    private static final long LEAST_BYTES = 1L << 20;
+    private static final long LEAST_BYTES = 4L << 20;
 
     private static final String SQUARES = "sdot_"; // of BLAS: float f(int *n, x, int *step, y, ..)
     private static final int[] STEP = {1};
