@@ -3,11 +3,13 @@ package io.djltp.sockets;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 
-import java.io.DataInputStream;
 import java.io.EOFException;
 import java.io.IOException;
+import java.io.InputStream;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.net.Socket;
+import java.net.SocketTimeoutException;
 import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
@@ -23,7 +25,7 @@ import java.util.concurrent.TimeUnit;
  */
 public final class RankSockets {
 
-    private static final long PAUSE_MILLIS = 20;
+    private static final int PAUSE_MILLIS = 20;
     private static final int ATTEMPT_MILLIS = 5000;
 
     private final Job job;
@@ -147,7 +149,7 @@ public final class RankSockets {
             try {
                 channel.socket().connect(address, Math.min(ATTEMPT_MILLIS, millisTo(deadline)));
                 channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
-                show(channel, token, millisTo(deadline));
+                show(channel, token, deadline);
                 return channel;
             } catch (IOException e) {
                 closeQuietly(channel);
@@ -168,19 +170,39 @@ public final class RankSockets {
         return (int) Math.max(1, Math.min(millis, Integer.MAX_VALUE));
     }
 
-    private static void show(SocketChannel channel, byte[] token, int millis) throws IOException {
+    private void show(SocketChannel channel, byte[] token, long deadline) throws IOException {
         ByteBuffer shown = ByteBuffer.wrap(token, 0, RankTokens.SHOWN);
         while (shown.hasRemaining()) {
             channel.write(shown);
         }
-        channel.socket().setSoTimeout(millis);
-        byte[] answer = new byte[RankTokens.ANSWER];
-        new DataInputStream(channel.socket().getInputStream()).readFully(answer);
-        channel.socket().setSoTimeout(0);
+        byte[] answer = readAnswer(channel.socket(), deadline);
         byte[] expected = Arrays.copyOfRange(token, RankTokens.SHOWN, token.length);
         if (!MessageDigest.isEqual(answer, expected)) {
             throw new EOFException("what listens there is not the process of that rank");
         }
+    }
+
+    /** Waits in short turns: a frozen process does not answer, and the job fails meanwhile. */
+    private byte[] readAnswer(Socket socket, long deadline) throws IOException {
+        byte[] answer = new byte[RankTokens.ANSWER];
+        InputStream in = socket.getInputStream();
+        socket.setSoTimeout(PAUSE_MILLIS);
+        int read = 0;
+        while (read < answer.length) {
+            try {
+                int more = in.read(answer, read, answer.length - read);
+                if (more < 0) {
+                    throw new EOFException("the connection was closed");
+                }
+                read += more;
+            } catch (SocketTimeoutException e) {
+                if (isOver(deadline)) {
+                    throw e;
+                }
+            }
+        }
+        socket.setSoTimeout(0);
+        return answer;
     }
 
     static void closeQuietly(SocketChannel channel) {
