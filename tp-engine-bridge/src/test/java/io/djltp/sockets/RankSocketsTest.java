@@ -9,12 +9,17 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
 import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.Callable;
+import java.util.concurrent.CountDownLatch;
 
 /** All ranks are connected with all others. */
 public class RankSocketsTest {
@@ -48,6 +53,39 @@ public class RankSocketsTest {
                     Assert.expectThrows(
                             JobFailedException.class,
                             () -> RankSockets.connect(job, "mesh " + job.getProcess()));
+                    return null;
+                });
+    }
+
+    /** A frozen process takes connections and does not answer, until its job gives it up. */
+    @Test(timeOut = 60_000)
+    public void anAnswerIsAwaitedWhileTheJobIsWell() throws Exception {
+        CountDownLatch given = new CountDownLatch(1);
+        Jobs.run(
+                2,
+                Jobs.options(2).optTimeout(Duration.ofMinutes(10)).build(),
+                job -> {
+                    if (job.getProcess() == 1) {
+                        JobFailedException failure =
+                                Assert.expectThrows(
+                                        JobFailedException.class,
+                                        () -> RankSockets.connect(job, "mesh"));
+                        Assert.assertTrue(failure.getMessage().contains("frozen"), "" + failure);
+                        given.countDown();
+                        return null;
+                    }
+                    try (ServerSocket silent =
+                            new ServerSocket(0, 8, InetAddress.getLoopbackAddress())) {
+                        byte[] offer =
+                                ByteBuffer.allocate(RankTokens.TICKET + Integer.BYTES)
+                                        .putInt(RankTokens.TICKET, silent.getLocalPort())
+                                        .array();
+                        job.exchange("mesh: mesh", offer);
+                        try (Socket caller = silent.accept()) {
+                            job.fail(-1, new IllegalStateException("frozen " + caller.getPort()));
+                            given.await();
+                        }
+                    }
                     return null;
                 });
     }
