@@ -18,10 +18,11 @@ stop() {
     done
     for pid in ${pids[@]+"${pids[@]}"}; do
         kill "$pid" 2>/dev/null || continue
-        for _ in $(seq 1 150); do # until it has ended
-            kill -0 "$pid" 2>/dev/null || break
+        for _ in $(seq 1 150); do
+            kill -0 "$pid" 2>/dev/null || continue 2
             sleep 0.2
         done
+        echo "spark-on-one-machine.sh: process $pid has not ended within 30 s" >&2
     done
 }
 

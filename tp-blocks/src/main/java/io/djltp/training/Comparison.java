@@ -20,6 +20,7 @@ final class Comparison {
 
     private static final char REFUSED = '!';
     private static final char FACTS = '=';
+    private static final int NOTHING_SAID = 1; // bytes: the mark, and no facts behind it
     private static final int MAX_ALL = 1 << 30; // of all processes together
 
     /** What is to be done if networks or settings differ. */
@@ -53,7 +54,7 @@ final class Comparison {
      * was nothing to say.
      */
     long digest() {
-        if (said.length == 1) {
+        if (said.length == NOTHING_SAID) {
             return 0;
         }
         try {
@@ -93,13 +94,13 @@ final class Comparison {
                 return new JobFailedException(text, i, -1, null);
             }
         }
+        String first = job.getMember(0).toString();
         for (int i = 1; i < texts.length; i++) {
-            String self = job.getMember(0).toString();
-            String another = job.getMember(i).toString();
-            if (texts[i].length() == 1) {
-                continue; // says nothing
+            if (all[i].length == NOTHING_SAID) {
+                continue;
             }
-            String text = facts(texts[0]).difference(facts(texts[i]), self, another);
+            String another = job.getMember(i).toString();
+            String text = facts(texts[0]).difference(facts(texts[i]), first, another);
             if (text != null) {
                 return new JobFailedException(
                         what + " differ between the processes: " + text + remedy, -1, -1, null);

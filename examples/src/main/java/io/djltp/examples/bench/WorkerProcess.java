@@ -125,7 +125,7 @@ final class WorkerProcess implements AutoCloseable {
 
     /** Lets the process do one step, and returns what it has measured. */
     double[] step() {
-        return ask(BenchWorker.STEP);
+        return steps(1).get(0);
     }
 
     /**
@@ -139,18 +139,18 @@ final class WorkerProcess implements AutoCloseable {
         commands.flush();
         List<double[]> measured = new ArrayList<>();
         for (int i = 0; i < count; i++) {
-            measured.add(GSON.fromJson(await(), double[].class));
+            measured.add(measured());
         }
         return measured;
     }
 
     /** Returns the largest resident memory that the process has had, in bytes. */
     long peakResident() {
-        return (long) ask(BenchWorker.PEAK)[0];
+        commands.println(BenchWorker.PEAK);
+        return (long) measured()[0];
     }
 
-    private double[] ask(String command) {
-        commands.println(command);
+    private double[] measured() {
         return GSON.fromJson(await(), double[].class);
     }
 
