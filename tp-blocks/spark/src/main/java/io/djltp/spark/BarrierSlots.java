@@ -31,8 +31,8 @@ final class BarrierSlots {
     void check(int tasks, int ranksPerTask) {
         long patience = context.conf().getTimeAsSeconds(WAITING, "30s");
         long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(patience);
+        boolean complete = isComplete(); // asked first: of one that comes meanwhile the slots count
         int slots = slots();
-        boolean complete = isComplete();
         while (slots < tasks && !complete && System.nanoTime() < end) {
             try {
                 Thread.sleep(INTERVAL);
@@ -40,8 +40,8 @@ final class BarrierSlots {
                 Thread.currentThread().interrupt();
                 throw new SparkJobException("Interrupted while waiting for executors", e);
             }
-            slots = slots();
             complete = isComplete();
+            slots = slots();
         }
         if (slots < tasks) {
             throw new IllegalStateException(
@@ -71,8 +71,9 @@ final class BarrierSlots {
     /**
      * Asks Spark for what it itself checks before a barrier stage. The call is public in Java, and
      * private to Spark in Scala; what is public everywhere knows less: the status tracker has
-     * executors without their cores, the default parallelism is never below 2, a listener hears of
-     * executors that come after it only, and none of them counts what a task needs of GPUs.
+     * executors without their cores, and one that was lost until Spark's listeners have heard of
+     * it, the default parallelism is never below 2, a listener hears of executors that come after
+     * it only, and none of them counts what a task needs of GPUs.
      */
     private int slots() {
         return context.maxNumConcurrentTasks(
@@ -92,8 +93,8 @@ final class BarrierSlots {
         return executors() >= wanted;
     }
 
+    /** Counts the executors that the slots are of, by a call like that of {@link #slots}. */
     private int executors() {
-        int known = context.statusTracker().getExecutorInfos().length;
-        return context.isLocal() ? known : known - 1; // one is the driver
+        return context.isLocal() ? 1 : context.getExecutorIds().size(); // in local mode the driver
     }
 }
