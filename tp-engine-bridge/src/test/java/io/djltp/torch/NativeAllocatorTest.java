@@ -22,12 +22,16 @@ public class NativeAllocatorTest {
 
     @Test(timeOut = 90_000)
     public void loadingTheLibraryChangesNothing() throws Exception {
-        Assert.assertTrue(left("default") < 16, "what was freed is given back");
+        String output = probe("default");
+        Assert.assertTrue(number(output, "left") < 16, "what was freed is given back: " + output);
+        Assert.assertTrue(number(output, "fresh") > 400, "each time: " + output);
     }
 
     @Test(timeOut = 90_000)
     public void freedArraysAreKeptWhenAskedFor() throws Exception {
-        Assert.assertTrue(left("kept") > 32, "what was freed is kept");
+        String output = probe("kept");
+        Assert.assertTrue(number(output, "left") > 32, "what was freed is kept: " + output);
+        Assert.assertTrue(number(output, "fresh") < 64, "in all arenas: " + output);
     }
 
     @Test
@@ -39,9 +43,13 @@ public class NativeAllocatorTest {
                 NativeAllocator.isDecided(Map.of("GLIBC_TUNABLES", "glibc.malloc.arena_max=1")));
     }
 
-    private static int left(String way) throws Exception {
+    private static String probe(String way) throws Exception {
         ForkedJvm.Result result = new ForkedJvm().run(AllocatorProbe.class, way);
         Assert.assertEquals(result.exitCode(), 0, result.output());
-        return Integer.parseInt(result.output().replaceAll("(?s).*left=(-?\\d+).*", "$1"));
+        return result.output();
+    }
+
+    private static int number(String output, String name) {
+        return Integer.parseInt(output.replaceAll("(?s).*" + name + "=(-?\\d+).*", "$1"));
     }
 }
