@@ -168,11 +168,10 @@ final class ClassSampler {
         int length = (int) (end(index) - start(index));
         int wanted = (int) (countBefore(end(index), u) - countBefore(start(index), u));
         long state = mix(ofStep + GAMMA * (index + 1));
+        Arrays.fill(block, 0);
         if (2L * wanted <= length) {
-            Arrays.fill(block, 0);
             pick(wanted, length, state);
         } else {
-            Arrays.fill(block, 0);
             pick(length - wanted, length, state);
             for (int i = 0; i < block.length; i++) {
                 block[i] = ~block[i];

@@ -100,7 +100,7 @@ class FusedStatistics {
         sums = CrossEntropyFormula.newSums(pass.options, pass.rows, buffers.wide());
         Tensor wide = largest.to(ScalarType.Double);
         Tensor weights = CrossEntropyFormula.rowWeights(pass.labels, pass.options, buffers.wide());
-        formula = new CrossEntropyFormula(pass.options, pass.classes, weights, wide, sums);
+        formula = new CrossEntropyFormula(pass.options, pass.labels.classes, weights, wide, sums);
         Tensor normaliser = sums.select(0, CrossEntropyFormula.NORMALISER);
         if (plain) {
             normaliser.copy_(pass.batch(buffers.sums()));

@@ -17,6 +17,7 @@ final class ShardLabels {
     final long[] rows; // the rows with a label of this rank, in the order of the labels
     final long[] columns; // the columns of their labels, in ascending order
     final long[] sample; // the columns that the step is over, or null if it is over all
+    final long classes; // how many the step is over, over all ranks
     private final long[] labels; // of all rows, over all ranks
 
     /**
@@ -46,14 +47,16 @@ final class ShardLabels {
             columns[i] = places[i] / labels.length;
         }
         sample = null;
+        classes = shard.total();
     }
 
-    private ShardLabels(ShardLabels all, long[] sample) {
+    private ShardLabels(ShardLabels all, long[] sample, long classes) {
         counts = all.counts;
         labels = all.labels;
         rows = all.rows;
         columns = Arrays.stream(all.columns).map(c -> Arrays.binarySearch(sample, c)).toArray();
         this.sample = sample;
+        this.classes = classes;
     }
 
     /**
@@ -84,10 +87,11 @@ final class ShardLabels {
      * Returns the same labels in a step over some of the classes.
      *
      * @param sampled the columns that the step is over, ascending, those of all labels among them
+     * @param classes how many classes the step is over, over all ranks
      * @return the labels, whose columns are positions in the sample
      */
-    ShardLabels in(long[] sampled) {
-        return new ShardLabels(this, sampled);
+    ShardLabels in(long[] sampled, long classes) {
+        return new ShardLabels(this, sampled, classes);
     }
 
     /** Returns the label of a row, over all ranks. */

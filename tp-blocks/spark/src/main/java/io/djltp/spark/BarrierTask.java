@@ -85,22 +85,7 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
                 return run(context, places, null, rows);
             }
             places.checkExecutors();
-            TaskPlaces.Place first = places.all().get(0);
-            LaunchEnvironment environment =
-                    new LaunchEnvironment(
-                            "Spark",
-                            places.task(),
-                            tasks,
-                            places.localTask(),
-                            first.host(),
-                            first.port());
-            JobOptions options =
-                    JobOptions.builder()
-                            .setRanks(tasks * ranksPerTask)
-                            .optSecret(HexFormat.of().parseHex(first.secret()))
-                            .optTimeout(timeout)
-                            .build();
-            try (Job job = Launcher.join(environment, options, bound)) {
+            try (Job job = joinJob(places, bound)) {
                 return run(context, places, job, rows);
             }
         } catch (Exception | Error e) {
@@ -109,6 +94,26 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
             }
             throw told(explained(places, e));
         }
+    }
+
+    private Job joinJob(TaskPlaces places, ServerSocketChannel bound) {
+        int tasks = places.all().size();
+        TaskPlaces.Place first = places.all().get(0);
+        LaunchEnvironment environment =
+                new LaunchEnvironment(
+                        "Spark",
+                        places.task(),
+                        tasks,
+                        places.localTask(),
+                        first.host(),
+                        first.port());
+        JobOptions options =
+                JobOptions.builder()
+                        .setRanks(tasks * ranksPerTask)
+                        .optSecret(HexFormat.of().parseHex(first.secret()))
+                        .optTimeout(timeout)
+                        .build();
+        return Launcher.join(environment, options, bound);
     }
 
     /** Lets the task that failed be the first to say so: it knows more. */
