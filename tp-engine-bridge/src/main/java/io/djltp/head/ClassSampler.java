@@ -66,7 +66,7 @@ final class ClassSampler {
      */
     static long count(float share, long classes) {
         long count = Math.round((double) share * classes);
-        if (count < 2) {
+        if (count < HeadOptions.LEAST_CLASSES) {
             throw new IllegalArgumentException(
                     "A sample share of "
                             + share
@@ -80,9 +80,9 @@ final class ClassSampler {
         return count;
     }
 
-    /** Returns the least share, in three digits, that is rounded to two classes. */
+    /** Returns the least share, in three digits, that is rounded to enough classes. */
     private static BigDecimal leastShare(long classes) {
-        double needed = 1.000001 * 1.5 / Math.max(1, classes);
+        double needed = 1.000001 * (HeadOptions.LEAST_CLASSES - 0.5) / Math.max(1, classes);
         return new BigDecimal(Math.min(1, needed)).round(new MathContext(3, RoundingMode.UP));
     }
 
