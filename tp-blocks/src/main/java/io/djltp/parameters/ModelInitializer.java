@@ -105,7 +105,8 @@ final class ModelInitializer {
         logger.warn(
                 "{}: optBatchFirst(false) takes axis 0 for the time. Where axis 0 is the batch that"
                         + " is cut over the ranks, each rank computes a time of its own, and the"
-                        + " step is not that of one device. Use optBatchFirst(true), or TENSOR mode.",
+                        + " step is not that of one device. Use optBatchFirst(true), or TENSOR"
+                        + " mode.",
                 String.join(", ", paths));
     }
 

@@ -31,6 +31,7 @@ final class ClassSampler {
 
     private static final long SMALLEST_BLOCK = 64;
     private static final long LARGEST_BLOCK = 1 << 16;
+    private static final long GAMMA = 0x9E3779B97F4A7C15L; // that of SplitMix64
 
     private final ClassShard shard;
     private final long classes;
@@ -130,7 +131,7 @@ final class ClassSampler {
      * @return the columns of the rank's classes, in ascending order
      */
     long[] draw(long step, long[] labels) {
-        long[] drawn = new long[(int) Math.min(shard.length(), most(labels.length))];
+        long[] drawn = new long[(int) most(labels.length)];
         int size = 0;
         int nextLabel = 0;
         long column = 0; // of the range's first class
@@ -225,8 +226,6 @@ final class ClassSampler {
         }
         return size;
     }
-
-    private static final long GAMMA = 0x9E3779B97F4A7C15L;
 
     /** Returns a number from 0 to below 1. */
     private static double unit(long random) {

@@ -43,7 +43,6 @@ import org.bytedeco.pytorch.Tensor;
 @SuppressWarnings("try") // a scope is used by being open
 public final class FusedCrossEntropy implements AutoCloseable {
 
-    private final Communicator group;
     private final ClassShard shard;
     private final HeadLayer layer;
     private final HeadOptions head;
@@ -80,7 +79,6 @@ public final class FusedCrossEntropy implements AutoCloseable {
      */
     public FusedCrossEntropy(
             Communicator group, Cut cut, long budget, long chunk, HeadOptions head) {
-        this.group = group;
         this.head = head;
         shard = new ClassShard(cut, group);
         sampler =
@@ -134,8 +132,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
             }
             FusedPass first = run(x, linear, rows, options);
             first.unchecked().forEach(each -> checkFinite(each, first.uncheckedName()));
-            boolean whole = shard.length() == shard.total();
-            FusedStatistics statistics = FusedStatistics.of(first, linear, margin, whole, group);
+            FusedStatistics statistics = FusedStatistics.of(first, linear, margin, shard);
             Tensor gradient = statistics.featureGradient();
             gradient = gradient.to(TensorView.of(features).tensor().scalar_type());
             gradient = gradient.view(features.getShape().getShape());
@@ -309,11 +306,10 @@ public final class FusedCrossEntropy implements AutoCloseable {
 
     private void checkFinite(Tensor tensor, String what) {
         if (!FusedPass.isFinite(tensor)) {
-            int rank = group == null ? 0 : group.getRank();
             throw new ArithmeticException(
                     ("The %s hold NaN or infinite values on rank %d in step %d; the weights are as"
                                     + " they were before")
-                            .formatted(what, rank, steps + 1));
+                            .formatted(what, shard.rank(), steps + 1));
         }
     }
 

@@ -69,8 +69,7 @@ final class ShardLabels {
      * @throws IllegalArgumentException if a label is not a class, or there is not one for each row
      */
     static ShardLabels of(NDArray rows, NDArray labels, ClassShard shard, long ignoreIndex) {
-        int last = rows.getShape().dimension() - 1;
-        Shape each = rows.getShape().slice(0, last);
+        Shape each = HeadLayer.leading(rows);
         if (labels.size() != each.size()) {
             throw new IllegalArgumentException(
                     "The labels "
@@ -114,14 +113,22 @@ final class ShardLabels {
 
     /** Returns the first place in {@link #columns} of a column that is not before a given one. */
     int from(long column) {
-        int found = Arrays.binarySearch(columns, column);
-        if (found < 0) {
-            return -found - 1;
+        return from(columns, column);
+    }
+
+    /** The same in any ascending columns, each of which may come several times. */
+    static int from(long[] columns, long column) {
+        int low = 0;
+        int high = columns.length;
+        while (low < high) {
+            int middle = (low + high) >>> 1;
+            if (columns[middle] < column) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
         }
-        while (found > 0 && columns[found - 1] == column) {
-            found--; // several rows may have one label
-        }
-        return found;
+        return low;
     }
 
     /**
