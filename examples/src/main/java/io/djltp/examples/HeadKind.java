@@ -1,5 +1,6 @@
 package io.djltp.examples;
 
+import io.djltp.head.HeadOptions;
 import io.djltp.nn.ClassificationHead;
 
 /** The ways in which this library computes a large last layer. */
@@ -12,7 +13,6 @@ public enum HeadKind {
     SAMPLED;
 
     private static final float SAMPLED_CLASSES = 6_000;
-    private static final float LEAST_CLASSES = 2; // that a head takes
     private static final float LEAST_SHARE = 0.005f;
     private static final float LARGEST_SHARE = 0.1f;
 
@@ -24,7 +24,7 @@ public enum HeadKind {
      */
     public static float defaultShare(int classes) {
         float share = Math.max(LEAST_SHARE, Math.min(LARGEST_SHARE, SAMPLED_CLASSES / classes));
-        return Math.max(share, Math.min(1, LEAST_CLASSES / classes));
+        return Math.max(share, Math.min(1, (float) HeadOptions.LEAST_CLASSES / classes));
     }
 
     /**

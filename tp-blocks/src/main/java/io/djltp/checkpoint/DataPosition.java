@@ -57,7 +57,8 @@ final class DataPosition {
             String next = batches > 0 ? " and " + batches + " batches of the next" : "";
             throw new IllegalArgumentException(
                     ("The checkpoint in %s has trained for %d epochs%s, which is beyond the %d that"
-                                    + " are asked for: ask for %d epochs or more, or choose another folder")
+                                    + " are asked for: ask for %d epochs or more, or choose another"
+                                    + " folder")
                             .formatted(folder, epoch, next, epochs, begunEpochs));
         }
         return (int) (epochs - epoch);

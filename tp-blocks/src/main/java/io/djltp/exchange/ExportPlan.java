@@ -51,18 +51,15 @@ record ExportPlan(NameMapping mapping, DataType dataType, long vocabulary) {
         Shape first = match.parameters().get(0).shape();
         DataType type = dataType == null ? match.parameters().get(0).type() : dataType;
         String described = match.paths() + " " + first;
-        if (first.dimension() == 0 || match.rule().transposed() && first.dimension() != 2) {
+        boolean transposed = match.rule().transposed();
+        if (first.dimension() == 0 || transposed && first.dimension() != 2) {
+            String reason =
+                    first.dimension() == 0 ? "it has no rows" : "what is transposed has two axes";
             problems.add(
-                    described
-                            + " cannot be written by the rule '"
-                            + match.rule()
-                            + "': "
-                            + (first.dimension() == 0
-                                    ? "it has no rows"
-                                    : "what is transposed has two axes"));
+                    described + " cannot be written by the rule '" + match.rule() + "': " + reason);
             return List.of();
         }
-        if (match.rule().transposed()) {
+        if (transposed) {
             Shape turned = new Shape(first.get(1), first.get(0));
             return List.of(
                     new OutputTensor(
@@ -80,11 +77,7 @@ record ExportPlan(NameMapping mapping, DataType dataType, long vocabulary) {
         List<OutputTensor> tensors = new ArrayList<>();
         long at = 0;
         for (int i = 0; i < rows.length; i++) {
-            List<OutputTensor.Piece> pieces = new ArrayList<>();
-            for (StackedRows.Segment segment : own.segments(at, at + rows[i])) {
-                RowSource source = match.parameters().get(segment.part());
-                pieces.add(new OutputTensor.Piece(source, segment.from(), segment.to()));
-            }
+            List<OutputTensor.Piece> pieces = pieces(match, own.segments(at, at + rows[i]));
             long[] shape = first.getShape().clone();
             shape[0] = rows[i];
             String name = match.tensors().get(i);
@@ -92,6 +85,18 @@ record ExportPlan(NameMapping mapping, DataType dataType, long vocabulary) {
             at += rows[i];
         }
         return tensors;
+    }
+
+    private static List<OutputTensor.Piece> pieces(
+            RuleMatch<RowSource> match, List<StackedRows.Segment> segments) {
+        return segments.stream()
+                .map(
+                        each ->
+                                new OutputTensor.Piece(
+                                        match.parameters().get(each.part()),
+                                        each.from(),
+                                        each.to()))
+                .toList();
     }
 
     private static List<OutputTensor.Piece> all(RuleMatch<RowSource> match, Shape shape) {

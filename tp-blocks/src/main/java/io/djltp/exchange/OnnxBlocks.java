@@ -59,8 +59,8 @@ final class OnnxBlocks {
         if (!linear && !head || head && ((ClassificationHead) block).getMargin() != null) {
             throw new IllegalArgumentException(
                     String.format(
-                            "%s is a %s%s, which is not known in ONNX's operators: say what it computes"
-                                    + " with optBlock",
+                            "%s is a %s%s, which is not known in ONNX's operators: say what it"
+                                    + " computes with optBlock",
                             path.isEmpty() ? "The network" : path,
                             block.getClass().getSimpleName(),
                             head ? " with a margin" : ""));

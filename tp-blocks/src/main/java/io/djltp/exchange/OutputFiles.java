@@ -120,7 +120,8 @@ record OutputFiles(Path folder, String name, long most, boolean overwrite) {
                         file.toString(),
                         null,
                         "there are weights already, and nothing is written. Choose another folder"
-                                + " or name, or let them be replaced (optOverwrite(true), --overwrite)");
+                                + " or name, or let them be replaced (optOverwrite(true),"
+                                + " --overwrite)");
             }
         }
     }

@@ -40,11 +40,6 @@ final class StackedRows {
         return starts[part];
     }
 
-    /** Returns the rows of a part. */
-    long length(int part) {
-        return starts[part + 1] - starts[part];
-    }
-
     /** Returns of which parts some rows of the stack are, in their order. */
     List<Segment> segments(long from, long to) {
         List<Segment> segments = new ArrayList<>();

@@ -157,34 +157,38 @@ final class WeightAssignment {
             return;
         }
         StackedRows own = match.parameterRows(shapes::get);
-        long[] lengths =
-                match.tensors().stream().mapToLong(name -> shapeOf(match, name).get(0)).toArray();
-        if (match.rule().padded()) {
-            long read = Math.min(lengths[0], own.total());
-            if (read < own.total()) {
-                logger.warn(
-                        "Tensor {} of {} has {} rows, and parameter {} {}: the last {} are 0",
-                        match.tensors().get(0),
-                        files,
-                        read,
-                        match.paths().get(0),
-                        shapes.get(match.parameters().get(0)),
-                        own.total() - read);
-            }
-            lengths = new long[] {read, own.total() - read};
-        }
+        StackedRows stored =
+                new StackedRows(
+                        match.rule().padded()
+                                ? paddedLengths(match, own.total())
+                                : match.tensors().stream()
+                                        .mapToLong(name -> shapeOf(match, name).get(0))
+                                        .toArray());
+        boolean transposed = match.rule().transposed();
         for (int i = 0; i < match.parameters().size(); i++) {
             Parameter each = match.parameters().get(i);
             sources.put(
                     each,
-                    new TensorSource(
-                            files,
-                            match.tensors(),
-                            new StackedRows(lengths),
-                            own.start(i),
-                            match.rule().transposed()));
+                    new TensorSource(files, match.tensors(), stored, own.start(i), transposed));
             tensorOf.put(each, match.tensors().get(0));
         }
+    }
+
+    /** Returns how many rows of a padded parameter are a tensor's, and how many are zeros. */
+    private long[] paddedLengths(RuleMatch<Parameter> match, long rows) {
+        String tensor = match.tensors().get(0);
+        long read = Math.min(shapeOf(match, tensor).get(0), rows);
+        if (read < rows) {
+            logger.warn(
+                    "Tensor {} of {} has {} rows, and parameter {} {}: the last {} are 0",
+                    tensor,
+                    files,
+                    read,
+                    match.paths().get(0),
+                    shapes.get(match.parameters().get(0)),
+                    rows - read);
+        }
+        return new long[] {read, rows - read};
     }
 
     /** Two tensors for one parameter, as of a tied embedding and head, must be the same. */

@@ -59,11 +59,14 @@ final class GradientBucket implements AutoCloseable {
         }
     }
 
-    /** Begins to sum the gradients, and takes them from their leaves if it has a copy. */
+    /**
+     * Begins to sum the gradients, and takes them from their leaves if it has a copy. A rank
+     * without a gradient takes part: others may have one.
+     */
     void start() {
         sum.releaseAlone(); // of a step that has failed
         if (sum.flat() == null) {
-            sum.start(gradientOrZeros(members.get(0).value()), group, issuer);
+            sum.start(Autograd.gradientOrZeros(members.get(0).value()), group, issuer);
             return;
         }
         for (int i = 0; i < members.size(); i++) {
@@ -74,14 +77,6 @@ final class GradientBucket implements AutoCloseable {
             Autograd.dropGradient(value); // its memory is free for what comes next
         }
         sum.start(group, issuer);
-    }
-
-    /** A rank without a gradient takes part: others may have one. */
-    private static NDArray gradientOrZeros(NDArray value) {
-        NDArray gradient = Autograd.gradient(value);
-        return gradient == null
-                ? value.getManager().zeros(value.getShape(), value.getDataType())
-                : gradient;
     }
 
     /** Waits for the sum. */

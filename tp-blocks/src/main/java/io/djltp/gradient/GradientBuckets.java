@@ -69,8 +69,7 @@ final class GradientBuckets implements AutoCloseable {
     void start(ParallelContext context, Collection<Parameter> trained) {
         List<Member> now = new ArrayList<>();
         for (Parameter parameter : trained) {
-            NDArray value =
-                    parameters.getStore(context).getValue(parameter, context.getDevice(), true);
+            NDArray value = parameters.getStore(context).getHeld(parameter);
             now.add(new Member(parameter, value, groups.of(context, parameter)));
         }
         if (!BucketPlan.isFor(members, now, Member::isSame)) {

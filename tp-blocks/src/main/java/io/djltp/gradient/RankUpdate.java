@@ -78,7 +78,7 @@ public final class RankUpdate implements AutoCloseable {
     /**
      * Sets who reads weights in the background.
      *
-     * @param reader who reads them; the updates of all steps to come wait for him
+     * @param reader who reads them; the updates of all steps to come wait for it
      */
     public void setReader(WeightReader reader) {
         this.reader = reader;
@@ -203,7 +203,7 @@ public final class RankUpdate implements AutoCloseable {
         /** {@inheritDoc} */
         @Override
         public NDArray getValue(Parameter parameter) {
-            return value(context, parameter);
+            return parameters.getStore(context).getHeld(parameter);
         }
 
         /** {@inheritDoc} */
@@ -223,10 +223,6 @@ public final class RankUpdate implements AutoCloseable {
         public String nameOf(Parameter parameter) {
             return parameters.nameOf(parameter);
         }
-    }
-
-    private NDArray value(ParallelContext context, Parameter parameter) {
-        return parameters.getStore(context).getValue(parameter, context.getDevice(), true);
     }
 
     /** Returns the update of this step with its state, or null if a parameter is not trained. */

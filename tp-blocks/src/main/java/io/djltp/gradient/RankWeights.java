@@ -29,9 +29,7 @@ final class RankWeights implements OptimizerState.Weights {
     @Override
     public NDArray get(String name) {
         Parameter parameter = parameters.byName(name);
-        return parameter == null
-                ? null
-                : parameters.getStore(context).getValue(parameter, context.getDevice(), true);
+        return parameter == null ? null : parameters.getStore(context).getHeld(parameter);
     }
 
     /** {@inheritDoc} */

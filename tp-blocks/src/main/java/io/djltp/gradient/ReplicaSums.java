@@ -45,8 +45,7 @@ final class ReplicaSums implements AutoCloseable {
         List<Member> now = new ArrayList<>();
         for (Parameter parameter : trained) {
             for (SharedPart part : parameters.getReplicas().getParts(context, parameter)) {
-                NDArray value =
-                        parameters.getStore(context).getValue(parameter, context.getDevice(), true);
+                NDArray value = parameters.getStore(context).getHeld(parameter);
                 now.add(new Member(parameter, value, part));
             }
         }

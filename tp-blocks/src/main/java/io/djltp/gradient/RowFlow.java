@@ -172,10 +172,10 @@ final class RowFlow {
                         + node.operation()
                         + ", whose result is "
                         + Arrays.toString(node.shape())
-                        + ", puts rows in another order along their axis: what the ranks have of it,"
-                        + " one behind the other, is not that of the whole batch. Let what becomes"
-                        + " of a row lie together: not x.concat(y, 0), but x.stack(y, 1) and then"
-                        + " reshape(-1, ..), with labels in that order, or an output for each; or"
-                        + " use TENSOR mode");
+                        + ", puts rows in another order along their axis: what the ranks have of"
+                        + " it, one behind the other, is not that of the whole batch. Let what"
+                        + " becomes of a row lie together: not x.concat(y, 0), but x.stack(y, 1)"
+                        + " and then reshape(-1, ..), with labels in that order, or an output for"
+                        + " each; or use TENSOR mode");
     }
 }

@@ -35,6 +35,9 @@ final class SliceRules {
                     "Slice",
                     "NativeLayerNorm");
 
+    /** Of these, what takes a part of an axis: it may be all of it. */
+    private static final Set<String> TAKE = Set.of("Split", "SplitWithSizes", "Slice");
+
     /** To one axis or some of length 1, or to none. */
     private static final Set<String> REDUCE =
             Set.of(
@@ -168,8 +171,7 @@ final class SliceRules {
         boolean over = Arrays.stream(axes).anyMatch(each -> each == axis);
         int before = (int) Arrays.stream(axes).filter(each -> each < axis).count();
         if (ALONG.contains(name)) {
-            boolean mayBeAll = name.startsWith("S") && !name.startsWith("So"); // all of a slice
-            mayBeAll &= !"Scatter".equals(name);
+            boolean mayBeAll = TAKE.contains(name);
             boolean first = operand == 0 || !"NativeLayerNorm".equals(name);
             boolean whole = to.length > axis && to[axis] == from[axis];
             return whole && first && (!over || mayBeAll) ? List.of(place) : List.of();

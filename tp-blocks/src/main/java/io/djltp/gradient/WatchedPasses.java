@@ -72,9 +72,9 @@ public final class WatchedPasses {
         kinds.add(any);
         if (kinds.add(any.of(data)) && countOf(training) == SHAPES) {
             logger.warn(
-                    "The {} of {} shapes of inputs were checked. Those of other shapes are not: that"
-                            + " the network does not compute something else for them, of a slice of"
-                            + " the features as though it was the whole, is left to it",
+                    "The {} of {} shapes of inputs were checked. Those of other shapes are not:"
+                            + " that the network does not compute something else for them, of a"
+                            + " slice of the features as though it was the whole, is left to it",
                     training ? "forward passes" : "evaluations",
                     SHAPES);
         }

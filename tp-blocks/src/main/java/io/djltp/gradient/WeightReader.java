@@ -18,7 +18,7 @@ public interface WeightReader {
     void awaitOthers();
 
     /**
-     * Returns who reads a parameter and what the optimizer keeps of it. The update waits for him, a
+     * Returns who reads a parameter and what the optimizer keeps of it. The update waits for it, a
      * few rows at a time.
      *
      * @param localIndex the place of the rank among those of this process

@@ -53,7 +53,8 @@ final class ShapeErrors {
         StringBuilder text = new StringBuilder(String.valueOf(e.getMessage()));
         if (!cutLayers.isEmpty()) {
             text.append(
-                    ". Is it so with one rank too? If not: the outputs of these layers are cut over");
+                    ". Is it so with one rank too? If not: the outputs of these layers are cut"
+                            + " over");
             text.append(" the ranks, and each rank has a");
             text.append(" slice of the last axis: ").append(String.join(", ", cutLayers));
             text.append(

@@ -185,8 +185,7 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss, 
     /** {@inheritDoc} */
     @Override
     public boolean isMean() {
-        // smoothed labels count where the label's own weight is 0, and a part's sum of weights with
-        // it
+        // smoothed labels count also where the label's own weight is 0, which weights of parts miss
         boolean whole = options.classWeights() != null && options.labelSmoothing() > 0;
         return options.reduction() == Reduction.MEAN && !whole;
     }

@@ -73,17 +73,7 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
             boolean training,
             PairList<String, Object> params) {
         NDArray ids = inputs.singletonOrThrow();
-        if (ids.getShape().dimension() != 2) {
-            throw new IllegalArgumentException(
-                    "The row numbers of an embedding bag must be [batch, places], not "
-                            + ids.getShape());
-        }
-        if (!ids.getDataType().isInteger()) {
-            throw new IllegalArgumentException(
-                    "The row numbers of an embedding bag must be int32 or int64, not "
-                            + ids.getDataType()
-                            + ": ids.toType(DataType.INT32, false)");
-        }
+        checkRowNumbers(ids);
         NDArray values = parameterStore.getValue(table, ids.getDevice(), training);
         ParallelContext context = RankParameterStore.contextOf(parameterStore);
         boolean trained = training && table.requiresGradient();
@@ -107,6 +97,20 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
         NDArray output = sums.reshape(sums.getShape());
         output.attach(ids.getManager()); // what is computed from it goes with the pass
         return new NDList(output);
+    }
+
+    private static void checkRowNumbers(NDArray ids) {
+        if (ids.getShape().dimension() != 2) {
+            throw new IllegalArgumentException(
+                    "The row numbers of an embedding bag must be [batch, places], not "
+                            + ids.getShape());
+        }
+        if (!ids.getDataType().isInteger()) {
+            throw new IllegalArgumentException(
+                    "The row numbers of an embedding bag must be int32 or int64, not "
+                            + ids.getDataType()
+                            + ": ids.toType(DataType.INT32, false)");
+        }
     }
 
     /**

@@ -61,8 +61,8 @@ final class LayerForecast {
                     describe(layer)
                             + (layer.takesSlice()
                                     ? " needs a slice of the features, and gets an input that is"
-                                            + " whole: let a ColumnParallelLinear come before it, or"
-                                            + " build it with optInputIsParallel(false)"
+                                            + " whole: let a ColumnParallelLinear come before it,"
+                                            + " or build it with optInputIsParallel(false)"
                                     : " needs an input that is whole, and gets a slice of the"
                                             + " features: build the layer before it with"
                                             + " optGatherOutput(true), or let a RowParallelLinear"

@@ -270,7 +270,8 @@ public class VocabParallelEmbedding extends SavedEmbedding implements ForecastBl
             Preconditions.checkArgument(
                     paddingIndex >= -1 && paddingIndex < vocabularySize,
                     String.format(
-                            "The padding index is %d, and the ids of a vocabulary of %d are 0 to %d",
+                            "The padding index is %d, and the ids of a vocabulary of %d are 0 to"
+                                    + " %d",
                             paddingIndex, vocabularySize, vocabularySize - 1));
             Shape shape = new Shape(vocabularySize, embeddingSize);
             Preconditions.checkArgument(

@@ -118,7 +118,7 @@ public final class BlockWalk {
             field.setAccessible(true);
             return field.get(owner);
         } catch (IllegalAccessException | RuntimeException e) {
-            // a module that is closed to us: execution finds what draws
+            // of a module that is closed to us
             logger.debug("{} cannot be read", field, e);
             return null;
         }

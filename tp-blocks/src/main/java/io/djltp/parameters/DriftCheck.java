@@ -208,10 +208,11 @@ public final class DriftCheck {
                         + " than rank "
                         + first
                         + ": the replicas have drifted apart. Was a weight or a gradient changed"
-                        + " outside of trainer.step(), such as by another trainer of the model? What the model shows is that of rank "
+                        + " outside of trainer.step(), such as by another trainer of the model?"
+                        + " What the model shows is that of rank "
                         + first
-                        + ". Do all processes iterate the same batches, change parameters alike, and"
-                        + " give their optimizers the same settings and learning rates?");
+                        + ". Do all processes iterate the same batches, change parameters alike,"
+                        + " and give their optimizers the same settings and learning rates?");
     }
 
     private static long checksum(NDList arrays) {

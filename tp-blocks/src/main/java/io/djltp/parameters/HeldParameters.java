@@ -138,9 +138,9 @@ public final class HeldParameters {
                             + name
                             + " "
                             + parameter.getShape()
-                            + ": close that trainer first (ranks"
-                            + " that predict, of a model that was loaded with a"
-                            + " tensor_parallel_degree above 1, hold it too: load it with degree 1)");
+                            + ": close that trainer first (ranks that predict, of a model that was"
+                            + " loaded with a tensor_parallel_degree above 1, hold it too: load it"
+                            + " with degree 1)");
         }
         if (hold.isPlaceholder(parameter)) {
             throw new IllegalStateException("The parameter " + name + lost());

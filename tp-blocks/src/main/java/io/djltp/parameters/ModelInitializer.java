@@ -17,6 +17,7 @@ import java.util.ArrayList;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Predicate;
 
 /**
  * Initializes what is not initialized of a model, as DJL does, but a parameter that is cut right in
@@ -45,8 +46,6 @@ final class ModelInitializer {
                 "DJL has no arrays in bfloat16, and its native code would end the process: use"
                         + " model.setDataType(DataType.FLOAT32), and let layers multiply in"
                         + " bfloat16 with optPrecision(Precision.BFLOAT16)");
-        List<String> normalizations = new ArrayList<>();
-        List<String> timeMajor = new ArrayList<>();
         Map<Parameter, Initializer> initializers = new IdentityHashMap<>();
         for (Parameter parameter : shards.parameters()) {
             if (!parameter.isInitialized()) {
@@ -58,32 +57,34 @@ final class ModelInitializer {
         }
         try {
             block.initialize(manager, dataType, shapes);
-            BlockWalk.of(
-                    block,
-                    (each, path, certain) -> {
-                        prepare(each, dataType, shapes);
-                        if (cutRows && each instanceof BatchNorm) {
-                            normalizations.add(path);
-                        }
-                        if (cutRows
-                                && each instanceof RecurrentBlock
-                                && TimeMajor.is((RecurrentBlock) each, manager)) {
-                            timeMajor.add(path);
-                        }
-                    });
-            if (!normalizations.isEmpty()) {
-                warnOfRowMixing(normalizations);
-            }
-            if (!timeMajor.isEmpty()) {
-                warnOfTime(timeMajor);
-            }
+            BlockWalk.of(block, (each, path, certain) -> prepare(each, dataType, shapes));
         } finally {
             initializers.forEach(Parameter::setInitializer);
         }
+        if (cutRows) {
+            warnOfRowMixing();
+            warnOfTime();
+        }
+    }
+
+    private List<String> pathsOf(Predicate<Block> wanted) {
+        List<String> paths = new ArrayList<>();
+        BlockWalk.of(
+                block,
+                (each, path, certain) -> {
+                    if (wanted.test(each)) {
+                        paths.add(path);
+                    }
+                });
+        return paths;
     }
 
     /** Warns once, however many there are: a ResNet-20 has 21. */
-    private static void warnOfRowMixing(List<String> paths) {
+    private void warnOfRowMixing() {
+        List<String> paths = pathsOf(each -> each instanceof BatchNorm);
+        if (paths.isEmpty()) {
+            return;
+        }
         logger.warn(
                 "{}: where the batch is cut over the ranks, each batch normalization normalizes"
                         + " its own rows, and the step is not that of one device."
@@ -92,11 +93,20 @@ final class ModelInitializer {
                 String.join(", ", paths));
     }
 
-    private static void warnOfTime(List<String> paths) {
+    private void warnOfTime() {
+        List<String> paths =
+                pathsOf(
+                        each ->
+                                each instanceof RecurrentBlock
+                                        && TimeMajor.is((RecurrentBlock) each, manager));
+        if (paths.isEmpty()) {
+            return;
+        }
         logger.warn(
                 "{}: optBatchFirst(false) takes axis 0 for the time. Where axis 0 is the batch that"
                         + " is cut over the ranks, each rank computes a time of its own, and the"
-                        + " step is not that of one device. Use optBatchFirst(true), or TENSOR mode.",
+                        + " step is not that of one device. Use optBatchFirst(true), or TENSOR"
+                        + " mode.",
                 String.join(", ", paths));
     }
 

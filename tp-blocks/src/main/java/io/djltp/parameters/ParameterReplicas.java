@@ -67,16 +67,14 @@ final class ParameterReplicas {
                 exchange.replicate(
                         named.getKey(),
                         cut ? DeviceMesh.DATA : null, // along which ranks have the same shard
-                        context ->
-                                stores.get(context.getLocalIndex())
-                                        .getValue(parameter, null, true));
+                        context -> stores.get(context.getLocalIndex()).getHeld(parameter));
             }
         }
     }
 
     /** Copies the replica of rank 0 back if it is not the model's own array. */
     void copyBack(Parameter parameter) {
-        NDArray value = stores.get(0).getValue(parameter, null, true);
+        NDArray value = stores.get(0).getHeld(parameter);
         NDArray array = parameter.getArray();
         if (value != array) {
             try (Autograd.GradMode mode = Autograd.gradMode(false)) {

@@ -102,7 +102,7 @@ final class ParameterShards {
 
     /** Returns the shard of a rank of this process. */
     NDArray get(Parameter parameter, int localRank) {
-        return stores.get(localRank).getValue(parameter, null, true);
+        return stores.get(localRank).getHeld(parameter);
     }
 
     /** Returns the place of a rank of this process in its tensor-parallel group. */
@@ -134,7 +134,7 @@ final class ParameterShards {
         ShardingStrategy strategy = strategies.get(parameter);
         for (int i = 0; i < stores.size(); i++) {
             if (isFirstReplica(i)) {
-                NDArray shard = stores.get(i).getHeld(parameter);
+                NDArray shard = get(parameter, i);
                 strategy.gatherRows(shard, rows, firstRow, whole, rank(i), size());
             }
         }

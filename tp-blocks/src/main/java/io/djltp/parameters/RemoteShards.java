@@ -14,6 +14,7 @@ import io.djltp.torch.Autograd;
 
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
+import java.io.EOFException;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.List;
@@ -114,7 +115,7 @@ public final class RemoteShards implements AutoCloseable {
                 ByteBuffer bytes = scope.allocateDirect(size * whole.getDataType().getNumOfBytes());
                 byte[] read = in.readNBytes(bytes.capacity());
                 if (read.length < bytes.capacity()) {
-                    throw new java.io.EOFException("the connection ended within the weights");
+                    throw new EOFException("the connection ended within the weights");
                 }
                 bytes.put(read).rewind();
                 try (NDArray rows = scope.create(bytes, partShape, whole.getDataType())) {

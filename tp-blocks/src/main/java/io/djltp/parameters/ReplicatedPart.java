@@ -42,7 +42,7 @@ record ReplicatedPart(Parameter parameter, int axis, Segment segment) {
 
     /** Returns the checksum of a rank's replica. */
     long checksum(ParallelParameters parameters, ParallelContext context) {
-        NDArray value = parameters.getStore(context).getValue(parameter, null, true);
+        NDArray value = parameters.getStore(context).getHeld(parameter);
         long sum = segment == null ? Checksum.of(value) : 0;
         if (segment != null) {
             long place = segment.getPlace(context.getTensorGroup().getRank());

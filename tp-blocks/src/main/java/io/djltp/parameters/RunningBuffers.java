@@ -124,6 +124,6 @@ public final class RunningBuffers {
     }
 
     private NDArray value(ParallelContext context, Parameter parameter) {
-        return parameters.getStore(context).getValue(parameter, null, true);
+        return parameters.getStore(context).getHeld(parameter);
     }
 }

@@ -1,6 +1,5 @@
 package io.djltp.parameters;
 
-import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
@@ -34,7 +33,7 @@ public final class ShapesOnly {
             if (!parameter.isInitialized()) {
                 // one that blocks share comes more than once
                 initializers.putIfAbsent(parameter, parameter.getInitializer());
-                parameter.setInitializer(new OneElement());
+                parameter.setInitializer(Placeholder::of);
             }
         }
         Shape[] before = network.isInitialized() ? network.getInputShapes() : null;
@@ -53,16 +52,6 @@ public final class ShapesOnly {
                         parameter.setInitializer(initializer);
                         parameter.close();
                     });
-        }
-    }
-
-    /** Makes an array of any shape out of one element. */
-    private static final class OneElement implements Initializer {
-
-        /** {@inheritDoc} */
-        @Override
-        public NDArray initialize(NDManager manager, Shape shape, DataType dataType) {
-            return Placeholder.of(manager, shape, dataType);
         }
     }
 }

@@ -11,6 +11,7 @@ import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.EOFException;
 import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
 
@@ -153,7 +154,7 @@ public final class ShardService implements AutoCloseable {
             step = steps;
         }
         byte[] request = new byte[Long.BYTES + Integer.BYTES];
-        java.nio.ByteBuffer.wrap(request).putLong(step).putInt(question);
+        ByteBuffer.wrap(request).putLong(step).putInt(question);
         out.write(request);
         DataInputStream in = new DataInputStream(channel.socket().getInputStream());
         String obstacle = in.readUTF();

@@ -26,13 +26,17 @@ final class Processors {
      * @return their number, at least 1
      */
     static int perRank(Job job, int localRanks) {
-        int sharing = job == null || isPinned() ? localRanks : ranksOfThisMachine(job);
+        int sharing =
+                job == null || isPinned()
+                        ? localRanks
+                        : ranksOfThisMachine(job, job.getProcesses());
         return Math.max(1, Runtime.getRuntime().availableProcessors() / sharing);
     }
 
-    private static int ranksOfThisMachine(Job job) {
+    /** Returns how many ranks the first processes of a job have on the machine of this one. */
+    static int ranksOfThisMachine(Job job, int processes) {
         String host = job.getMember(job.getProcess()).host();
-        return IntStream.range(0, job.getProcesses())
+        return IntStream.range(0, processes)
                 .mapToObj(job::getMember)
                 .filter(member -> member.host().equals(host))
                 .mapToInt(JobMember::ranks)

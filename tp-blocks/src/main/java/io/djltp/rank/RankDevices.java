@@ -3,7 +3,6 @@ package io.djltp.rank;
 import ai.djl.Device;
 
 import io.djltp.job.Job;
-import io.djltp.job.JobMember;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -11,7 +10,6 @@ import org.slf4j.LoggerFactory;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
-import java.util.stream.IntStream;
 
 /**
  * Which devices of DJL's training configuration the ranks of a process compute on. DJL's convention
@@ -32,7 +30,8 @@ final class RankDevices {
      * @return one device for each rank
      */
     static List<Device> choose(Device[] training, Job job, int localRanks) {
-        return choose(training, job == null ? 0 : ranksBefore(job), localRanks);
+        int before = job == null ? 0 : Processors.ranksOfThisMachine(job, job.getProcess());
+        return choose(training, before, localRanks);
     }
 
     /**
@@ -88,14 +87,5 @@ final class RankDevices {
                     named,
                     Arrays.toString(training));
         }
-    }
-
-    private static int ranksBefore(Job job) {
-        String host = job.getMember(job.getProcess()).host();
-        return IntStream.range(0, job.getProcess())
-                .mapToObj(job::getMember)
-                .filter(member -> member.host().equals(host))
-                .mapToInt(JobMember::ranks)
-                .sum();
     }
 }

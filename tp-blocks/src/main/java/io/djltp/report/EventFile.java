@@ -11,6 +11,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
+import java.util.Locale;
 import java.util.zip.CRC32C;
 
 /**
@@ -38,7 +39,7 @@ final class EventFile implements Closeable {
         double now = System.currentTimeMillis() / 1e3;
         String name =
                 String.format(
-                        java.util.Locale.ROOT,
+                        Locale.ROOT,
                         "events.out.tfevents.%010d.%s.%d",
                         (long) now,
                         host(),

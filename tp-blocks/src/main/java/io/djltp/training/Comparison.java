@@ -21,7 +21,6 @@ final class Comparison {
     private static final char REFUSED = '!';
     private static final char FACTS = '=';
     private static final int NOTHING_SAID = 1; // bytes: the mark, and no facts behind it
-    private static final int MAX_ALL = 1 << 30; // of all processes together
 
     /** What is to be done if networks or settings differ. */
     static final String SAME = ": build the same network, with the same settings, on all processes";
@@ -78,10 +77,10 @@ final class Comparison {
      * @param what a name for it, of what can be compared
      * @param remedy what is to be done if it differs
      * @return the first refusal of another process, or else the first difference; {@code null} if
-     *     there is none in the first {@link Job#MAX_EXCHANGE} bytes
+     *     there is none in the first {@link Job#getExchangeLimit} bytes
      */
     JobFailedException difference(Job job, String what, String remedy) {
-        int limit = Math.min(Job.MAX_EXCHANGE, MAX_ALL / job.getProcesses());
+        int limit = job.getExchangeLimit();
         byte[] mine = said.length > limit ? Arrays.copyOf(said, limit) : said;
         byte[][] all = job.exchange(what, mine);
         String[] texts = new String[all.length];

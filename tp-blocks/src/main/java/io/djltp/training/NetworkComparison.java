@@ -35,8 +35,8 @@ final class NetworkComparison {
                     + " same file, on all processes";
 
     private static final String UNTOLD =
-            "the networks differ between the processes, but their first thousands of parameters do not:"
-                    + " build the same network on all processes";
+            "the networks differ between the processes, but their first thousands of parameters do"
+                    + " not: build the same network on all processes";
 
     private final Model model;
     private final ParallelConfig config;

@@ -24,8 +24,8 @@ import java.util.Set;
 final class NormalizedRows {
 
     private static final String FEW_ROWS =
-            "leave an incomplete last batch out, setSampling(rows, shuffle, true), or choose a batch"
-                    + " size that leaves two rows";
+            "leave an incomplete last batch out, setSampling(rows, shuffle, true), or choose a"
+                    + " batch size that leaves two rows";
 
     private final Block block;
     private final int ranks;

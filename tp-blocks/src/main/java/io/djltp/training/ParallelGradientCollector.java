@@ -1,5 +1,6 @@
 package io.djltp.training;
 
+import ai.djl.engine.EngineException;
 import ai.djl.ndarray.NDArray;
 import ai.djl.training.GradientCollector;
 
@@ -27,7 +28,7 @@ final class ParallelGradientCollector implements GradientCollector {
         float scale = steps.getLossScale().get(); // 1 if no loss is scaled
         try (NDArray gradient = target.onesLike()) {
             Autograd.backward(target, scale == 1 ? gradient : gradient.muli(scale));
-        } catch (ai.djl.engine.EngineException e) {
+        } catch (EngineException e) {
             throw new IllegalArgumentException(
                     "Only a loss of trainer.getLoss().evaluate(labels, predictions), or what is"
                             + " computed from it, can be differentiated: the predictions that the"

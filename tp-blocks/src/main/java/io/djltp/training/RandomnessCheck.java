@@ -53,9 +53,7 @@ final class RandomnessCheck {
         }
         List<DropoutSearch.Found> certain =
                 new DropoutSearch(block)
-                        .getFound().stream()
-                                .filter(DropoutSearch.Found::certain)
-                                .collect(Collectors.toList());
+                        .getFound().stream().filter(DropoutSearch.Found::certain).toList();
         if (!certain.isEmpty()) {
             throw new UnsupportedOperationException(
                     "The network has DJL's own dropout, in "

@@ -212,8 +212,8 @@ final class TrainedModel {
         if (remoteShards != null && steps.isOpen()) {
             throw new IllegalStateException(
                     "While ranks of several processes train the model, it can be saved between two"
-                            + " steps only, when all of them have the weights of the same step: save"
-                            + " it after step(), and not between forward(...) and step()");
+                            + " steps only, when all of them have the weights of the same step:"
+                            + " save it after step(), and not between forward(...) and step()");
         }
         long step = steps.count();
         if (!config.isDriftChecked() || !driftCheck.isDue(step) || ranks.isOver()) {

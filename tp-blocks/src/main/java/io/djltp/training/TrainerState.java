@@ -154,7 +154,7 @@ public final class TrainerState {
 
     /**
      * Sets who reads weights and the state of the optimizer in the background: what changes or
-     * frees them waits for him.
+     * frees them waits for it.
      *
      * @param reader who reads them
      */

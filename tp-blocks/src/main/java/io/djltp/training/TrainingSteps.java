@@ -95,7 +95,7 @@ final class TrainingSteps implements AutoCloseable {
                 context -> {
                     RankParameterStore store = parameters.getStore(context);
                     for (Parameter parameter : parameters.getTrained()) {
-                        Autograd.dropGradient(store.getValue(parameter, null, true));
+                        Autograd.dropGradient(store.getHeld(parameter));
                     }
                     context.getParticipants().forEach(StepParticipant::zeroGradient);
                     return null;

@@ -22,7 +22,8 @@ final class HostReadsRule {
 
     private static final Pattern READS =
             Pattern.compile(
-                    "item(_\\w+)?|to(Array|Float\\w*|Double\\w*|Long\\w*|Int\\w*|Byte\\w*|Bool\\w*"
+                    "createBuffer|item(_\\w+)?"
+                            + "|to(Array|Float\\w*|Double\\w*|Long\\w*|Int\\w*|Byte\\w*|Bool\\w*"
                             + "|Uint8\\w*)|get(Float|Double|Long|Int|Byte|Boolean|Uint8)");
 
     /** What is in these is read before a training, after it, or between its steps. */

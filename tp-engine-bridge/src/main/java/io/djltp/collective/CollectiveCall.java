@@ -6,6 +6,7 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.torch.TensorView;
 
 import java.util.Arrays;
+import java.util.Locale;
 import java.util.Objects;
 
 /**
@@ -302,7 +303,7 @@ public final class CollectiveCall {
     }
 
     private String type() {
-        return dataType == null ? "" : dataType.name().toLowerCase(java.util.Locale.ROOT);
+        return dataType == null ? "" : dataType.name().toLowerCase(Locale.ROOT);
     }
 
     /** Returns how long the call has been going on, or went on, in nanoseconds. */

@@ -5,12 +5,26 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.InvalidPathException;
 import java.nio.file.Path;
+import java.security.SecureRandom;
 import java.util.Map;
 
 /** The secret by which the processes of a job know each other, where the program gives none. */
 public final class JobSecret {
 
+    private static final int BYTES = 32;
+
     private JobSecret() {}
+
+    /**
+     * Draws a secret.
+     *
+     * @return 32 random bytes
+     */
+    public static byte[] draw() {
+        byte[] secret = new byte[BYTES];
+        new SecureRandom().nextBytes(secret);
+        return secret;
+    }
 
     /**
      * Reads the secret that {@code TP_SECRET} holds, or the file that {@code TP_SECRET_FILE} names.

@@ -15,7 +15,6 @@ import java.nio.file.attribute.PosixFileAttributes;
 import java.nio.file.attribute.PosixFilePermission;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.nio.file.attribute.UserPrincipal;
-import java.security.SecureRandom;
 import java.util.EnumSet;
 import java.util.HexFormat;
 import java.util.List;
@@ -32,7 +31,7 @@ import java.util.concurrent.TimeUnit;
 final class LocalSecret {
 
     private static final String FILE = "loopback-secret";
-    private static final int BYTES = 32;
+    private static final int DIGITS = 64; // of a secret
     private static final int PATIENCE_MILLIS = 2000;
     private static final int PAUSE_MILLIS = 10;
     private static final Set<PosixFilePermission> PRIVATE_FOLDER =
@@ -98,7 +97,7 @@ final class LocalSecret {
                         file,
                         Set.of(StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE),
                         attribute(PRIVATE_FILE))) {
-            channel.write(ByteBuffer.wrap(text(draw())));
+            channel.write(ByteBuffer.wrap(draw()));
         } catch (FileAlreadyExistsException e) {
             check(file, self, PRIVATE_FILE);
         }
@@ -150,7 +149,7 @@ final class LocalSecret {
     private static byte[] read(Path file) throws IOException, InterruptedException {
         for (int i = 0; i < PATIENCE_MILLIS / PAUSE_MILLIS; i++) {
             byte[] text = Files.readAllBytes(file);
-            if (text.length == 2 * BYTES) {
+            if (text.length == DIGITS) {
                 return text;
             }
             TimeUnit.MILLISECONDS.sleep(PAUSE_MILLIS);
@@ -159,13 +158,7 @@ final class LocalSecret {
     }
 
     private static byte[] draw() {
-        byte[] secret = new byte[BYTES];
-        new SecureRandom().nextBytes(secret);
-        return secret;
-    }
-
-    private static byte[] text(byte[] bytes) {
-        return HexFormat.of().formatHex(bytes).getBytes(StandardCharsets.US_ASCII);
+        return HexFormat.of().formatHex(JobSecret.draw()).getBytes(StandardCharsets.US_ASCII);
     }
 
     private static FileAttribute<Set<PosixFilePermission>> attribute(

@@ -30,8 +30,9 @@ public final class MasterPort {
 
     /**
      * Returns the ports at which process 0 of a run may listen: that of the launcher, and if the
-     * launcher names the run, some more in case that is taken. All processes find the same ones,
-     * without talking; that a run listens at one of them, and not another, shows the proof.
+     * launcher names the run, some more in case that is taken. All processes find the same ones
+     * without talking. That it is this run that listens at one of them shows when it proves that it
+     * knows the secret.
      */
     static List<Integer> candidates(LaunchEnvironment environment) {
         if (environment.run().isEmpty()) {

@@ -93,28 +93,14 @@ public record AddedGradient(NDArray whole, long[] places, NDArray rows) {
             if (whole != null) {
                 target.add_(whole.narrow(0, start, length), new Scalar(factor));
             }
-            int from = from(start);
-            int to = from(start + length);
+            int from = ShardLabels.from(columns, start);
+            int to = ShardLabels.from(columns, start + length);
             if (from < to) {
                 long[] places =
                         Arrays.stream(columns, from, to).map(column -> column - start).toArray();
                 Tensor part = rows.narrow(0, from, to - from);
                 target.index_add_(0, index(target, places), part, new Scalar(factor));
             }
-        }
-
-        private int from(long column) {
-            int low = 0;
-            int high = columns.length;
-            while (low < high) {
-                int middle = (low + high) >>> 1;
-                if (columns[middle] < column) {
-                    low = middle + 1;
-                } else {
-                    high = middle;
-                }
-            }
-            return low;
         }
     }
 }

@@ -30,10 +30,9 @@ final class ChunkLoss {
     /**
      * Returns the loss over all ranks, a scalar in float32.
      *
-     * @param reduction how the ranks meet
-     * @param classes the number of classes of all ranks
+     * @param shard the classes of the rank
      */
-    Tensor evaluate(ChunkedEvaluation.Reduction reduction, long classes) {
+    Tensor evaluate(ClassShard shard) {
         ChunkRanking ranking = new ChunkRanking(chunks, labels);
         for (int i = 0; i < chunks.plan().count(); i++) {
             try (PointerScope scope = new PointerScope()) {
@@ -41,13 +40,13 @@ final class ChunkLoss {
             }
         }
         Tensor largest = logSum.largest().clone();
-        reduction.allReduce(largest, ReduceOp.MAX);
+        shard.allReduce(largest, ReduceOp.MAX);
         sums.select(0, CrossEntropyFormula.NORMALISER).copy_(logSum.sumAbove(largest));
-        reduction.allReduce(sums, ReduceOp.SUM);
+        shard.allReduce(sums, ReduceOp.SUM);
         sums.select(0, CrossEntropyFormula.LABEL).sub_(largest);
         Tensor weights = CrossEntropyFormula.rowWeights(labels, options, chunks.buffers.wide());
         Tensor wide = largest.to(ScalarType.Double);
-        return new CrossEntropyFormula(options, classes, weights, wide, sums)
+        return new CrossEntropyFormula(options, shard.total(), weights, wide, sums)
                 .loss()
                 .to(ScalarType.Float);
     }

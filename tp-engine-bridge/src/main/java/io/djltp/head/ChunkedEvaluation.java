@@ -31,7 +31,6 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
 @SuppressWarnings("try") // a scope is used by being open
 public final class ChunkedEvaluation implements AutoCloseable {
 
-    private final Communicator group;
     private final ClassShard shard;
     private final long budget;
     private final long chunk;
@@ -52,7 +51,6 @@ public final class ChunkedEvaluation implements AutoCloseable {
      */
     public ChunkedEvaluation(Communicator group, Cut cut, long budget, long chunk, Margin margin) {
         LibTorch.load(); // before anything else of the preset
-        this.group = group;
         shard = new ClassShard(cut, group);
         this.budget = budget;
         this.chunk = chunk;
@@ -97,9 +95,9 @@ public final class ChunkedEvaluation implements AutoCloseable {
 
     private TopClasses topK(LogitChunks chunks, NDArray rows, int k, boolean withProbabilities) {
         ChunkTopK found = new ChunkTopK(chunks, k, withProbabilities).run();
-        TopKGather gather = new TopKGather(found, shard, k, group);
+        TopKGather gather = new TopKGather(found, shard, k);
         ChunkTopK.Best best = gather.best();
-        Shape shape = leading(rows).add(k);
+        Shape shape = HeadLayer.leading(rows).add(k);
         NDManager manager = rows.getManager();
         Tensor logProbabilities = withProbabilities ? gather.logProbabilities(best.values()) : null;
         return new TopClasses(
@@ -159,9 +157,9 @@ public final class ChunkedEvaluation implements AutoCloseable {
     private NDArray countBefore(LogitChunks chunks, ShardLabels labels, NDManager manager) {
         ChunkRanking ranking = new ChunkRanking(chunks, labels);
         Tensor logits = ranking.labelLogits();
-        allReduce(logits, ReduceOp.SUM);
+        shard.allReduce(logits, ReduceOp.SUM);
         Tensor before = ranking.countBefore(logits, buffers.index(labels.columnsBefore(shard)));
-        allReduce(before, ReduceOp.SUM);
+        shard.allReduce(before, ReduceOp.SUM);
         return TensorView.toArray(before, manager);
     }
 
@@ -183,8 +181,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
         ShardLabels rows = ShardLabels.of(features, labels, shard, options.ignoreIndex());
         try (TorchScope scope = TorchScope.withoutGraph()) {
             LogitChunks chunks = chunks(features, weight, bias);
-            Tensor value =
-                    new ChunkLoss(chunks, rows, options).evaluate(this::allReduce, shard.total());
+            Tensor value = new ChunkLoss(chunks, rows, options).evaluate(shard);
             return ShardedCrossEntropy.shaped(value, options, features);
         }
     }
@@ -209,25 +206,9 @@ public final class ChunkedEvaluation implements AutoCloseable {
                     logits.narrow(1, plan.start(i), plan.length(i)).copy_(chunks.logits(i));
                 }
             }
-            return toArray(
-                    logits, leading(features).add(plan.range().length()), features.getManager());
+            Shape shapeOfAll = HeadLayer.leading(features).add(plan.range().length());
+            return toArray(logits, shapeOfAll, features.getManager());
         }
-    }
-
-    /** How ranks meet. */
-    @FunctionalInterface
-    interface Reduction {
-        void allReduce(Tensor tensor, ReduceOp op);
-    }
-
-    private void allReduce(Tensor tensor, ReduceOp op) {
-        if (group != null && group.getSize() > 1) {
-            group.allReduce(TensorView.of(tensor), op).await();
-        }
-    }
-
-    private static Shape leading(NDArray rows) {
-        return rows.getShape().slice(0, rows.getShape().dimension() - 1);
     }
 
     private static NDArray toArray(Tensor tensor, Shape shape, NDManager manager) {

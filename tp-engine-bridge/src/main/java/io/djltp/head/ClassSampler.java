@@ -31,6 +31,7 @@ final class ClassSampler {
 
     private static final long SMALLEST_BLOCK = 64;
     private static final long LARGEST_BLOCK = 1 << 16;
+    private static final long GAMMA = 0x9E3779B97F4A7C15L; // that of SplitMix64
 
     private final ClassShard shard;
     private final long classes;
@@ -66,7 +67,7 @@ final class ClassSampler {
      */
     static long count(float share, long classes) {
         long count = Math.round((double) share * classes);
-        if (count < 2) {
+        if (count < HeadOptions.LEAST_CLASSES) {
             throw new IllegalArgumentException(
                     "A sample share of "
                             + share
@@ -80,9 +81,9 @@ final class ClassSampler {
         return count;
     }
 
-    /** Returns the least share, in three digits, that is rounded to two classes. */
+    /** Returns the least share, in three digits, that is rounded to enough classes. */
     private static BigDecimal leastShare(long classes) {
-        double needed = 1.000001 * 1.5 / Math.max(1, classes);
+        double needed = 1.000001 * (HeadOptions.LEAST_CLASSES - 0.5) / Math.max(1, classes);
         return new BigDecimal(Math.min(1, needed)).round(new MathContext(3, RoundingMode.UP));
     }
 
@@ -130,7 +131,7 @@ final class ClassSampler {
      * @return the columns of the rank's classes, in ascending order
      */
     long[] draw(long step, long[] labels) {
-        long[] drawn = new long[(int) Math.min(shard.length(), most(labels.length))];
+        long[] drawn = new long[(int) most(labels.length)];
         int size = 0;
         int nextLabel = 0;
         long column = 0; // of the range's first class
@@ -168,11 +169,10 @@ final class ClassSampler {
         int length = (int) (end(index) - start(index));
         int wanted = (int) (countBefore(end(index), u) - countBefore(start(index), u));
         long state = mix(ofStep + GAMMA * (index + 1));
+        Arrays.fill(block, 0);
         if (2L * wanted <= length) {
-            Arrays.fill(block, 0);
             pick(wanted, length, state);
         } else {
-            Arrays.fill(block, 0);
             pick(length - wanted, length, state);
             for (int i = 0; i < block.length; i++) {
                 block[i] = ~block[i];
@@ -226,8 +226,6 @@ final class ClassSampler {
         }
         return size;
     }
-
-    private static final long GAMMA = 0x9E3779B97F4A7C15L;
 
     /** Returns a number from 0 to below 1. */
     private static double unit(long random) {

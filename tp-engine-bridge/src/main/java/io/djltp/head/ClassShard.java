@@ -1,8 +1,10 @@
 package io.djltp.head;
 
 import io.djltp.collective.Communicator;
+import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.torch.TensorView;
 
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
@@ -10,12 +12,14 @@ import org.bytedeco.pytorch.Tensor;
 import java.util.List;
 
 /**
- * The classes that one rank holds. A <em>class</em> is counted over all ranks, a <em>column</em> is
- * the place of a class in the rank's shard of the logits, from 0.
+ * The classes that one rank holds, and the ranks that hold the others. A <em>class</em> is counted
+ * over all ranks, a <em>column</em> is the place of a class in the rank's shard of the logits, from
+ * 0.
  */
 final class ClassShard {
 
     private final Cut cut;
+    private final Communicator group; // or null
     private final int rank;
     private final List<ShardRange> ranges;
     private final long length;
@@ -29,11 +33,11 @@ final class ClassShard {
      *     or the classes of a rank do not ascend
      */
     ClassShard(Cut cut, Communicator group) {
-        this(cut, group == null ? 0 : group.getRank(), group == null ? 1 : group.getSize());
+        this(cut, group, group == null ? 0 : group.getRank(), group == null ? 1 : group.getSize());
     }
 
     /**
-     * Creates the shard of a rank.
+     * Creates the shard of a rank that does not meet the others.
      *
      * @param cut the cut of the classes
      * @param rank the rank
@@ -42,7 +46,12 @@ final class ClassShard {
      *     or the classes of a rank do not ascend
      */
     ClassShard(Cut cut, int rank, int ranks) {
+        this(cut, null, rank, ranks);
+    }
+
+    private ClassShard(Cut cut, Communicator group, int rank, int ranks) {
         this.cut = cut;
+        this.group = group;
         this.rank = rank;
         if (cut.getRanks() != ranks) {
             throw new IllegalArgumentException(
@@ -89,6 +98,23 @@ final class ClassShard {
 
     int rank() {
         return rank;
+    }
+
+    /** Returns the ranks over which the classes are cut, or {@code null}. */
+    Communicator group() {
+        return group;
+    }
+
+    /** Returns whether there is no other rank. */
+    boolean isAlone() {
+        return group == null || group.getSize() == 1;
+    }
+
+    /** Reduces a tensor over the ranks, in place. */
+    void allReduce(Tensor tensor, ReduceOp op) {
+        if (!isAlone()) {
+            group.allReduce(TensorView.of(tensor), op).await();
+        }
     }
 
     /** Returns the ranges of the rank, in ascending order. */

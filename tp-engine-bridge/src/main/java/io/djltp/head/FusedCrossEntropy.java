@@ -43,7 +43,6 @@ import org.bytedeco.pytorch.Tensor;
 @SuppressWarnings("try") // a scope is used by being open
 public final class FusedCrossEntropy implements AutoCloseable {
 
-    private final Communicator group;
     private final ClassShard shard;
     private final HeadLayer layer;
     private final HeadOptions head;
@@ -80,7 +79,6 @@ public final class FusedCrossEntropy implements AutoCloseable {
      */
     public FusedCrossEntropy(
             Communicator group, Cut cut, long budget, long chunk, HeadOptions head) {
-        this.group = group;
         this.head = head;
         shard = new ClassShard(cut, group);
         sampler =
@@ -119,20 +117,12 @@ public final class FusedCrossEntropy implements AutoCloseable {
             NDArray features, NDArray weight, NDArray bias, NDArray labels, LossOptions options) {
         pass = null;
         options.checkFused(shard.total());
-        ShardLabels rows = ShardLabels.of(features, labels, shard, options.ignoreIndex());
-        long classes = shard.total();
-        if (sampler != null) {
-            if (options.labelSmoothing() > 0) { // else it is of no use
-                classes = sampler.countClasses(steps, rows.counted());
-            }
-            rows = rows.in(sampler.draw(steps, rows.columns));
-        }
+        ShardLabels all = ShardLabels.of(features, labels, shard, options.ignoreIndex());
+        ShardLabels rows = sampler == null ? all : sampled(all, options);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor x = HeadLayer.rows(features);
             layer.check(head.precision(), weight);
-            long computed = FusedPass.rows(x.size(0), options, head.precision());
-            memory.prepare(x, computed, head.keptBytes(options), this::mostClasses);
-            memory.setClasses(rows.sample == null ? shard.length() : rows.sample.length);
+            prepareMemory(x, rows, options);
             ChunkedLinear linear = layer.linear(weight, bias, rows.sample);
             MarginLabels margin = layer.margin(rows, linear);
             if (margin != null) {
@@ -140,10 +130,9 @@ public final class FusedCrossEntropy implements AutoCloseable {
                 margin.evaluate(x, linear);
                 x = margin.features();
             }
-            FusedPass first = run(x, linear, rows, options, classes);
+            FusedPass first = run(x, linear, rows, options);
             first.unchecked().forEach(each -> checkFinite(each, first.uncheckedName()));
-            boolean whole = shard.length() == shard.total();
-            FusedStatistics statistics = FusedStatistics.of(first, linear, margin, whole, group);
+            FusedStatistics statistics = FusedStatistics.of(first, linear, margin, shard);
             Tensor gradient = statistics.featureGradient();
             gradient = gradient.to(TensorView.of(features).tensor().scalar_type());
             gradient = gradient.view(features.getShape().getShape());
@@ -152,6 +141,21 @@ public final class FusedCrossEntropy implements AutoCloseable {
                     TensorView.toArray(statistics.loss(), features.getManager()),
                     TensorView.toArray(gradient, features.getManager()));
         }
+    }
+
+    /** Draws the classes of this step. */
+    private ShardLabels sampled(ShardLabels all, LossOptions options) {
+        long classes =
+                options.labelSmoothing() > 0
+                        ? sampler.countClasses(steps, all.counted())
+                        : all.classes; // which nothing is computed with
+        return all.in(sampler.draw(steps, all.columns), classes);
+    }
+
+    private void prepareMemory(Tensor x, ShardLabels rows, LossOptions options) {
+        long computed = FusedPass.rows(x.size(0), options, head.precision());
+        memory.prepare(x, computed, head.keptBytes(options), this::mostClasses);
+        memory.setClasses(rows.sample == null ? shard.length() : rows.sample.length);
     }
 
     private long mostClasses(long rows) {
@@ -283,10 +287,8 @@ public final class FusedCrossEntropy implements AutoCloseable {
         return memory;
     }
 
-    private FusedPass run(
-            Tensor x, ChunkedLinear linear, ShardLabels labels, LossOptions options, long classes) {
-        FusedPass first =
-                new FusedPass(memory, labels, options, classes, guarded, head.precision());
+    private FusedPass run(Tensor x, ChunkedLinear linear, ShardLabels labels, LossOptions options) {
+        FusedPass first = new FusedPass(memory, labels, options, guarded, head.precision());
         if (!first.isGuarded()) {
             first.run(x, linear);
             if (first.isUsable()) { // of features that are not finite it is not
@@ -299,20 +301,15 @@ public final class FusedCrossEntropy implements AutoCloseable {
             return first;
         }
         guarded = true;
-        return run(x, linear, labels, options, classes);
+        return run(x, linear, labels, options);
     }
 
     private void checkFinite(Tensor tensor, String what) {
         if (!FusedPass.isFinite(tensor)) {
-            int rank = group == null ? 0 : group.getRank();
             throw new ArithmeticException(
-                    "The "
-                            + what
-                            + " hold NaN or infinite values on rank "
-                            + rank
-                            + " in step "
-                            + (steps + 1)
-                            + "; the weights are as they were before");
+                    ("The %s hold NaN or infinite values on rank %d in step %d; the weights are as"
+                                    + " they were before")
+                            .formatted(what, shard.rank(), steps + 1));
         }
     }
 

@@ -36,7 +36,6 @@ final class FusedPass {
     final ShardLabels labels;
     final LossOptions options;
     final long rows; // of the batch
-    final long classes; // of all ranks that are computed with
 
     private final boolean guarded;
     private double[] otherSums; // by row
@@ -47,14 +46,12 @@ final class FusedPass {
             FusedMemory memory,
             ShardLabels labels,
             LossOptions options,
-            long classes,
             boolean guarded,
             Precision precision) {
         this.precision = precision;
         this.memory = memory;
         this.labels = labels;
         this.options = options;
-        this.classes = classes;
         // exponentials of float16 have no range to be without the largest logit
         this.guarded = guarded || memory.classes() == 0 || isIn(Precision.FLOAT16);
         buffers = memory.shared();

@@ -1,11 +1,9 @@
 package io.djltp.head;
 
-import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.head.ChunkBuffers.Column;
 import io.djltp.head.ChunkBuffers.Matrix;
 import io.djltp.torch.Precision;
-import io.djltp.torch.TensorView;
 import io.djltp.update.UnitRows;
 
 import org.bytedeco.pytorch.Scalar;
@@ -54,28 +52,17 @@ class FusedStatistics {
      * @param pass the pass
      * @param linear the layer
      * @param margin the margin, or {@code null}
-     * @param whole whether the rank has all classes
-     * @param group the ranks over which the classes are cut, or {@code null} if they are not
+     * @param shard the classes of the rank
      */
     static FusedStatistics of(
-            FusedPass pass,
-            ChunkedLinear linear,
-            MarginLabels margin,
-            boolean whole,
-            Communicator group) {
-        boolean alone = group == null || group.getSize() == 1;
-        if (alone && margin == null && PlainStatistics.fits(pass)) {
+            FusedPass pass, ChunkedLinear linear, MarginLabels margin, ClassShard shard) {
+        if (shard.isAlone() && margin == null && PlainStatistics.fits(pass)) {
             return new PlainStatistics(pass, linear);
         }
+        boolean whole = shard.length() == shard.total();
         FusedStatistics statistics = new FusedStatistics(pass, linear, margin, whole);
-        Tensor largest = statistics.largest();
-        if (!alone) {
-            group.allReduce(TensorView.of(largest), ReduceOp.MAX).await();
-        }
-        Tensor sums = statistics.sums();
-        if (!alone) {
-            group.allReduce(TensorView.of(sums), ReduceOp.SUM).await();
-        }
+        shard.allReduce(statistics.largest(), ReduceOp.MAX);
+        shard.allReduce(statistics.sums(), ReduceOp.SUM);
         statistics.summed();
         return statistics;
     }
@@ -100,7 +87,7 @@ class FusedStatistics {
         sums = CrossEntropyFormula.newSums(pass.options, pass.rows, buffers.wide());
         Tensor wide = largest.to(ScalarType.Double);
         Tensor weights = CrossEntropyFormula.rowWeights(pass.labels, pass.options, buffers.wide());
-        formula = new CrossEntropyFormula(pass.options, pass.classes, weights, wide, sums);
+        formula = new CrossEntropyFormula(pass.options, pass.labels.classes, weights, wide, sums);
         Tensor normaliser = sums.select(0, CrossEntropyFormula.NORMALISER);
         if (plain) {
             normaliser.copy_(pass.batch(buffers.sums()));

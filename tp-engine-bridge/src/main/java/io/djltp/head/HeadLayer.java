@@ -1,6 +1,7 @@
 package io.djltp.head;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.Shape;
 
 import io.djltp.torch.Float16Product;
 import io.djltp.torch.Precision;
@@ -50,8 +51,8 @@ final class HeadLayer {
             throw new IllegalArgumentException(
                     "A fused head that computes in "
                             + precision
-                            + " has its weight in float32, and this weight is not: initialize the network in float32, or leave"
-                            + " optPrecision out");
+                            + " has its weight in float32, and this weight is not: initialize the"
+                            + " network in float32, or leave optPrecision out");
         }
         precision.check(weight.getDevice());
         if (precision == Precision.FLOAT16 && !Float16Product.isThere(weight.getDevice().isGpu())) {
@@ -76,8 +77,12 @@ final class HeadLayer {
     /** Returns features, or logits, as rows, [x1 * ... * xn, columns], no part of a graph. */
     static Tensor rows(NDArray features) {
         Tensor tensor = TensorView.of(features).tensor().detach();
-        int last = features.getShape().dimension() - 1;
         // not -1: of features of length 0, any number of rows would do
-        return tensor.reshape(features.getShape().slice(0, last).size(), tensor.size(-1));
+        return tensor.reshape(leading(features).size(), tensor.size(-1));
+    }
+
+    /** Returns the shape without the last axis, [x1, ..., xn]. */
+    static Shape leading(NDArray rows) {
+        return rows.getShape().slice(0, rows.getShape().dimension() - 1);
     }
 }

@@ -15,6 +15,11 @@ import io.djltp.torch.Precision;
  */
 public record HeadOptions(float sampleShare, long sampleSeed, Margin margin, Precision precision) {
 
+    /**
+     * The fewest classes that a step over a part of them draws: with one there are no negatives.
+     */
+    public static final int LEAST_CLASSES = 2;
+
     /** A full softmax over the logits of a linear layer. */
     public static final HeadOptions DEFAULT = new HeadOptions(1, 0, null);
 
@@ -66,7 +71,7 @@ public record HeadOptions(float sampleShare, long sampleSeed, Margin margin, Pre
      * Checks that the share of the classes leaves negatives.
      *
      * @param classes the number of all classes
-     * @throws IllegalArgumentException if a step would draw less than two of them
+     * @throws IllegalArgumentException if a step would draw fewer than {@link #LEAST_CLASSES}
      */
     public void checkClasses(long classes) {
         if (isSampled()) {

@@ -1,5 +1,6 @@
 package io.djltp.head;
 
+import io.djltp.torch.HostReads;
 import io.djltp.update.UnitRows;
 
 import org.bytedeco.pytorch.AbstractTensor;
@@ -8,7 +9,6 @@ import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
-import java.nio.DoubleBuffer;
 import java.util.function.DoubleUnaryOperator;
 
 /**
@@ -56,19 +56,11 @@ final class MarginLabels {
                         .mul_(weights)
                         .sum(1)
                         .mul_(UnitRows.inverseLengths(weights));
-        double[] values = values(cosines);
+        double[] values = HostReads.doubles(cosines);
         Tensor logits = map(values, margin::apply).mul_(scale);
         slopes = map(values, margin::slope);
         raised = logits.sub(cosines.mul_(scale));
         buffers.column(ChunkBuffers.Column.LABEL_LOGITS).narrow(0, 0, values.length).copy_(logits);
-    }
-
-    private static double[] values(Tensor numbers) {
-        double[] values = new double[(int) numbers.numel()];
-        if (values.length > 0) { // there is no buffer of nothing
-            numbers.cpu().contiguous().<DoubleBuffer>createBuffer().get(values);
-        }
-        return values;
     }
 
     private Tensor map(double[] values, DoubleUnaryOperator function) {

@@ -17,6 +17,7 @@ final class ShardLabels {
     final long[] rows; // the rows with a label of this rank, in the order of the labels
     final long[] columns; // the columns of their labels, in ascending order
     final long[] sample; // the columns that the step is over, or null if it is over all
+    final long classes; // how many the step is over, over all ranks
     private final long[] labels; // of all rows, over all ranks
 
     /**
@@ -46,14 +47,16 @@ final class ShardLabels {
             columns[i] = places[i] / labels.length;
         }
         sample = null;
+        classes = shard.total();
     }
 
-    private ShardLabels(ShardLabels all, long[] sample) {
+    private ShardLabels(ShardLabels all, long[] sample, long classes) {
         counts = all.counts;
         labels = all.labels;
         rows = all.rows;
         columns = Arrays.stream(all.columns).map(c -> Arrays.binarySearch(sample, c)).toArray();
         this.sample = sample;
+        this.classes = classes;
     }
 
     /**
@@ -66,8 +69,7 @@ final class ShardLabels {
      * @throws IllegalArgumentException if a label is not a class, or there is not one for each row
      */
     static ShardLabels of(NDArray rows, NDArray labels, ClassShard shard, long ignoreIndex) {
-        int last = rows.getShape().dimension() - 1;
-        Shape each = rows.getShape().slice(0, last);
+        Shape each = HeadLayer.leading(rows);
         if (labels.size() != each.size()) {
             throw new IllegalArgumentException(
                     "The labels "
@@ -84,10 +86,11 @@ final class ShardLabels {
      * Returns the same labels in a step over some of the classes.
      *
      * @param sampled the columns that the step is over, ascending, those of all labels among them
+     * @param classes how many classes the step is over, over all ranks
      * @return the labels, whose columns are positions in the sample
      */
-    ShardLabels in(long[] sampled) {
-        return new ShardLabels(this, sampled);
+    ShardLabels in(long[] sampled, long classes) {
+        return new ShardLabels(this, sampled, classes);
     }
 
     /** Returns the label of a row, over all ranks. */
@@ -110,14 +113,22 @@ final class ShardLabels {
 
     /** Returns the first place in {@link #columns} of a column that is not before a given one. */
     int from(long column) {
-        int found = Arrays.binarySearch(columns, column);
-        if (found < 0) {
-            return -found - 1;
+        return from(columns, column);
+    }
+
+    /** The same in any ascending columns, each of which may come several times. */
+    static int from(long[] columns, long column) {
+        int low = 0;
+        int high = columns.length;
+        while (low < high) {
+            int middle = (low + high) >>> 1;
+            if (columns[middle] < column) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
         }
-        while (found > 0 && columns[found - 1] == column) {
-            found--; // several rows may have one label
-        }
-        return found;
+        return low;
     }
 
     /**

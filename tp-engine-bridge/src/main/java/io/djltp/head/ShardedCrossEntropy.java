@@ -69,7 +69,7 @@ public final class ShardedCrossEntropy {
             Tensor given = HeadLayer.rows(logits);
             Tensor z = given.to(ScalarType.Float);
             Batch batch = new Batch(z, ofShard, shard);
-            batch.reduce(group);
+            batch.reduce();
             NDArray value = toLoss(batch.formula, logits);
             if (!withGradient) {
                 return new Result(value, null);
@@ -87,19 +87,19 @@ public final class ShardedCrossEntropy {
 
         private final Tensor z; // the logits, [rows, classes of the rank]
         private final ShardLabels labels;
+        private final ClassShard shard;
         private final Tensor labelRows; // int64 [labels]
         private final Tensor places; // of the labels' logits among all of the rank, [labels]
         private final Tensor localLargest; // of this rank, float32 [rows]
         private final Tensor softmax; // of this rank's classes among themselves
         private final Tensor largest; // of all ranks, float32 [rows]
-        private final long classes;
         private final Tensor classWeights; // of this rank's classes, float32, or null
         private Tensor localNormaliser; // of this rank's classes, with the largest of all
         private CrossEntropyFormula formula;
 
         Batch(Tensor logits, ShardLabels labels, ClassShard shard) {
             this.labels = labels;
-            classes = shard.total();
+            this.shard = shard;
             classWeights = classWeights(shard, logits);
             long columns = logits.size(1);
             labelRows = index(logits, labels.rows);
@@ -116,8 +116,8 @@ public final class ShardedCrossEntropy {
                     && HostReads.number(localLargest.min()) == Float.NEGATIVE_INFINITY;
         }
 
-        void reduce(Communicator group) {
-            allReduce(group, largest, ReduceOp.MAX);
+        void reduce() {
+            shard.allReduce(largest, ReduceOp.MAX);
             TensorOptions wide = wide(z);
             Tensor m = largest.to(ScalarType.Double);
             Tensor sums = CrossEntropyFormula.newSums(options, z.size(0), wide);
@@ -140,9 +140,9 @@ public final class ShardedCrossEntropy {
                                         false,
                                         new ScalarTypeOptional(ScalarType.Double)));
             }
-            allReduce(group, sums, ReduceOp.SUM);
+            shard.allReduce(sums, ReduceOp.SUM);
             Tensor weights = CrossEntropyFormula.rowWeights(labels, options, wide);
-            formula = new CrossEntropyFormula(options, classes, weights, m, sums);
+            formula = new CrossEntropyFormula(options, shard.total(), weights, m, sums);
         }
 
         /** Returns the gradient of the logits, in the memory of the softmax. */
@@ -210,10 +210,9 @@ public final class ShardedCrossEntropy {
     }
 
     static NDArray shaped(Tensor loss, LossOptions options, NDArray rows) {
-        int last = rows.getShape().dimension() - 1;
         Tensor value =
                 options.reduction() == Reduction.NONE
-                        ? loss.view(rows.getShape().slice(0, last).getShape())
+                        ? loss.view(HeadLayer.leading(rows).getShape())
                         : loss;
         return TensorView.toArray(value, rows.getManager());
     }
@@ -238,11 +237,5 @@ public final class ShardedCrossEntropy {
 
     private static TensorOptions wide(Tensor like) {
         return like.options().dtype(new ScalarTypeOptional(ScalarType.Double));
-    }
-
-    private static void allReduce(Communicator group, Tensor tensor, ReduceOp op) {
-        if (group != null && group.getSize() > 1) {
-            group.allReduce(TensorView.of(tensor), op).await();
-        }
     }
 }

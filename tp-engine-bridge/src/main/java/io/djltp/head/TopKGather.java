@@ -1,6 +1,5 @@
 package io.djltp.head;
 
-import io.djltp.collective.Communicator;
 import io.djltp.torch.TensorView;
 
 import org.bytedeco.pytorch.MemoryFormatOptional;
@@ -28,9 +27,8 @@ final class TopKGather {
      * @param found what this rank has found
      * @param shard the classes of this rank
      * @param k how many classes are wanted, not more than there are
-     * @param group the ranks, or {@code null} if there is one
      */
-    TopKGather(ChunkTopK found, ClassShard shard, int k, Communicator group) {
+    TopKGather(ChunkTopK found, ClassShard shard, int k) {
         this.k = k;
         rows = found.values().size(0);
         withSum = found.logSum() != null;
@@ -49,7 +47,7 @@ final class TopKGather {
             sum += counts[rank];
         }
         Tensor all = torch.empty(new long[] {sum}, packed.options(), new MemoryFormatOptional());
-        group.allGather(TensorView.of(packed), TensorView.of(all), counts).await();
+        shard.group().allGather(TensorView.of(packed), TensorView.of(all), counts).await();
         long start = 0;
         for (int rank = 0; rank < size; rank++) {
             long width = width(shard.cut().getShardLength(rank));

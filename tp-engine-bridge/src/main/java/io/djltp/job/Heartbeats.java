@@ -53,8 +53,8 @@ final class Heartbeats implements Runnable {
         long now = System.nanoTime();
         Collection<Link> all = links.get();
         if (now - last > timeoutNanos / 2) {
-            // this process itself stood still: what the peers said meanwhile is yet to be read, as
-            // that they have given it up
+            // this process itself stood still: what the peers said meanwhile is yet to be read,
+            // also that they have given it up
             all.forEach(Link::touch);
         } else {
             odd = !odd;

@@ -26,10 +26,10 @@ import java.util.function.Supplier;
  */
 public final class Job implements AutoCloseable {
 
-    /** The most bytes that a process may send in an exchange. */
+    /** The most bytes that a process may send in an exchange, in a job of up to 1,024 processes. */
     public static final int MAX_EXCHANGE = 1 << 20;
 
-    private static final int MAX_ALL_EXCHANGE = 1 << 30;
+    private static final int MAX_ALL_EXCHANGE = 1 << 30; // of all processes together
     private static final int MAX_NAME = 1024;
 
     // process 0 ends each wait in time; this is for one that does not
@@ -175,12 +175,12 @@ public final class Job implements AutoCloseable {
      * Sends a small message of every process to all processes. Blocks until all have called it.
      *
      * @param what a name for the exchange, which must be the same on all processes
-     * @param mine the message of this process, of {@link #MAX_EXCHANGE} bytes at most
+     * @param mine the message of this process, of {@link #getExchangeLimit()} bytes at most
      * @return the messages of all processes, in their order
      * @throws JobFailedException if the job fails, the names differ, or not all come in time
      */
     public byte[][] exchange(String what, byte[] mine) {
-        int limit = Math.min(MAX_EXCHANGE, MAX_ALL_EXCHANGE / members.size());
+        int limit = getExchangeLimit();
         if (mine.length > limit) {
             throw new IllegalArgumentException(
                     "The message of %d bytes for the exchange '%s' is larger than %d: send less"
@@ -214,6 +214,16 @@ public final class Job implements AutoCloseable {
             control.fail(failure);
             throw failure;
         }
+    }
+
+    /**
+     * Returns the most bytes that a process may send in an exchange: the messages of all have to
+     * fit into one of process 0.
+     *
+     * @return {@link #MAX_EXCHANGE}, or less in a job of more than 1,024 processes
+     */
+    public int getExchangeLimit() {
+        return Math.min(MAX_EXCHANGE, MAX_ALL_EXCHANGE / members.size());
     }
 
     /**

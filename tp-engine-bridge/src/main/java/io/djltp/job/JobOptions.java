@@ -28,7 +28,7 @@ public final class JobOptions {
         secret = builder.secret == null ? JobSecret.given(builder.environment) : builder.secret;
         timeout = builder.timeout;
         heartbeatTimeout = builder.heartbeatTimeout;
-        version = builder.version == null ? Version.get() : builder.version;
+        version = builder.version == null ? LibraryVersion.get() : builder.version;
     }
 
     /**

@@ -39,8 +39,8 @@ final class MemberControl implements Control, Link.Events {
     }
 
     /**
-     * Finds the master, and waits until it says that all have come. Who was so slow, or came among
-     * so many strangers, that the master's door has dropped him before he was let in, comes again.
+     * Finds the master, and waits until it says that all have come. A process that the master's
+     * door has dropped before it was let in, for being slow or among many strangers, comes again.
      *
      * @param rendezvous where it is
      * @return what the master said

@@ -3,6 +3,7 @@ package io.djltp.launch;
 import io.djltp.collective.mpi.MpiEnd;
 import io.djltp.collective.mpi.MpiLibrary;
 import io.djltp.collective.mpi.MpiWorld;
+import io.djltp.environment.JobSecret;
 import io.djltp.environment.LaunchEnvironment;
 import io.djltp.environment.MasterPort;
 import io.djltp.job.Job;
@@ -17,7 +18,6 @@ import java.net.NetworkInterface;
 import java.net.SocketException;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.charset.StandardCharsets;
-import java.security.SecureRandom;
 import java.util.HexFormat;
 import java.util.Map;
 
@@ -25,8 +25,6 @@ import java.util.Map;
 final class MpiRendezvous {
 
     private static final Logger logger = LoggerFactory.getLogger(MpiRendezvous.class);
-
-    private static final int SECRET_BYTES = 32;
 
     private MpiRendezvous() {}
 
@@ -53,8 +51,7 @@ final class MpiRendezvous {
         if (environment.process() == 0) {
             String host = address();
             bound = MasterPort.bindEphemeral(host);
-            byte[] secret = new byte[SECRET_BYTES];
-            new SecureRandom().nextBytes(secret);
+            byte[] secret = JobSecret.draw();
             String text =
                     host + " " + MasterPort.getPort(bound) + " " + HexFormat.of().formatHex(secret);
             message = text.getBytes(StandardCharsets.UTF_8);

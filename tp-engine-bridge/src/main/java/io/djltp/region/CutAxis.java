@@ -249,9 +249,8 @@ final class CutAxis implements AutoCloseable {
     /** Frees the hooks. */
     @Override
     public void close() {
-        for (GradientHook hook : new GradientHook[] {ofWhole, summed, ofFirst}) {
-            hook.release();
-            hook.close();
-        }
+        ofWhole.close();
+        summed.close();
+        ofFirst.close();
     }
 }

@@ -70,10 +70,8 @@ final class CutPlan {
         for (Segment part : parts) {
             tensors.push_back(whole.narrow(axis, part.range().start(), part.range().length()));
         }
-        return parts.size() == 1
-                ? whole.narrow(axis, parts.get(0).range().start(), parts.get(0).range().length())
-                        .contiguous()
-                : torch.cat(tensors, axis).contiguous();
+        Tensor joined = parts.size() == 1 ? tensors.get(0) : torch.cat(tensors, axis);
+        return joined.contiguous();
     }
 
     /** Copies what {@link #joined} has put together to its places. */

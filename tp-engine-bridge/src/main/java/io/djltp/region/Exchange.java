@@ -126,7 +126,6 @@ final class Exchange implements AutoCloseable {
     /** {@inheritDoc} */
     @Override
     public void close() {
-        hook.release();
         hook.close();
     }
 }

@@ -151,7 +151,6 @@ final class OverlappedLinear implements AutoCloseable {
         outputGradient = null;
         input = null;
         weight = null;
-        inputHook.release();
         inputHook.close();
         outputHook.close();
     }

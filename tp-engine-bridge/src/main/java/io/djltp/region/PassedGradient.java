@@ -49,8 +49,14 @@ class PassedGradient extends TensorTensorHook {
         }
     }
 
-    /** Frees the last gradient that was handed over. */
-    final void release() {
+    /** Frees the hook, and the last gradient that was handed over. */
+    @Override
+    public final void close() {
+        release();
+        super.close();
+    }
+
+    private void release() {
         if (result != null) {
             result.close();
             result = null;

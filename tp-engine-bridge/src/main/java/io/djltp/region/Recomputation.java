@@ -28,11 +28,12 @@ import java.util.function.Function;
  *   backward   dy ──► f(x) again; its backward pass: dx, and the parameters' gradients
  * </pre>
  *
- * <p>DJL has no autograd functions of the user's own. To none of the elements of the output a sum
- * of no elements of each input is added: so it is behind the inputs in the graph. A hook of the
- * output computes the function again, in a backward pass within the backward pass, and a hook of
- * each input puts the gradient that came out in the place of the zeros that arrive there. All ranks
- * have the same graph, so that collective operations inside are issued in the same order on all.
+ * <p>DJL has no autograd functions of the user's own. So the output is put behind the inputs in the
+ * graph by an addition that changes nothing: of the sum of an empty slice of each input, which is
+ * zero, to an empty slice of the output. A hook of the output computes the function again, in a
+ * backward pass within the backward pass, and a hook of each input puts the gradient that came out
+ * in the place of the zeros that arrive there. All ranks have the same graph, so that collective
+ * operations inside are issued in the same order on all.
  *
  * <p>The function has to compute the same at both calls. Gradients of its parameters are the same
  * as without it, bit for bit; they are added up in the order in which the backward pass comes by.
@@ -138,7 +139,6 @@ public final class Recomputation implements AutoCloseable {
     /** Frees the hooks. No backward pass through the output may follow. */
     @Override
     public void close() {
-        outputHook.release();
         outputHook.close();
         inputs.forEach(RecomputedInput::close);
     }

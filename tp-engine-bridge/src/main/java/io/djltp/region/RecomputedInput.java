@@ -90,9 +90,7 @@ final class RecomputedInput implements AutoCloseable {
     @Override
     public void close() {
         if (needsGradient()) {
-            above.release();
             above.close();
-            below.release();
             below.close();
         }
     }

@@ -230,10 +230,8 @@ public final class RegionMappings extends SliceMappings {
     /** Frees the hooks. No backward pass through a mapping may follow. */
     @Override
     public void close() {
-        for (GradientHook hook : new GradientHook[] {allReduceOwned, allReduceShared}) {
-            hook.release();
-            hook.close();
-        }
+        allReduceOwned.close();
+        allReduceShared.close();
         super.close();
     }
 

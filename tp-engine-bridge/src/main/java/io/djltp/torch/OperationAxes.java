@@ -8,6 +8,7 @@ import org.bytedeco.pytorch.AutogradCompilerCall;
 import org.bytedeco.pytorch.CompiledNodeArgs;
 import org.bytedeco.pytorch.NodeCall;
 
+import java.nio.BufferUnderflowException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.Set;
@@ -126,7 +127,7 @@ public final class OperationAxes {
                 }
             }
             return axes;
-        } catch (java.nio.BufferUnderflowException e) {
+        } catch (BufferUnderflowException e) {
             return null; // arguments that another libtorch keeps in another way
         }
     }

@@ -13,6 +13,8 @@ import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorBase;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
+import java.util.Locale;
+
 /**
  * A view of a DJL array as the {@code at::Tensor} that it is: no copy, on any device.
  *
@@ -180,7 +182,7 @@ public final class TensorView {
     /** {@inheritDoc} */
     @Override
     public String toString() {
-        return getShape() + " " + getDataType().name().toLowerCase(java.util.Locale.ROOT);
+        return getShape() + " " + getDataType().name().toLowerCase(Locale.ROOT);
     }
 
     /** A pointer to something that another party owns. */

@@ -64,7 +64,7 @@ final class AdagradUpdate extends WeightUpdate {
 
     /** {@inheritDoc} */
     @Override
-    public Map<String, Tensor> state() {
+    protected Map<String, Tensor> state() {
         return sums == null ? Map.of() : Map.of("sums", sums);
     }
 

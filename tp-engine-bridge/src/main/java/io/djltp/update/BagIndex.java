@@ -10,10 +10,8 @@ public final class BagIndex {
 
     final long[] offsets; // where a bag begins, [bags]
     final long[] rows; // of one bag after the other
-    private final int bags;
 
-    private BagIndex(int bags, long[] offsets, long[] rows) {
-        this.bags = bags;
+    private BagIndex(long[] offsets, long[] rows) {
         this.offsets = offsets;
         this.rows = rows;
     }
@@ -48,11 +46,7 @@ public final class BagIndex {
                 }
             }
         }
-        return new BagIndex(bags, offsets, Arrays.copyOf(rows, count));
-    }
-
-    int bags() {
-        return bags;
+        return new BagIndex(offsets, Arrays.copyOf(rows, count));
     }
 
     /**
@@ -84,8 +78,8 @@ public final class BagIndex {
             }
         }
         long[] bagsOfRows = new long[rows.length];
-        for (int bag = 0; bag < bags; bag++) {
-            long end = bag + 1 < bags ? offsets[bag + 1] : rows.length;
+        for (int bag = 0; bag < offsets.length; bag++) {
+            long end = bag + 1 < offsets.length ? offsets[bag + 1] : rows.length;
             for (long i = offsets[bag]; i < end; i++) {
                 bagsOfRows[places[(int) rows[(int) i]]++] = bag;
             }

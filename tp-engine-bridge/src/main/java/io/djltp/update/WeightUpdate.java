@@ -155,7 +155,7 @@ public abstract class WeightUpdate implements AutoCloseable {
     }
 
     /**
-     * Sets who reads the weight and the state: {@link #run} waits for him.
+     * Sets who reads the weight and the state: {@link #run} waits for it.
      *
      * @param reader who reads them, or {@code null} for nobody
      */

@@ -34,6 +34,7 @@ public final class BenchCommand implements Runnable {
         spec.commandLine().usage(spec.commandLine().getErr());
         throw new ParameterException(
                 spec.commandLine(),
-                "Choose what to measure: head, layer, transformer, collective, control-plane or step");
+                "Choose what to measure: head, layer, transformer, collective, control-plane or"
+                        + " step");
     }
 }

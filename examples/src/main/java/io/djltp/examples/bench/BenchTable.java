@@ -22,6 +22,19 @@ final class BenchTable {
      * @param remarks lines below the table
      */
     void print(List<BenchRow> rows, List<String> remarks) {
+        printHeader();
+        rows.forEach(this::print);
+        out.println();
+        remarks.forEach(out::println);
+        out.println(
+                "ranks x threads of each; times are medians; spread = (third - first quartile) /"
+                        + " median of ours; unit = class, or");
+        out.println(
+                "hidden unit; MB = peak resident memory of the process, weights+ = the part of it"
+                        + " that weights and optimizer state are");
+    }
+
+    private void printHeader() {
         out.printf(
                 "%n%-6s %16s %-9s %-9s %7s %9s %7s %9s %8s %9s %8s %7s %8s %8s %9s %8s%n",
                 "name",
@@ -40,37 +53,30 @@ final class BenchTable {
                 "ours MB",
                 "weights+",
                 "stock MB");
-        for (BenchRow row : rows) {
-            boolean stock = row.stockSeconds != null;
-            out.printf(
-                    Locale.ROOT,
-                    "%-6s %16s %-9s %-9s %7s %9.4f %6.1f%% %9s %8.1f %9s %8s %7.4f %8.2f %8.0f %9.0f"
-                            + " %8s%n",
-                    row.name,
-                    row.shape,
-                    row.optimizer,
-                    row.precision,
-                    row.ranks + " x " + row.threads,
-                    row.oursSeconds,
-                    100 * row.spread,
-                    Double.isNaN(row.ofOneRank) ? NONE : format("%.3f", row.ofOneRank),
-                    row.oursSeconds * 1e9 / row.workload.units(),
-                    stock ? format("%.4f", row.stockSeconds) : NONE,
-                    stock ? format("%.2f", row.stockSeconds / row.oursSeconds) : NONE,
-                    row.floorSeconds,
-                    row.floorSeconds / row.oursSeconds,
-                    row.oursBytes / 1e6,
-                    row.weightsAndState / 1e6,
-                    stock && row.stockBytes != null ? format("%.0f", row.stockBytes / 1e6) : NONE);
-        }
-        out.println();
-        remarks.forEach(out::println);
-        out.println(
-                "ranks x threads of each; times are medians; spread = (third - first quartile) /"
-                        + " median of ours; unit = class, or");
-        out.println(
-                "hidden unit; MB = peak resident memory of the process, weights+ = the part of it"
-                        + " that weights and optimizer state are");
+    }
+
+    private void print(BenchRow row) {
+        boolean stock = row.stockSeconds != null;
+        out.printf(
+                Locale.ROOT,
+                "%-6s %16s %-9s %-9s %7s %9.4f %6.1f%% %9s %8.1f %9s %8s %7.4f %8.2f %8.0f %9.0f"
+                        + " %8s%n",
+                row.name,
+                row.shape,
+                row.optimizer,
+                row.precision,
+                row.ranks + " x " + row.threads,
+                row.oursSeconds,
+                100 * row.spread,
+                Double.isNaN(row.ofOneRank) ? NONE : format("%.3f", row.ofOneRank),
+                row.oursSeconds * 1e9 / row.workload.units(),
+                stock ? format("%.4f", row.stockSeconds) : NONE,
+                stock ? format("%.2f", row.stockSeconds / row.oursSeconds) : NONE,
+                row.floorSeconds,
+                row.floorSeconds / row.oursSeconds,
+                row.oursBytes / 1e6,
+                row.weightsAndState / 1e6,
+                stock && row.stockBytes != null ? format("%.0f", row.stockBytes / 1e6) : NONE);
     }
 
     /**

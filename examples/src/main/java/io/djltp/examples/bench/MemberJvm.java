@@ -34,10 +34,6 @@ final class MemberJvm implements AutoCloseable {
         commands.println(GSON.toJson(task));
     }
 
-    MemberTask getTask() {
-        return task;
-    }
-
     void tell(String command) {
         commands.println(command);
     }

@@ -78,7 +78,7 @@ final class TrainingOptions {
             try {
                 precision.check(Device.cpu());
             } catch (IllegalArgumentException e) {
-                throw new BadInputException(e.getMessage());
+                throw new BadInputException(e.getMessage(), e);
             }
         }
         if (longRun != 0 && longRun < LONG_RUN_PARTS) {

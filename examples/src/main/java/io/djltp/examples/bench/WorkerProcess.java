@@ -6,6 +6,7 @@ import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.PrintStream;
 import java.io.PrintWriter;
+import java.io.UncheckedIOException;
 import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
@@ -96,7 +97,7 @@ final class WorkerProcess implements AutoCloseable {
                         () -> {
                             try (lines) {
                                 lines.lines().forEach(consumer);
-                            } catch (IOException | java.io.UncheckedIOException e) {
+                            } catch (IOException | UncheckedIOException e) {
                                 consumer.accept(e.toString());
                             } finally {
                                 if (last != null) {

@@ -1,6 +1,7 @@
 package io.djltp.examples.doctor;
 
 import ai.djl.Device;
+import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDManager;
 
 import io.djltp.examples.BadInputException;
@@ -70,7 +71,7 @@ public final class DoctorCommand implements Callable<Integer> {
         JsonFile.check(json);
         DoctorReport report = new DoctorReport();
         Facts facts = new Facts();
-        int gpus = ai.djl.engine.Engine.getInstance().getGpuCount();
+        int gpus = Engine.getInstance().getGpuCount();
         report.ranks = ranks(gpus);
         try (Job job = join(report.ranks)) {
             boolean first = job == null || job.getProcess() == 0;

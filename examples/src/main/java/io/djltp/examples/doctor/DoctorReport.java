@@ -54,8 +54,8 @@ final class DoctorReport {
             AllReduceRun.Line last = lines.get(lines.size() - 1);
             out.printf(
                     Locale.ROOT,
-                    "copying %d MiB in each rank's thread takes %.1f ms: the all-reduce runs at %.2f of"
-                            + " that%n",
+                    "copying %d MiB in each rank's thread takes %.1f ms: the all-reduce runs at"
+                            + " %.2f of that%n",
                     last.bytes >> 20,
                     copySeconds * 1e3,
                     copySeconds * 1e6 / last.microseconds);

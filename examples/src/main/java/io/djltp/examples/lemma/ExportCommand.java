@@ -21,8 +21,8 @@ import java.util.concurrent.Callable;
 @Command(
         name = "export",
         description =
-                "Writes the trained model of ./tp train as an ONNX file, as safetensors, or as a folder"
-                        + " that DJL and DJL Serving load over any number of ranks.",
+                "Writes the trained model of ./tp train as an ONNX file, as safetensors, or as a"
+                        + " folder that DJL and DJL Serving load over any number of ranks.",
         mixinStandardHelpOptions = true)
 public final class ExportCommand implements Callable<Integer> {
 

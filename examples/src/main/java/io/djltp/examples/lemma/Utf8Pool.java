@@ -47,11 +47,6 @@ final class Utf8Pool {
         size = offset;
     }
 
-    /** Gives unused room back. */
-    void trim() {
-        bytes = Arrays.copyOf(bytes, size);
-    }
-
     int size() {
         return size;
     }

@@ -91,7 +91,7 @@ public final class LmSizes {
         try {
             new LinearProduct(precision);
         } catch (IllegalArgumentException e) {
-            throw new BadInputException("--precision " + precision + ": " + e.getMessage());
+            throw new BadInputException("--precision " + precision + ": " + e.getMessage(), e);
         }
     }
 

@@ -72,8 +72,8 @@ public final class CheckpointOptions {
         }
         if (out == null) {
             throw new BadInputException(
-                    "--checkpoint-steps, --checkpoint-minutes, --resume and --resume-from need --out,"
-                            + " the folder of the run");
+                    "--checkpoint-steps, --checkpoint-minutes, --resume and --resume-from need"
+                            + " --out, the folder of the run");
         }
         folder = out.resolve(FOLDER);
         if (first) {

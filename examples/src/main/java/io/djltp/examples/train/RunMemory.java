@@ -74,8 +74,8 @@ final class RunMemory {
                                                 Locale.ROOT,
                                                 "This run needs about %.1f GiB of memory (%s), and"
                                                         + " %.1f GiB are available: use fewer"
-                                                        + " --languages, a smaller --dim or --batch,"
-                                                        + " or --optimizer sgd",
+                                                        + " --languages, a smaller --dim or"
+                                                        + " --batch, or --optimizer sgd",
                                                 total() / GIB,
                                                 describe(),
                                                 available / GIB));

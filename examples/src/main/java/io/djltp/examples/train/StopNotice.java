@@ -24,8 +24,8 @@ final class StopNotice {
 
     private static void print(int steps) {
         System.err.printf(
-                "%ntp: stopped after %d steps, before anything was saved. --minutes or --steps ends a"
-                        + " run with a saved model, --checkpoint-minutes saves it on the way.%n",
+                "%ntp: stopped after %d steps, before anything was saved. --minutes or --steps ends"
+                        + " a run with a saved model, --checkpoint-minutes saves it on the way.%n",
                 steps);
         System.err.flush();
     }

@@ -265,7 +265,8 @@ public final class TrainCommand implements Callable<Integer> {
                     .optPrecision(options.precision)
                     .build();
         } catch (IllegalArgumentException e) {
-            throw new BadInputException("--head " + describeHead(classes) + ": " + e.getMessage());
+            throw new BadInputException(
+                    "--head " + describeHead(classes) + ": " + e.getMessage(), e);
         }
     }
 

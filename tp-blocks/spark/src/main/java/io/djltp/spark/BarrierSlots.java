@@ -46,10 +46,10 @@ final class BarrierSlots {
         if (slots < tasks) {
             throw new IllegalStateException(
                     ("%d ranks, %d in each task, need %d tasks that run at the same time, and there"
-                                    + " are %d slots on %d executors of %s cores (spark.task.cpus is %s)%s: add"
-                                    + " executors (--num-executors), ask for fewer ranks, or for more ranks in"
-                                    + " each task (optRanksPerTask, or setRanksPerTask"
-                                    + " of a classifier)")
+                                    + " are %d slots on %d executors of %s cores (spark.task.cpus"
+                                    + " is %s)%s: add executors (--num-executors), ask for fewer"
+                                    + " ranks, or for more ranks in each task (optRanksPerTask, or"
+                                    + " setRanksPerTask of a classifier)")
                             .formatted(
                                     tasks * ranksPerTask,
                                     ranksPerTask,

@@ -3,6 +3,7 @@ package io.djltp.spark;
 import ai.djl.Device;
 import ai.djl.util.Utils;
 
+import io.djltp.environment.JobSecret;
 import io.djltp.environment.LaunchEnvironment;
 import io.djltp.environment.MasterPort;
 import io.djltp.job.Job;
@@ -21,7 +22,6 @@ import scala.runtime.AbstractFunction1;
 
 import java.io.Serializable;
 import java.nio.channels.ServerSocketChannel;
-import java.security.SecureRandom;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.HexFormat;
@@ -36,7 +36,6 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
     private static final Logger logger = LoggerFactory.getLogger(TensorParallelSpark.class);
 
     private static final String CACHE = "org.bytedeco.javacpp.cachedir";
-    private static final int SECRET_BYTES = 32;
     private static final long HEAD_START = 1000; // milliseconds
 
     private final RankFunction<T, R> function;
@@ -79,28 +78,13 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
                         context,
                         ranksPerTask,
                         bound == null ? 0 : MasterPort.getPort(bound),
-                        listens ? newSecret() : "");
+                        listens ? HexFormat.of().formatHex(JobSecret.draw()) : "");
         try {
             if (tasks == 1) {
                 return run(context, places, null, rows);
             }
             places.checkExecutors();
-            TaskPlaces.Place first = places.all().get(0);
-            LaunchEnvironment environment =
-                    new LaunchEnvironment(
-                            "Spark",
-                            places.task(),
-                            tasks,
-                            places.localTask(),
-                            first.host(),
-                            first.port());
-            JobOptions options =
-                    JobOptions.builder()
-                            .setRanks(tasks * ranksPerTask)
-                            .optSecret(HexFormat.of().parseHex(first.secret()))
-                            .optTimeout(timeout)
-                            .build();
-            try (Job job = Launcher.join(environment, options, bound)) {
+            try (Job job = joinJob(places, bound)) {
                 return run(context, places, job, rows);
             }
         } catch (Exception | Error e) {
@@ -109,6 +93,26 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
             }
             throw told(explained(places, e));
         }
+    }
+
+    private Job joinJob(TaskPlaces places, ServerSocketChannel bound) {
+        int tasks = places.all().size();
+        TaskPlaces.Place first = places.all().get(0);
+        LaunchEnvironment environment =
+                new LaunchEnvironment(
+                        "Spark",
+                        places.task(),
+                        tasks,
+                        places.localTask(),
+                        first.host(),
+                        first.port());
+        JobOptions options =
+                JobOptions.builder()
+                        .setRanks(tasks * ranksPerTask)
+                        .optSecret(HexFormat.of().parseHex(first.secret()))
+                        .optTimeout(timeout)
+                        .build();
+        return Launcher.join(environment, options, bound);
     }
 
     /** Lets the task that failed be the first to say so: it knows more. */
@@ -184,11 +188,5 @@ final class BarrierTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>
                 .limit(ranks)
                 .map(address -> Device.gpu(Integer.parseInt(address)))
                 .toList();
-    }
-
-    private static String newSecret() {
-        byte[] secret = new byte[SECRET_BYTES];
-        new SecureRandom().nextBytes(secret);
-        return HexFormat.of().formatHex(secret);
     }
 }

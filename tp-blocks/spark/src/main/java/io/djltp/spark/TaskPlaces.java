@@ -101,8 +101,8 @@ record TaskPlaces(int task, int ranksPerTask, List<Place> all) {
                                 + all.get(together.get(0))
                                 + ", where ranks belong into one task: set spark.task.cpus to"
                                 + " spark.executor.cores so that an executor has one task, and"
-                                + " optRanksPerTask, or setRanksPerTask of a classifier, to the ranks that"
-                                + " it shall have");
+                                + " optRanksPerTask, or setRanksPerTask of a classifier, to the"
+                                + " ranks that it shall have");
             }
         }
     }

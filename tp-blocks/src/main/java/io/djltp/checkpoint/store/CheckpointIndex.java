@@ -7,6 +7,8 @@ import com.google.gson.JsonObject;
 import com.google.gson.JsonParseException;
 import com.google.gson.JsonParser;
 
+import io.djltp.job.LibraryVersion;
+
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -104,7 +106,7 @@ record CheckpointIndex(
         int version = json.get("format_version").getAsInt();
         String own = LibraryVersion.get();
         String writer = json.get("library_version").getAsString();
-        if (version != VERSION || !LibraryVersion.reads(own, writer)) {
+        if (version != VERSION || !ReadableVersions.reads(own, writer)) {
             throw new CheckpointException(
                     String.format(
                             "it was written by version %s of this library in version %d of the"

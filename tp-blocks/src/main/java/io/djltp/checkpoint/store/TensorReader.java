@@ -14,8 +14,7 @@ import java.util.List;
  */
 final class TensorReader {
 
-    private static final int PIECE_BITS =
-            30; // the buffers of an array have 1 GiB, see TensorBuffers
+    private static final int PIECE_BITS = 30; // buffers have 1 GiB, see TensorBuffers
 
     private final PartFiles files;
     private final BlockCursor cursor = new BlockCursor();

@@ -141,18 +141,12 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
         ExpertLayers experts = experts(parameterStore, input.getDevice(), training);
         options.checkInput(input, region, weight.getShape().get(1));
 
-        boolean cut = region.isRowsCut();
-        boolean spare = cut && ranks.getPass().getRows() == 0; // its row does not count
+        boolean spare = region.isRowsCut() && ranks.getPass().getRows() == 0; // no row counts
         long features = weight.getShape().get(1);
         NDArray all = input.reshape(input.size() / features, features);
         NDArray x = spare ? all.get(new NDIndex().addSliceDim(0, 0)) : all;
         Router router = Router.of(x, weight, bias, options.topK, options.isNormalized());
-        TokenCounts counts =
-                TokenCounts.gather(
-                        cut ? ranks.getDataGroup() : null,
-                        x.getManager(),
-                        router.routing(),
-                        options.capacityFactor);
+        TokenCounts counts = counts(ranks, region, router);
         if (training && TensorView.of(router.probabilities()).requiresGradient()) {
             note(router, counts, region, context);
         }
@@ -162,6 +156,14 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
             y = NDArrays.concat(new NDList(y, all.zerosLike()));
         }
         return new NDList(y.reshape(input.getShape()));
+    }
+
+    private TokenCounts counts(ParallelContext context, Region region, Router router) {
+        return TokenCounts.gather(
+                region.isRowsCut() ? context.getDataGroup() : null,
+                router.logits().getManager(),
+                router.routing(),
+                options.capacityFactor);
     }
 
     private ExpertLayers experts(ParameterStore store, Device device, boolean training) {

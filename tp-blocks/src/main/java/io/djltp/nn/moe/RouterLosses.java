@@ -7,10 +7,12 @@ import ai.djl.training.loss.Loss;
 import ai.djl.util.NativeResource;
 
 import io.djltp.layout.ForwardPass;
+import io.djltp.layout.Region;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.AutogradGraph;
 
 import java.util.List;
+import java.util.function.Predicate;
 import java.util.function.Supplier;
 
 /**
@@ -39,46 +41,50 @@ final class RouterLosses extends Loss {
     public NDArray evaluate(NDList labels, NDList predictions) {
         ParallelContext context = ParallelContext.current();
         ForwardPass pass = context == null ? null : context.getPass();
-        AutogradGraph graph = pass == null ? AutogradGraph.of(predictions) : null;
         NDArray whole = predictions.head().getManager().create(0f);
         NDArray parts = null; // of this rank's tokens
-        RouterPass cut = null;
-        boolean expected = false; // that a router was trained in this pass
-        boolean found = false;
-        for (MixtureOfExperts block : blocks.get()) {
-            expected |= block.isRouterTrained();
-            for (RouterPass router : block.getRouterPasses()) {
-                boolean same =
-                        pass == null
-                                ? graph.get(AutogradGraph.nodeOf(router.probabilities())) != null
-                                : router.pass() == pass;
-                if (!same) {
-                    continue;
-                }
-                found = true;
-                NDArray value = value(router);
-                if (router.region().isRowsCut()) {
-                    cut = router;
-                    parts = parts == null ? value : parts.add(value);
-                } else {
-                    whole = whole.add(value);
-                }
+        Region region = null; // of the parts
+        for (RouterPass router : routersOf(pass, predictions)) {
+            NDArray value = value(router);
+            if (router.region().isRowsCut()) {
+                region = router.region();
+                parts = parts == null ? value : parts.add(value);
+            } else {
+                whole = whole.add(value);
             }
         }
+        if (parts == null) {
+            return whole;
+        }
+        NDArray sum = context.getBatchMappings().reduceFromRegion(parts);
+        pass.gathered(sum, region, null, getName());
+        return whole.add(sum);
+    }
+
+    /** Returns what the routers have computed on the way to the predictions. */
+    private List<RouterPass> routersOf(ForwardPass pass, NDList predictions) {
+        AutogradGraph graph = pass == null ? AutogradGraph.of(predictions) : null;
+        Predicate<RouterPass> own =
+                pass == null
+                        ? router -> graph.get(AutogradGraph.nodeOf(router.probabilities())) != null
+                        : router -> router.pass() == pass;
+        List<MixtureOfExperts> network = blocks.get();
+        List<RouterPass> routers =
+                network.stream()
+                        .flatMap(block -> block.getRouterPasses().stream())
+                        .filter(own)
+                        .toList();
         boolean trained = pass == null ? graph.nodes().iterator().hasNext() : pass.isTraining();
-        if (trained && expected && !found) {
+        if (trained
+                && routers.isEmpty()
+                && network.stream().anyMatch(MixtureOfExperts::isRouterTrained)) {
             throw new IllegalArgumentException(
                     "No MixtureOfExperts of the network that RouterLoss was given has computed"
                             + " these predictions, so it would balance nothing. Give setNetwork"
                             + " the block that is trained, model.getBlock(), and not another one"
                             + " built alike");
         }
-        if (parts == null) {
-            return whole;
-        }
-        NDArray sum = context.getBatchMappings().reduceFromRegion(parts);
-        pass.gathered(sum, cut.region(), null, getName());
-        return whole.add(sum);
+        return routers;
     }
 
     /** Returns the losses of a router, or what this rank's tokens add to them. */

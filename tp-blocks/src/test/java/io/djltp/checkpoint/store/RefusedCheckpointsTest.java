@@ -122,10 +122,10 @@ public class RefusedCheckpointsTest {
 
     @Test
     public void testWhichVersionsReadEachOther() {
-        Assert.assertTrue(LibraryVersion.reads("0.1.0", "0.1.3-SNAPSHOT"));
-        Assert.assertTrue(LibraryVersion.reads("development", "0.3.0"));
-        Assert.assertFalse(LibraryVersion.reads("0.1.0", "0.2.0"));
-        Assert.assertFalse(LibraryVersion.reads("2.1.0", "1.1.0"));
+        Assert.assertTrue(ReadableVersions.reads("0.1.0", "0.1.3-SNAPSHOT"));
+        Assert.assertTrue(ReadableVersions.reads("development", "0.3.0"));
+        Assert.assertFalse(ReadableVersions.reads("0.1.0", "0.2.0"));
+        Assert.assertFalse(ReadableVersions.reads("2.1.0", "1.1.0"));
     }
 
     @Test

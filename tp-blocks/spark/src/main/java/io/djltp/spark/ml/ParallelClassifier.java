@@ -127,14 +127,7 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
         checkMargin();
         Columns columns = Columns.of(dataset.schema(), getFeaturesCol(), getLabelCol());
         String[] names = names(dataset.schema());
-        int wanted = getNumClasses();
-        if (names.length > 0 && wanted > 0 && names.length != wanted) {
-            throw new IllegalArgumentException(
-                    ("There are %d names of classes and %d classes: leave out setNumClasses, so"
-                                    + " that there are as many classes as names, or name all"
-                                    + " (setClassNames)")
-                            .formatted(names.length, wanted));
-        }
+        int wanted = numClasses(names);
         JavaRDD<Row> rows = dataset.toDF().javaRDD();
         int ranks = getRanks();
         TensorParallelSpark job =
@@ -144,7 +137,7 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
                         .optMaxAttempts(getMaxAttempts())
                         .build();
         int tasks = job.tasks(rows.context());
-        RowCheck.Result known = RowCheck.of(rows, columns, wanted > 0 ? wanted : names.length);
+        RowCheck.Result known = RowCheck.of(rows, columns, wanted);
         TrainingPlan plan = plan(columns, known);
         if (known.classes() < ranks) {
             throw new IllegalArgumentException(
@@ -156,14 +149,30 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
                 job.run(
                         RankRows.of(rows, columns, known, ranks, tasks),
                         (own, part) -> RankTrainer.train(own, part, plan));
+        return model(
+                new SavedNetwork(plan.network(), trained.parameters(), names, trained.losses()));
+    }
+
+    private ParallelClassificationModel model(SavedNetwork network) {
         ParallelClassificationModel model =
                 new ParallelClassificationModel(
-                        Identifiable.randomUID("parallelClassificationModel"),
-                        new SavedNetwork(
-                                plan.network(), trained.parameters(), names, trained.losses()));
+                        Identifiable.randomUID("parallelClassificationModel"), network);
         copyValues(model, ParamMap.empty());
         model.setParent(this);
         return model;
+    }
+
+    /** Returns the number of classes that is asked for, or 0 for what the labels say. */
+    private int numClasses(String[] names) {
+        int wanted = getNumClasses();
+        if (names.length > 0 && wanted > 0 && names.length != wanted) {
+            throw new IllegalArgumentException(
+                    ("There are %d names of classes and %d classes: leave out setNumClasses, so"
+                                    + " that there are as many classes as names, or name all"
+                                    + " (setClassNames)")
+                            .formatted(names.length, wanted));
+        }
+        return wanted > 0 ? wanted : names.length;
     }
 
     private void checkBatch() {

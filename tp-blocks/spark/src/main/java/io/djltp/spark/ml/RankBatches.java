@@ -14,6 +14,7 @@ import io.djltp.spark.SparkRanks;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.util.Iterator;
 import java.util.NoSuchElementException;
 import java.util.concurrent.ExecutorService;
@@ -103,7 +104,7 @@ final class RankBatches implements ResumableDataset {
             long from = firstRow(first, rows);
             int own = (int) (firstRow(first + orders.length, rows) - from);
             ByteBuffer values = ByteBuffer.allocateDirect(own * width * Integer.BYTES);
-            values.order(java.nio.ByteOrder.nativeOrder());
+            values.order(ByteOrder.nativeOrder());
             long[] ownLabels = new long[own];
             long start = 0; // of a rank's rows in the file
             int row = 0;

@@ -7,7 +7,6 @@ import org.apache.spark.sql.Row;
 
 import java.io.Serializable;
 import java.util.Arrays;
-import java.util.Iterator;
 import java.util.List;
 
 /**
@@ -16,21 +15,7 @@ import java.util.List;
  */
 final class RowCheck {
 
-    private static final int SHOWN = 300; // characters of a row
-
     private RowCheck() {}
-
-    /**
-     * What is known of a partition.
-     *
-     * @param rows the number of its rows
-     * @param width the length of the features
-     * @param largest the largest label
-     * @param checksum tells its rows from others
-     * @param problem what is wrong with its first bad row, or {@code null}
-     */
-    private record Facts(long rows, int width, double largest, long checksum, String problem)
-            implements Serializable {}
 
     /**
      * What is known of all rows.
@@ -58,30 +43,28 @@ final class RowCheck {
      * @param classes the number of classes, or 0 for one more than the largest label
      */
     static Result of(JavaRDD<Row> rows, Columns columns, int classes) {
-        JavaRDD<Facts> checks =
+        JavaRDD<PartitionCheck.Facts> checks =
                 rows.mapPartitionsWithIndex(
                         (partition, part) ->
-                                List.of(check(part, partition, columns, classes)).iterator(),
+                                List.of(new PartitionCheck(columns, classes).of(part, partition))
+                                        .iterator(),
                         false);
-        List<Facts> all = InterruptibleJob.run(rows.context(), checks::collect);
+        List<PartitionCheck.Facts> all = InterruptibleJob.run(rows.context(), checks::collect);
         long[] starts = new long[all.size()];
         long[] checksums = new long[all.size()];
         long count = 0;
         int width = -1;
         double largest = -1;
         for (int i = 0; i < starts.length; i++) {
-            Facts facts = all.get(i);
-            if (facts.problem() == null
-                    && width >= 0
-                    && facts.rows() > 0
-                    && facts.width() != width) {
+            PartitionCheck.Facts facts = all.get(i);
+            if (facts.problem() != null) {
+                throw new IllegalArgumentException(facts.problem());
+            }
+            if (width >= 0 && facts.rows() > 0 && facts.width() != width) {
                 throw new IllegalArgumentException(
                         ("The features of partition %d have %d values, those before it %d: all"
                                         + " rows need as many")
                                 .formatted(i, facts.width(), width));
-            }
-            if (facts.problem() != null) {
-                throw new IllegalArgumentException(facts.problem());
             }
             starts[i] = count;
             checksums[i] = facts.checksum();
@@ -95,68 +78,5 @@ final class RowCheck {
         }
         int found = classes > 0 ? classes : (int) largest + 1;
         return new Result(starts, checksums, count, width, found);
-    }
-
-    private static Facts check(Iterator<Row> rows, int partition, Columns columns, int classes) {
-        long count = 0;
-        int width = -1;
-        double largest = -1;
-        int[] bits = {};
-        RowChecksum sum = new RowChecksum();
-        while (rows.hasNext()) {
-            Row row = rows.next();
-            int own = columns.width(row);
-            String problem = own < 0 ? "has no features" : null;
-            if (own == 0) {
-                problem = "has features of length 0: they need 1 value or more (setFeaturesCol)";
-            }
-            if (own >= 0 && width < 0) {
-                width = own;
-                bits = new int[width];
-            }
-            if (problem == null && own != width) {
-                problem = "has " + own + " features, those before it " + width;
-            }
-            if (problem == null) {
-                String wrong = columns.read(row, bits);
-                problem = wrong == null ? problem(columns.label(row), classes) : "is bad: " + wrong;
-            }
-            if (problem != null) {
-                String text = row.toString();
-                text = text.length() > SHOWN ? text.substring(0, SHOWN) + "..." : text;
-                return new Facts(
-                        count,
-                        width,
-                        largest,
-                        sum.value(),
-                        "Row "
-                                + count
-                                + " of partition "
-                                + partition
-                                + " "
-                                + problem
-                                + ": "
-                                + text);
-            }
-            largest = Math.max(largest, columns.label(row));
-            sum.add(bits, columns.label(row));
-            count++;
-        }
-        return new Facts(count, width, largest, sum.value(), null);
-    }
-
-    private static String problem(double label, int classes) {
-        if (Double.isNaN(label)) {
-            return "has no label";
-        }
-        int most = classes > 0 ? classes : Integer.MAX_VALUE - 1;
-        if (label == Math.rint(label) && label >= 0 && label < most) {
-            return null;
-        }
-        return "has the label "
-                + label
-                + ", which is no class: there are "
-                + (classes > 0 ? classes + ", from 0 to " + (classes - 1) : "those from 0 on")
-                + " (setNumClasses)";
     }
 }

@@ -62,10 +62,6 @@ final class RowFile implements AutoCloseable {
         buffer.clear();
     }
 
-    long rows() {
-        return rows;
-    }
-
     /**
      * Reads a record.
      *
