@@ -199,6 +199,7 @@ public final class PassTrace {
         slices.clear();
         cuts.clear();
         tokens.clear();
+        masked.clear();
     }
 
     /**
