@@ -130,6 +130,16 @@ public final class RankPool implements AutoCloseable {
     }
 
     /**
+     * Sets what the ranks say with each of their collective operations from here on, to be the same
+     * on all ranks. To be used while no task runs.
+     *
+     * @param terms a short text, or empty
+     */
+    public void setTerms(String terms) {
+        contexts.forEach(context -> context.getWorld().setTerms(terms));
+    }
+
+    /**
      * Runs a task on all ranks of this process and waits for all of them.
      *
      * @param task the task

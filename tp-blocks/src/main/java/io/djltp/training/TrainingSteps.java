@@ -37,6 +37,7 @@ final class TrainingSteps implements AutoCloseable {
     private final GradientGroups gradientGroups;
     private final RankUpdate updates;
     private final LossScale lossScale;
+    private final FrozenParameters frozen;
     private final List<ParallelOutput> pending = new ArrayList<>(); // without a backward pass
     private long count;
     private boolean hasGradients;
@@ -50,6 +51,7 @@ final class TrainingSteps implements AutoCloseable {
         this.parameters = parameters;
         learningRates = new LearningRates(optimizer, name -> parameters.byName(name) != null);
         gradientGroups = new GradientGroups(parameters);
+        frozen = new FrozenParameters(ranks, parameters);
         lossScale = new LossScale(config.getLossScaling());
         float clipNorm = config.getGradientClipNorm();
         boolean scaled = lossScale.isUsed();
@@ -57,6 +59,11 @@ final class TrainingSteps implements AutoCloseable {
         for (int i = 0; i < ranks.size(); i++) {
             ranks.getContext(i).setRowSparse(optimizer.isRowSparse());
         }
+    }
+
+    /** Begins a forward pass that is trained on. */
+    void beginForward() {
+        frozen.say();
     }
 
     /** Adds a forward pass that may be differentiated. */
@@ -72,6 +79,7 @@ final class TrainingSteps implements AutoCloseable {
                     "All parameters are frozen: there is nothing to differentiate."
                             + " block.freezeParameters(false) thaws them");
         }
+        frozen.say();
         boolean reached = false;
         for (ParallelOutput output : pending) {
             if (output.isReached()) {
@@ -116,6 +124,7 @@ final class TrainingSteps implements AutoCloseable {
                     "There are no gradients: call backward(loss) of trainer.newGradientCollector()"
                             + " before step()");
         }
+        frozen.say();
         updates.checkNorm(ranks.getContext(0), new HashSet<>(parameters.getTrained()));
         boolean finite = !lossScale.isUsed() || unscale();
         if (finite) {

@@ -82,6 +82,8 @@ public final class FaultyProcess {
         OTHER_BATCH,
         /** Its process makes a step of two batches. */
         ANOTHER_BATCH_IN_STEP,
+        /** Its process freezes the last layer between a backward pass and the update. */
+        FREEZE,
         /** Its process makes one step less. */
         STOP_EARLY,
         /** So, where the others compare batches, and its close compares replicas. */
@@ -145,7 +147,7 @@ public final class FaultyProcess {
                         .optJob(job)
                         .optDevices(Collections.nCopies(job.getLocalRanks(), Device.cpu()))
                         .optTimeout(TIMEOUT);
-        if (fault != Fault.CLOSE_AT_COMPARISON) {
+        if (fault != Fault.CLOSE_AT_COMPARISON && fault != Fault.FREEZE) {
             ranks.optDriftCheck(fault == Fault.SAVE_ALONE ? 100 : 1);
         }
         DefaultTrainingConfig config =
@@ -171,7 +173,9 @@ public final class FaultyProcess {
                 boolean faulty = here && step == STEP;
                 boolean other = fault == Fault.OTHER_BATCH && faulty;
                 boolean another = fault == Fault.ANOTHER_BATCH_IN_STEP && faulty;
-                step(trainer, other ? 100 : step, another ? 2 : 1);
+                boolean freezes = fault == Fault.FREEZE && faulty;
+                Block frozen = freezes ? model.getBlock().getChildren().valueAt(2) : null;
+                step(trainer, other ? 100 : step, another ? 2 : 1, frozen);
             }
             if (fault == Fault.SAVE_ALONE && here) {
                 save(trainer);
@@ -204,7 +208,7 @@ public final class FaultyProcess {
         value.get("0, 0:1").addi(1e-6f);
     }
 
-    private static void step(ParallelTrainer trainer, int seed, int batches) {
+    private static void step(ParallelTrainer trainer, int seed, int batches, Block frozen) {
         try (NDManager manager = trainer.getManager().newSubManager()) {
             NDList data = new NDList(TrainingRun.random(manager, seed, BATCH, 5));
             NDList labels = new NDList(TrainingRun.labels(manager, seed, BATCH, 10));
@@ -213,6 +217,9 @@ public final class FaultyProcess {
                     NDList output = trainer.forward(data, labels);
                     collector.backward(trainer.getLoss().evaluate(labels, output));
                 }
+            }
+            if (frozen != null) {
+                frozen.freezeParameters(true);
             }
             trainer.step();
         }

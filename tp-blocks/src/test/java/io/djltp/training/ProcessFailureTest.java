@@ -126,6 +126,18 @@ public class ProcessFailureTest {
         }
     }
 
+    /** What is cut is updated by each rank alone: the others would train on without its part. */
+    @Test(dataProvider = "modes")
+    public void aProcessFreezesALayer(ParallelMode mode) {
+        String frozen = ", with 2 of 4 parameters frozen, the last 03ColumnParallelLinear_bias";
+        for (String report : reports(mode, Fault.FREEZE, 2)) {
+            assertMatches(report, "the ranks called different operations: ");
+            assertMatches(report, "rank 2 all-[^;]*" + frozen + " \\(checksum [0-9a-f]+\\)");
+            Assert.assertFalse(report.matches(".*rank 0 all-[^;]*" + frozen + ".*"), report);
+            assertMatches(report, "Freeze and thaw the same parameters on all processes");
+        }
+    }
+
     @Test(dataProvider = "modes")
     public void aProcessStopsEarly(ParallelMode mode) {
         List<String> said = reports(mode, Fault.STOP_EARLY, 2);
@@ -198,6 +210,7 @@ public class ProcessFailureTest {
             case DRIFT, SAVE_ALONE -> 3;
             case OTHER_BATCH,
                     ANOTHER_BATCH_IN_STEP,
+                    FREEZE,
                     STOP_EARLY,
                     CLOSE_AT_COMPARISON,
                     CALLER_THROWS ->

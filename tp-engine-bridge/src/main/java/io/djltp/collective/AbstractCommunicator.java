@@ -2,6 +2,7 @@ package io.djltp.collective;
 
 import io.djltp.torch.TensorView;
 
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Supplier;
 
 /**
@@ -18,6 +19,7 @@ public abstract class AbstractCommunicator implements Communicator {
     private final ArgumentChecks checks;
     private final FlightRecorder recorder;
     private final GroupFailure failure;
+    private final AtomicReference<String> terms; // of all groups of the rank
     private String issuer;
     private long sequence;
     private String splitGroups = ""; // what the groups of the last split are
@@ -39,6 +41,7 @@ public abstract class AbstractCommunicator implements Communicator {
         name = "";
         checks = new ArgumentChecks(rank, size);
         recorder = new FlightRecorder();
+        terms = new AtomicReference<>("");
     }
 
     /**
@@ -57,6 +60,7 @@ public abstract class AbstractCommunicator implements Communicator {
         worldSize = parent.worldSize;
         failure = parent.failure;
         recorder = parent.recorder;
+        terms = parent.terms;
         issuer = parent.issuer;
         checks = new ArgumentChecks(rank, size);
         // the number tells groups of the same ranks apart
@@ -99,6 +103,12 @@ public abstract class AbstractCommunicator implements Communicator {
     @Override
     public final void setIssuer(String issuer) {
         this.issuer = issuer;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public final void setTerms(String terms) {
+        this.terms.set(terms.isEmpty() ? "" : DifferentCalls.WITH + terms);
     }
 
     /** {@inheritDoc} */
@@ -230,7 +240,7 @@ public abstract class AbstractCommunicator implements Communicator {
     }
 
     private CollectiveCall next(Collective collective) {
-        return new CollectiveCall(collective, ++sequence, name, issuer);
+        return new CollectiveCall(collective, ++sequence, name, issuer, terms.get());
     }
 
     private Work issue(CollectiveCall call) {

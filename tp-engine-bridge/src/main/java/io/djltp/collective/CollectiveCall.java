@@ -19,6 +19,7 @@ public final class CollectiveCall {
     private final long sequence;
     private final String group;
     private final String issuer;
+    private final String terms;
     private ReduceOp op;
     private int root = -1;
     private long[] inputShares;
@@ -39,12 +40,15 @@ public final class CollectiveCall {
      * @param sequence the number of the call in its group, from 1
      * @param group the name of the group, empty for that of all ranks
      * @param issuer who has called, or {@code null}
+     * @param terms what the rank has said with it, or empty
      */
-    CollectiveCall(Collective collective, long sequence, String group, String issuer) {
+    CollectiveCall(
+            Collective collective, long sequence, String group, String issuer, String terms) {
         this.collective = collective;
         this.sequence = sequence;
         this.group = group;
         this.issuer = issuer;
+        this.terms = terms;
     }
 
     CollectiveCall with(TensorView input, TensorView output) {
@@ -248,7 +252,8 @@ public final class CollectiveCall {
                 || op != other.op
                 || root != other.root
                 || DifferentCalls.isClose(issuer) != DifferentCalls.isClose(other.issuer)
-                || dataType != other.dataType) {
+                || dataType != other.dataType
+                || !terms.equals(other.terms)) {
             return false;
         }
         if (collective == Collective.ALL_TO_ALL) {
@@ -266,12 +271,13 @@ public final class CollectiveCall {
      */
     public String getAgreement() {
         String close = DifferentCalls.isClose(issuer) ? " by " + DifferentCalls.CLOSE : "";
+        String last = close + terms;
         if (inputShares == null) {
-            return describe() + close;
+            return describe() + last;
         }
         boolean sharesDiffer = collective == Collective.ALL_TO_ALL;
         String shares = sharesDiffer ? "" : " in " + SharesText.of(inputShares);
-        return collective + " #" + sequence + detail() + " of " + type() + shares + place() + close;
+        return collective + " #" + sequence + detail() + " of " + type() + shares + place() + last;
     }
 
     /**
@@ -314,6 +320,6 @@ public final class CollectiveCall {
     /** {@inheritDoc} */
     @Override
     public String toString() {
-        return describe() + (issuer == null ? "" : " issued by " + issuer);
+        return describe() + (issuer == null ? "" : " issued by " + issuer) + terms;
     }
 }

@@ -145,6 +145,16 @@ public interface Communicator extends AutoCloseable {
     void setIssuer(String issuer);
 
     /**
+     * Says something that the ranks must agree on, such as which parameters they train. It goes
+     * with all operations of the rank from here on, in all of its groups: ranks that have said
+     * otherwise have called different operations. NCCL looks at calls only that it does not
+     * complete.
+     *
+     * @param terms a short text, or empty
+     */
+    void setTerms(String terms);
+
+    /**
      * Returns the record of the rank's last operations.
      *
      * @return the record

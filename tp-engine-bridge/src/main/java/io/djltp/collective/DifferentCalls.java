@@ -10,6 +10,12 @@ public final class DifferentCalls {
     /** The issuer of what a trainer's close calls: it may meet a step of the other ranks. */
     public static final String CLOSE = "the close of the trainer";
 
+    /** What comes between a call and what the rank has said with it. */
+    static final String WITH = ", with ";
+
+    /** What is said of a rank whose call is not known. */
+    public static final String NOT_YET = "not yet";
+
     private DifferentCalls() {}
 
     /** Returns whether it is a trainer's close that has issued a call. */
@@ -29,11 +35,29 @@ public final class DifferentCalls {
                 + all
                 + ". Do all ranks have as many batches, of the same size, as many epochs, and the"
                 + " same settings?"
+                + (termsDiffer(calls)
+                        ? " Freeze and thaw the same parameters on all processes, before the same"
+                                + " step."
+                        : "")
                 + (all.contains(CLOSE)
                         ? " One in "
                                 + CLOSE
                                 + " has come to its end before the others, or an exception in the"
                                 + " caller's code has led it there: see the output of its process"
                         : "");
+    }
+
+    private static boolean termsDiffer(List<String> calls) {
+        return calls.stream()
+                        .filter(call -> !call.endsWith(NOT_YET))
+                        .map(DifferentCalls::terms)
+                        .distinct()
+                        .count()
+                > 1;
+    }
+
+    private static String terms(String call) {
+        int begin = call.lastIndexOf(WITH);
+        return begin < 0 ? "" : call.substring(begin);
     }
 }

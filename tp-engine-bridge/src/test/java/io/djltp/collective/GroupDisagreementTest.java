@@ -174,6 +174,37 @@ public class GroupDisagreementTest {
         }
     }
 
+    /** One rank trains other parameters, and calls the same, in a part of the group. */
+    @Test(timeOut = 60_000)
+    public void whatRanksSayWithTheirCallsIsCompared() throws Exception {
+        if (TestBackend.current() == TestBackend.NCCL) {
+            throw new SkipException("NCCL completes calls of equal counts, whatever was said");
+        }
+        List<Communicator> group = TestBackend.current().create(2, Duration.ofMinutes(10));
+        Throwable[] outcomes =
+                RankThreads.outcomes(
+                        group,
+                        (communicator, manager) -> {
+                            communicator.setTerms("1 of 2 parameters frozen");
+                            Communicator part = communicator.split(0, communicator.getRank());
+                            reduce(part, ReduceOp.SUM, DataType.FLOAT32, 3); // the same is said
+                            communicator.setTerms(
+                                    communicator.getRank() == 1 ? "2 of 2 parameters frozen" : "");
+                            reduce(part, ReduceOp.SUM, DataType.FLOAT32, 3);
+                        });
+        for (Throwable outcome : outcomes) {
+            Assert.assertTrue(outcome instanceof CollectiveException, "" + outcome);
+            String message = outcome.getMessage();
+            Assert.assertTrue(message.contains("; rank 1 all-reduce #2 (SUM) of (3) "), message);
+            Assert.assertTrue(message.contains(", with 2 of 2 parameters frozen."), message);
+            Assert.assertTrue(
+                    message.endsWith(
+                            " Freeze and thaw the same parameters on all processes, before the"
+                                    + " same step."),
+                    message);
+        }
+    }
+
     private static void reduce(Communicator group, ReduceOp op, DataType type, long... shape) {
         group.allReduce(TensorView.of(TestTensors.zeros(type, shape)), op).await();
     }

@@ -36,6 +36,6 @@ public class SharesTextTest {
     }
 
     private static CollectiveCall call(long[] shares) {
-        return new CollectiveCall(Collective.ALL_GATHER, 1, "", null).withShares(shares, null);
+        return new CollectiveCall(Collective.ALL_GATHER, 1, "", null, "").withShares(shares, null);
     }
 }

@@ -225,7 +225,9 @@ final class PeerExchange implements AutoCloseable {
                 String other =
                         transfer == null
                                 ? description
-                                : transfer.hasHeader() ? transfer.description() : "not yet";
+                                : transfer.hasHeader()
+                                        ? transfer.description()
+                                        : DifferentCalls.NOT_YET;
                 calls.add("rank " + members[i] + " " + other);
             }
             return DifferentCalls.describe(calls);
