@@ -52,11 +52,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
 
     private static final Logger logger = LoggerFactory.getLogger(CheckpointListener.class);
 
-    private final Path path;
-    private final boolean everyEpoch;
-    private final int keep;
-    private final Long resumeFrom; // null for the newest
-    private final RunOptions options;
+    private final RunSettings settings;
     private final TrainingProgress progress;
     private final SaveSchedule schedule;
     private ParallelTrainer trainer;
@@ -65,11 +61,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     private final ToldSteps told = new ToldSteps();
 
     CheckpointListener(CheckpointBuilder builder) {
-        path = builder.path;
-        everyEpoch = builder.everyEpoch;
-        keep = builder.keep;
-        resumeFrom = builder.resumeFrom;
-        options = new RunOptions(new LinkedHashMap<>(builder.options));
+        settings = RunSettings.of(builder);
         progress = new TrainingProgress(new LinkedHashMap<>(builder.states));
         schedule =
                 new SaveSchedule(
@@ -92,6 +84,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
      *
      * @param trainer the trainer, of whose listeners this is the last
      * @return whether there was a checkpoint
+     * @throws io.djltp.job.JobFailedException if the processes of a job have other settings
      * @throws IOException if another run uses the folder, or the checkpoint is damaged: the error
      *     says which older one is whole
      * @throws IllegalArgumentException if the checkpoint is of another network, optimizer or
@@ -105,7 +98,8 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         }
         open(false);
         try {
-            JsonObject saved = saves.restore(resumeFrom, values -> progress.check(values, trainer));
+            JsonObject saved =
+                    saves.restore(settings.resumeFrom(), values -> progress.check(values, trainer));
             if (saved == null) {
                 return false;
             }
@@ -116,7 +110,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
             throw e;
         }
         told.begin(getStep());
-        logger.info("Resumed after step {} from {}", getStep(), path);
+        logger.info("Resumed after step {} from {}", getStep(), settings.path());
         return true;
     }
 
@@ -128,7 +122,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
      * @throws IllegalArgumentException if the training that was resumed is beyond them
      */
     public int remainingEpochs(int epochs) {
-        return progress.position().remainingEpochs(epochs, path);
+        return progress.position().remainingEpochs(epochs, settings.path());
     }
 
     /**
@@ -163,7 +157,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
 
     /** {@return the folder of the checkpoints} */
     public Path getFolder() {
-        return path;
+        return settings.path();
     }
 
     /**
@@ -223,7 +217,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
 
     private void stop(StopSignal signal) {
         boolean saved = saves.await();
-        throw new TrainingStoppedException(signal, getStep(), path, saved);
+        throw new TrainingStoppedException(signal, getStep(), settings.path(), saved);
     }
 
     /** Begins or resumes an epoch over the data. */
@@ -270,7 +264,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         afterBatches = null;
         told.endEpoch(schedule, getStep());
         progress.endEpoch(trainer);
-        if (everyEpoch) {
+        if (settings.everyEpoch()) {
             save();
         }
     }
@@ -311,8 +305,9 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
             throw new IllegalStateException("resume(trainer) comes once, before the first step");
         }
         EpochRecords.checkLast(this, trainer);
+        settings.checkSame(trainer.getState());
         schedule.start();
-        RunSaves opened = new RunSaves(path, keep, options, trainer);
+        RunSaves opened = new RunSaves(settings, trainer);
         if (empty) {
             opened.checkEmpty();
         }

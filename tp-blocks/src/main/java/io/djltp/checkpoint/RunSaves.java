@@ -11,7 +11,6 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
-import java.nio.file.Path;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
@@ -35,10 +34,10 @@ final class RunSaves implements AutoCloseable {
     private volatile Throwable failure;
 
     /** Opens the folder. All processes call it. */
-    RunSaves(Path path, int keep, RunOptions options, ParallelTrainer trainer) throws IOException {
-        this.options = options;
-        this.keep = keep;
-        folder = new RunFolder(path, trainer);
+    RunSaves(RunSettings settings, ParallelTrainer trainer) throws IOException {
+        options = settings.options();
+        keep = settings.keep();
+        folder = new RunFolder(settings.path(), trainer);
         state = new TrainingState(trainer);
         RankPool ranks = trainer.getRanks();
         trainer.getState().addBeforeChange(() -> lost = ranks.isOver() && ranks.isDistributed());

@@ -1,13 +1,21 @@
 package io.djltp.training;
 
+import ai.djl.ndarray.NDManager;
+
+import io.djltp.collective.GatheredNumbers;
 import io.djltp.gradient.WeightReader;
+import io.djltp.job.JobFailedException;
 import io.djltp.optimizer.LearningRates;
 import io.djltp.optimizer.LossScale;
 import io.djltp.optimizer.OptimizerSettings;
 import io.djltp.optimizer.OptimizerState;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
+
+import java.util.Arrays;
+import java.util.Map;
 
 /**
  * What the next step of an open {@link ParallelTrainer} depends on, for who takes it away and puts
@@ -160,6 +168,35 @@ public final class TrainerState {
      */
     public void setReader(WeightReader reader) {
         trained.setReader(reader);
+    }
+
+    /**
+     * Compares settings of the processes of a job, by one all-gather of one number; with one
+     * process does nothing. All processes call it.
+     *
+     * @param what what they are, such as {@code the settings of a listener}
+     * @param settings their values by name, in an order that is the same on all processes
+     * @param remedy what is to be done if they differ
+     * @throws JobFailedException on all processes, if two of them differ: it has the name of the
+     *     first setting that does and both values
+     */
+    public void checkSame(String what, Map<String, String> settings, String remedy) {
+        if (!ranks.isDistributed()) {
+            return;
+        }
+        Comparison mine = Comparison.of(() -> {}, () -> settings);
+        long[] own = {mine.digest()};
+        long[] all = ranks.run(context -> gather(context, own, what)).get(0);
+        if (Arrays.stream(all).distinct().count() > 1) {
+            JobFailedException told = mine.difference(config.getJob(), what, ": " + remedy);
+            String untold = what + " differ between the processes, beyond what is told: " + remedy;
+            throw told != null ? told : new JobFailedException(untold, -1, -1, null);
+        }
+    }
+
+    private long[] gather(ParallelContext context, long[] own, String what) {
+        NDManager manager = parameters.getStore(context).getManager();
+        return GatheredNumbers.of(context.getWorld(), manager, own, what);
     }
 
     /**
