@@ -80,7 +80,8 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     /**
      * Goes on from the newest checkpoint, or that of {@link CheckpointBuilder#optResumeFrom}, on
      * any number of ranks and any mesh. Comes after {@code trainer.initialize(...)} and {@code
-     * trainer.setMetrics(...)}, and before the first step. All processes call it.
+     * trainer.setMetrics(...)}, and before the first step. All processes call it. What is frozen is
+     * what was frozen at the checkpoint: freeze something else after this.
      *
      * @param trainer the trainer, of whose listeners this is the last
      * @return whether there was a checkpoint

@@ -11,14 +11,22 @@ import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RandomSeeds;
 import io.djltp.training.TrainerState;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 
 /** The numbers of a trainer: steps, updates, the loss scale, seeds, what is frozen. */
 final class TrainerValues {
 
+    private static final Logger logger = LoggerFactory.getLogger(TrainerValues.class);
+
+    private static final int LISTED = 20; // names in a warning
     private static final String UPDATES = "updates";
     private static final String FROZEN = "frozen";
     private static final String SEED = "seed";
@@ -62,15 +70,7 @@ final class TrainerValues {
         JsonObject updates = values.getAsJsonObject(UPDATES);
         updates.keySet().forEach(name -> counts.put(name, updates.get(name).getAsInt()));
         state.getLearningRates().setCounts(counts);
-        List<String> frozen = new ArrayList<>();
-        values.getAsJsonArray(FROZEN).forEach(name -> frozen.add(name.getAsString()));
-        ParallelParameters parameters = state.getParameters();
-        for (Parameter parameter : parameters.getAll()) {
-            boolean freeze = frozen.contains(parameters.nameOf(parameter));
-            if (freeze == parameter.requiresGradient()) {
-                parameter.freeze(freeze);
-            }
-        }
+        putFrozen(state, values.getAsJsonArray(FROZEN));
         JsonObject lossScale = values.getAsJsonObject(LOSS_SCALE);
         if (lossScale != null && state.getLossScale().isUsed()) { // else one that begins, or none
             state.getLossScale()
@@ -85,6 +85,43 @@ final class TrainerValues {
         for (int i = 0; i < state.getRanks().size(); i++) {
             ParallelContext context = state.getRanks().getContext(i);
             context.getRandom().setState(seeds);
+        }
+    }
+
+    /** A program that has frozen something else before is told: it may have meant it to stay. */
+    private static void putFrozen(TrainerState state, JsonArray saved) {
+        Set<String> names = new HashSet<>();
+        saved.forEach(name -> names.add(name.getAsString()));
+        List<String> thawed = new ArrayList<>();
+        List<String> frozen = new ArrayList<>();
+        ParallelParameters parameters = state.getParameters();
+        for (Parameter parameter : parameters.getAll()) {
+            String name = parameters.nameOf(parameter);
+            boolean freeze = names.contains(name);
+            if (freeze == parameter.requiresGradient()) {
+                parameter.freeze(freeze);
+                (freeze ? frozen : thawed).add(name);
+            }
+        }
+        if (state.getRanks().getContext(0).getRank() == 0) { // the others do the same
+            warn(thawed, "frozen", "trained");
+            warn(frozen, "trained", "frozen");
+        }
+    }
+
+    private static void warn(List<String> changed, String before, String now) {
+        if (!changed.isEmpty()) {
+            List<String> first = changed.subList(0, Math.min(LISTED, changed.size()));
+            int more = changed.size() - first.size();
+            logger.warn(
+                    "What was {} before the checkpoint was restored is {} from here on, as it was"
+                            + " when the checkpoint was taken: {}{}. To go on with other"
+                            + " parameters frozen than then, freeze and thaw them after that, and"
+                            + " not before",
+                    before,
+                    now,
+                    String.join(", ", first),
+                    more > 0 ? " and " + more + " more" : "");
         }
     }
 }
