@@ -2,6 +2,7 @@ package io.djltp.gradient;
 
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 
 /**
@@ -17,8 +18,15 @@ import java.util.List;
  * @param count the number of the rank's features, or groups of features
  * @param inner the elements of what lies behind them
  * @param unit the features of a group
+ * @param folded the axes of length 1 directly before the features that a reshape has taken away,
+ *     such as that of a batch of one row: they may come back
  */
-record SlicePlace(int axis, long outer, long count, long inner, long unit) {
+record SlicePlace(int axis, long outer, long count, long inner, long unit, int folded) {
+
+    /** Creates a place before which no axis was taken away. */
+    SlicePlace(int axis, long outer, long count, long inner, long unit) {
+        this(axis, outer, count, inner, unit, 0);
+    }
 
     /** Returns the place of features that are the last axis. */
     static SlicePlace last(long[] shape) {
@@ -38,7 +46,7 @@ record SlicePlace(int axis, long outer, long count, long inner, long unit) {
 
     /** Returns the same on another axis. */
     SlicePlace on(int other) {
-        return new SlicePlace(other, outer, count, inner, unit);
+        return new SlicePlace(other, outer, count, inner, unit, folded);
     }
 
     /** Returns whether features lie alike, or groups of them: keys that several queries share. */
@@ -65,7 +73,9 @@ record SlicePlace(int axis, long outer, long count, long inner, long unit) {
      * Returns where the features may lie in an array of another shape with the same elements in the
      * same order. Of a rank with a single group several places may look alike: one that explains
      * what follows is enough. If all groups of a rank become one, such as query heads those of a
-     * key head, that is the first place: the others are for ranks that share the group.
+     * key head, that is the first place: the others are for ranks that share the group. A new axis
+     * of length 1 before the features may also be one that an earlier reshape has taken away, as a
+     * matrix product does that computes a batch of one row.
      */
     List<SlicePlace> reshaped(long[] from, long[] to) {
         if (Arrays.equals(from, to)) {
@@ -74,14 +84,16 @@ record SlicePlace(int axis, long outer, long count, long inner, long unit) {
         long before = outer * product(from, axis);
         List<Integer> single = singleAxes(to, before);
         int known = singleAxes(from, before).size();
+        int added = single.size() - known;
         List<SlicePlace> places = new ArrayList<>();
-        if (isOneGroup(single.size() - known)) {
+        if (isOneGroup(added)) {
             int group = single.get(single.size() - 1);
             places.add(new SlicePlace(group, 1, 1, 1, unit * count));
-            if (unit == 1) {
+            if (unit == 1 && added > folded) {
                 return places;
             }
         }
+        int away = Math.max(0, folded - added);
         if (count == 1 && outer == 1 && inner == 1 && single.size() == known) {
             int number = singleAxes(from, before).indexOf(axis);
             return List.of(on(single.get(number)));
@@ -95,10 +107,13 @@ record SlicePlace(int axis, long outer, long count, long inner, long unit) {
             }
             long rest = to[i] / left;
             if (rest % count == 0) {
-                places.add(new SlicePlace(i, left, count, rest / count, unit));
+                places.add(new SlicePlace(i, left, count, rest / count, unit, away));
             } else if (count % rest == 0 && rest > 1) {
-                places.add(new SlicePlace(i, left, rest, 1, unit * (count / rest)));
+                places.add(new SlicePlace(i, left, rest, 1, unit * (count / rest), away));
             }
+        }
+        if (added > 0 && added <= folded) {
+            Collections.reverse(places); // a group hides what comes behind it
         }
         return places;
     }

@@ -15,12 +15,16 @@ import io.djltp.torch.Checksum;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.stream.IntStream;
 
 /**
  * Compares the replicas of parameters, and of parts that several ranks have of those that are cut:
  * every rank computes a checksum of each, and all ranks see all of them. Replicas are updated by
  * each rank on its own, so that an operation that is not deterministic, a lost update or a broken
  * memory goes unseen otherwise. So does a process that iterates other batches than the others.
+ *
+ * <p>Of what has diverged the bits of a NaN are not those of another rank's, whose shard lies
+ * otherwise in its vectors. So what differs is compared once more, with all NaN alike.
  */
 public final class DriftCheck {
 
@@ -108,14 +112,18 @@ public final class DriftCheck {
                 : ranks.run(context -> checksums(context, replicated, AT_CLOSE)).get(0);
     }
 
-    /** Returns the checksums of the replicas of this process's ranks, from any thread. */
-    long[] localChecksums() {
+    /**
+     * Returns the checksums of the replicas of this process's ranks, from any thread.
+     *
+     * @param oneNaN whether all NaN are taken for the same
+     */
+    long[] localChecksums(boolean oneNaN) {
         List<ReplicatedPart> replicated = replicated();
         long[] sums = new long[replicated.size() * ranks.size()];
         for (int rank = 0; rank < ranks.size(); rank++) {
             for (int i = 0; i < replicated.size(); i++) {
                 sums[rank * replicated.size() + i] =
-                        replicated.get(i).checksum(parameters, ranks.getContext(rank));
+                        replicated.get(i).checksum(parameters, ranks.getContext(rank), oneNaN);
             }
         }
         return sums;
@@ -174,24 +182,52 @@ public final class DriftCheck {
 
     private long[] checksums(
             ParallelContext context, List<ReplicatedPart> replicated, String issuer) {
+        long[] all = gather(context, replicated, issuer, false);
+        return isDifferent(all, replicated.size())
+                ? gather(context, replicated, issuer, true)
+                : all;
+    }
+
+    private long[] gather(
+            ParallelContext context,
+            List<ReplicatedPart> replicated,
+            String issuer,
+            boolean oneNaN) {
         long[] own = new long[replicated.size()];
-        Arrays.setAll(own, i -> replicated.get(i).checksum(parameters, context));
+        Arrays.setAll(own, i -> replicated.get(i).checksum(parameters, context, oneNaN));
         NDManager manager = parameters.getStore(context).getManager();
         return GatheredNumbers.of(context.getWorld(), manager, own, issuer);
+    }
+
+    /**
+     * Returns whether ranks have told different checksums of something.
+     *
+     * @param all the checksums of all ranks
+     */
+    boolean isDifferent(long... all) {
+        return isDifferent(all, replicated().size());
+    }
+
+    private static boolean isDifferent(long[] all, int parts) {
+        return IntStream.range(0, all.length).anyMatch(at -> all[at] != all[first(all, parts, at)]);
+    }
+
+    /** Returns where the first rank that has a part has its checksum; the place of one without. */
+    private static int first(long[] all, int parts, int at) {
+        int first = at % parts;
+        while (first < at && all[first] == ReplicatedPart.NOT_HELD) {
+            first += parts;
+        }
+        return all[at] == ReplicatedPart.NOT_HELD ? at : first;
     }
 
     private void compare(long[] all, List<ReplicatedPart> replicated, long step) {
         int parts = replicated.size();
         for (int part = 0; part < parts; part++) {
-            int first = -1; // the first rank that has it
-            for (int rank = 0; rank < all.length / parts; rank++) {
-                long sum = all[rank * parts + part];
-                if (sum == ReplicatedPart.NOT_HELD) {
-                    continue;
-                }
-                first = first < 0 ? rank : first;
-                if (sum != all[first * parts + part]) {
-                    throw drifted(replicated.get(part), step, rank, first);
+            for (int at = part; at < all.length; at += parts) {
+                int first = first(all, parts, at);
+                if (all[at] != all[first]) {
+                    throw drifted(replicated.get(part), step, at / parts, first / parts);
                 }
             }
         }

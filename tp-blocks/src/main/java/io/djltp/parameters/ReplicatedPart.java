@@ -40,10 +40,14 @@ record ReplicatedPart(Parameter parameter, int axis, Segment segment) {
                 .toList();
     }
 
-    /** Returns the checksum of a rank's replica. */
-    long checksum(ParallelParameters parameters, ParallelContext context) {
+    /**
+     * Returns the checksum of a rank's replica.
+     *
+     * @param oneNaN whether all NaN are taken for the same
+     */
+    long checksum(ParallelParameters parameters, ParallelContext context, boolean oneNaN) {
         NDArray value = parameters.getStore(context).getHeld(parameter);
-        long sum = segment == null ? Checksum.of(value) : 0;
+        long sum = segment == null ? checksum(value, oneNaN) : 0;
         if (segment != null) {
             long place = segment.getPlace(context.getTensorGroup().getRank());
             if (place < 0) {
@@ -52,10 +56,14 @@ record ReplicatedPart(Parameter parameter, int axis, Segment segment) {
             ShardRange range = new ShardRange(place, segment.range().length());
             try (Autograd.GradMode mode = Autograd.gradMode(false);
                     NDArray part = SharedPart.range(value, axis, range)) {
-                sum = Checksum.of(part);
+                sum = checksum(part, oneNaN);
             }
         }
         return sum == NOT_HELD ? NOT_HELD + 1 : sum;
+    }
+
+    private static long checksum(NDArray array, boolean oneNaN) {
+        return oneNaN ? Checksum.withOneNaN(array) : Checksum.of(array);
     }
 
     /** Returns what it is, for errors. */

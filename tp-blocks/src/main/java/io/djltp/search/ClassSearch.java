@@ -36,6 +36,7 @@ public final class ClassSearch implements AutoCloseable {
     private final NDArray weight;
     private final NDArray bias;
     private final ChunkedEvaluation chunks;
+    private boolean closed;
 
     /**
      * Creates the search over a layer's classes.
@@ -112,6 +113,7 @@ public final class ClassSearch implements AutoCloseable {
      * @throws IllegalArgumentException if there are fewer classes than {@code k}, or the features
      *     do not fit the weight
      * @throws ArithmeticException if a logit is NaN; the message names the row
+     * @throws IllegalStateException if the search is closed
      */
     public TopClasses topK(NDArray features, int k) {
         return search(features, k, false);
@@ -126,12 +128,19 @@ public final class ClassSearch implements AutoCloseable {
      * @throws IllegalArgumentException if there are fewer classes than {@code k}, or the features
      *     do not fit the weight
      * @throws ArithmeticException if a logit is NaN; the message names the row
+     * @throws IllegalStateException if the search is closed
      */
     public TopClasses classify(NDArray features, int k) {
         return search(features, k, true);
     }
 
     private synchronized TopClasses search(NDArray features, int k, boolean withProbabilities) {
+        if (closed) {
+            throw new IllegalStateException(
+                    "The search over "
+                            + getClasses()
+                            + " classes is closed: make another one, ClassSearch.of(layer)");
+        }
         int last = features.getShape().dimension() - 1;
         if (last < 0 || features.getShape().get(last) != weight.getShape().get(1)) {
             throw new IllegalArgumentException(
@@ -148,6 +157,7 @@ public final class ClassSearch implements AutoCloseable {
     /** Frees the memory of the search; that of the layer stays. */
     @Override
     public synchronized void close() {
+        closed = true;
         chunks.close();
     }
 }

@@ -120,17 +120,33 @@ final class ParallelForward {
             }
             part.setArrays(compute(context, part, input, labels, training, scope), context);
             if (watched) {
-                part.check(context, lossOnRanks.getFlow());
+                check(context, part);
             } else if (labels != null) {
                 lossOnRanks.evaluate(context, part, labels);
             }
             return part;
         } finally {
             context.endForward();
-            part.refusal = late == null ? null : late.end();
+            RuntimeException before = late == null ? null : late.end();
+            part.refusal = before == null ? part.refusal : before;
             if (!training) {
                 part.closeScopes();
             }
+        }
+    }
+
+    /**
+     * Looks at what was computed. A rank with other rows may find something that the others do not:
+     * they have computed all that they needed it for.
+     */
+    private void check(ParallelContext context, RankOutput part) {
+        try {
+            part.check(context, lossOnRanks.getFlow());
+        } catch (IllegalArgumentException e) {
+            if (ranks.isDistributed()) {
+                throw e;
+            }
+            part.refusal = e;
         }
     }
 

@@ -1,5 +1,6 @@
 package io.djltp.training;
 
+import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.nn.Block;
@@ -10,6 +11,8 @@ import io.djltp.nn.RowParallelLinear;
 import io.djltp.optimizer.OptimizerSettings;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.torch.Precision;
+
+import java.util.List;
 
 /**
  * Whether a training has the scaled loss that layers in float16 need: their gradients are lost
@@ -36,12 +39,13 @@ final class ScaledLoss {
                             + " optPrecision(Precision.FLOAT16); or leave out optLossScaling");
         }
         if (!scaled && optimizer.getRescale() == 1) {
-            checkLayers("", model.getBlock());
+            checkLayers("", model.getBlock(), config.getDevices());
         }
     }
 
-    private static void checkLayers(String path, Block block) {
+    private static void checkLayers(String path, Block block, List<Device> devices) {
         if (precisionOf(block) == Precision.FLOAT16) {
+            devices.forEach(Precision.FLOAT16::check); // no scale would help
             throw new IllegalArgumentException(
                     "The layer "
                             + (path.isEmpty() ? block.getClass().getSimpleName() : path)
@@ -61,7 +65,8 @@ final class ScaledLoss {
                                         path.isEmpty()
                                                 ? child.getKey()
                                                 : path + "." + child.getKey(),
-                                        child.getValue()));
+                                        child.getValue(),
+                                        devices));
     }
 
     private static Precision precisionOf(Block block) {

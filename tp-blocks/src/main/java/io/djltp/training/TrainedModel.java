@@ -2,6 +2,7 @@ package io.djltp.training;
 
 import ai.djl.Model;
 import ai.djl.ndarray.NDManager;
+import ai.djl.nn.Block;
 
 import io.djltp.gradient.WeightReader;
 import io.djltp.parameters.DjlFormat;
@@ -26,6 +27,7 @@ final class TrainedModel {
     private static final Logger logger = LoggerFactory.getLogger(TrainedModel.class);
 
     private final Model model;
+    private final Block block;
     private final NDManager manager;
     private final ParallelConfig config;
     private final RankPool ranks;
@@ -66,6 +68,7 @@ final class TrainedModel {
         this.parameters = parameters;
         this.driftCheck = driftCheck;
         this.steps = steps;
+        block = model.getBlock();
         buffers = new RunningBuffers(ranks, parameters);
         savedModel = AtomicSave.savedBy(model, this::save);
         parameters.setSaving(this::beforeSave);
@@ -94,9 +97,9 @@ final class TrainedModel {
     }
 
     /**
-     * Checks that the model is there.
+     * Checks that the model is there, with the block that the ranks train.
      *
-     * @throws IllegalStateException if it was closed before the trainer
+     * @throws IllegalStateException if it was closed before the trainer, or has another block
      */
     void checkOpen() {
         if (!closed && !manager.isOpen()) {
@@ -105,6 +108,14 @@ final class TrainedModel {
                             + model.getName()
                             + " was closed while its ParallelTrainer was open, and with it the"
                             + " arrays of the ranks: close the trainer before the model");
+        }
+        if (!closed && model.getBlock() != block) {
+            throw new IllegalStateException(
+                    "The model "
+                            + model.getName()
+                            + " was given another block while its ParallelTrainer was open, whose"
+                            + " ranks have the weights of the first: close the trainer, and make a"
+                            + " new one after model.setBlock(...)");
         }
     }
 

@@ -117,6 +117,23 @@ public class ClassSearchTest {
         }
     }
 
+    @Test
+    public void aClosedSearchIsRefused() {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            ClassSearch search = new ClassSearch(manager.ones(new Shape(4, 3)), null);
+            NDArray x = manager.ones(new Shape(2, 3));
+            search.classify(x, 2).close();
+            search.close();
+            search.close(); // which does nothing more
+            IllegalStateException e =
+                    Assert.expectThrows(IllegalStateException.class, () -> search.classify(x, 2));
+            Assert.assertEquals(
+                    e.getMessage(),
+                    "The search over 4 classes is closed: make another one, ClassSearch.of(layer)");
+            Assert.assertThrows(IllegalStateException.class, () -> search.topK(x, 2));
+        }
+    }
+
     private static void refused(Assert.ThrowingRunnable call, String message) {
         IllegalArgumentException e = Assert.expectThrows(IllegalArgumentException.class, call);
         Assert.assertEquals(e.getMessage(), message);

@@ -20,6 +20,7 @@ import ai.djl.translate.NoopTranslator;
 import io.djltp.layout.ParallelMode;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Ranks;
+import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
@@ -149,5 +150,37 @@ public class ChangingPassesTest {
                 assertRefused(() -> TrainingRun.backward(trainer, more, labels));
             }
         }
+    }
+
+    /** A rank of which the rows alone are one has refused: the others go on with the next batch. */
+    @Test(timeOut = 60_000)
+    public void whatOneRankRefusesEndsNothing() {
+        Block block =
+                sequence(
+                        first(true, 12),
+                        map(x -> x.getShape().get(0) == 1 ? x.softmax(2) : x.tanh()),
+                        row(true, 5));
+        TrainingRun.of(
+                TrainerKind.mesh(2, 2),
+                block,
+                new HalfSquareLoss(),
+                new Shape(4, TOKENS, FEATURES),
+                (trainer, manager, numbers) -> {
+                    for (int rows : new int[] {4, 3, 4}) {
+                        NDArray x = TrainingRun.random(manager, rows, rows, TOKENS, FEATURES);
+                        NDArray labels = TrainingRun.random(manager, 9, rows, TOKENS, 5);
+                        if (rows == 3) {
+                            IllegalArgumentException e =
+                                    Assert.expectThrows(
+                                            IllegalArgumentException.class,
+                                            () -> TrainingRun.backward(trainer, x, labels));
+                            Assert.assertTrue(
+                                    e.getMessage().contains("does not commute"), e.getMessage());
+                        } else {
+                            TrainingRun.backward(trainer, x, labels);
+                            trainer.step();
+                        }
+                    }
+                });
     }
 }

@@ -180,6 +180,28 @@ public class ModelInTrainingTest {
         }
     }
 
+    /** DJL's trainer would train the other one; the ranks have the weights of the first. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void anotherBlockForTheModel(TrainerKind kind) {
+        try (Trainer trainer = open(kind)) {
+            step(trainer);
+            Block block = model.getBlock();
+            model.setBlock(Linear.builder().setUnits(CLASSES).build());
+            for (ThrowingRunnable call :
+                    new ThrowingRunnable[] {
+                        () -> step(trainer), () -> trainer.evaluate(data()), trainer::step
+                    }) {
+                Exception e = Assert.expectThrows(IllegalStateException.class, call);
+                Assert.assertTrue(
+                        e.getMessage().contains("model net was given another block")
+                                && e.getMessage().contains("close the trainer"),
+                        e.getMessage());
+            }
+            model.setBlock(block);
+            step(trainer); // nothing is lost
+        }
+    }
+
     /** In DATA mode nobody sees it but the comparison of replicas, which says what it may be. */
     @Test(timeOut = 60_000)
     public void aTrainerOfDjlOnReplicas() {

@@ -69,23 +69,29 @@ public class ScaledLossTest {
     @Test(timeOut = 60_000)
     public void aLossThatIsNotScaledIsRefused() {
         TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
-        IllegalArgumentException error =
-                Assert.expectThrows(
-                        IllegalArgumentException.class, () -> train(kind, Precision.FLOAT16, 1, 1));
-        for (String part : List.of("float16", "rescaleGrad 1", "setRescaleGrad(1f / 65536)")) {
-            Assert.assertTrue(error.getMessage().contains(part), error.getMessage());
+        try (AllowedPrecision allowed = new AllowedPrecision(Precision.FLOAT16)) {
+            IllegalArgumentException error =
+                    Assert.expectThrows(
+                            IllegalArgumentException.class,
+                            () -> train(kind, Precision.FLOAT16, 1, 1));
+            for (String part : List.of("float16", "rescaleGrad 1", "setRescaleGrad(1f / 65536)")) {
+                Assert.assertTrue(error.getMessage().contains(part), error.getMessage());
+            }
         }
     }
 
     @Test(timeOut = 60_000)
-    public void aProcessorIsRefusedWithAScaledLossToo() {
+    public void aProcessorIsRefusedWithAScaledLossAndWithout() {
         TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2);
-        IllegalArgumentException error =
-                Assert.expectThrows(
-                        IllegalArgumentException.class,
-                        () -> train(kind, Precision.FLOAT16, SCALE, 1));
-        String expected = "The precision float16 is arithmetic of GPUs, and the device is cpu()";
-        Assert.assertTrue(error.getMessage().contains(expected), error.getMessage());
+        for (float scale : new float[] {1, SCALE}) {
+            IllegalArgumentException error =
+                    Assert.expectThrows(
+                            IllegalArgumentException.class,
+                            () -> train(kind, Precision.FLOAT16, scale, 1));
+            String expected =
+                    "The precision float16 is arithmetic of GPUs, and the device is cpu()";
+            Assert.assertTrue(error.getMessage().contains(expected), error.getMessage());
+        }
     }
 
     private static List<float[]> train(

@@ -58,4 +58,52 @@ public class ChecksumTest {
             Assert.assertNotEquals(Checksum.of(matrix.transpose()), Checksum.of(matrix));
         }
     }
+
+    /** Of float32 and float64, with any sign and payload; another value is seen beside them. */
+    @Test(timeOut = 60_000)
+    public void allNaNAreAlike() {
+        LibTorch.load();
+        try (NDManager manager = NDManager.newBaseManager()) {
+            int size = 3000;
+            float[] first = new float[size];
+            float[] second = new float[size];
+            for (int i = 0; i < size; i++) {
+                boolean nan = i % 7 == 0;
+                first[i] = nan ? Float.NaN : i;
+                second[i] = nan ? Float.intBitsToFloat(0xffc00000 + i) : i;
+            }
+            NDArray a = manager.create(first);
+            NDArray b = manager.create(second);
+            Assert.assertNotEquals(Checksum.of(b), Checksum.of(a));
+            long sum = Checksum.withOneNaN(a);
+            Assert.assertEquals(Checksum.withOneNaN(b), sum);
+            NDArray wide = b.toType(DataType.FLOAT64, true);
+            Assert.assertEquals(
+                    Checksum.withOneNaN(wide),
+                    Checksum.withOneNaN(a.toType(DataType.FLOAT64, true)));
+            second[2999] = 1;
+            Assert.assertNotEquals(Checksum.withOneNaN(manager.create(second)), sum);
+            second[2999] = first[2999];
+            second[7] = 0; // no NaN
+            Assert.assertNotEquals(Checksum.withOneNaN(manager.create(second)), sum);
+            NDArray numbers = manager.create(new int[] {1, Float.floatToRawIntBits(Float.NaN)});
+            Assert.assertEquals(Checksum.withOneNaN(numbers), Checksum.of(numbers));
+        }
+    }
+
+    /** More than the million elements that are looked at together. */
+    @Test(timeOut = 60_000)
+    public void anyElementOfALargeArrayCountsBesideNaN() {
+        LibTorch.load();
+        try (NDManager manager = NDManager.newBaseManager()) {
+            NDArray array = manager.zeros(new Shape((1 << 21) + 5));
+            array.set(new NDIndex("0"), Float.NaN);
+            long sum = Checksum.withOneNaN(array);
+            for (long place : new long[] {1, 1 << 20, (1 << 21) + 4}) {
+                NDArray other = array.duplicate();
+                other.set(new NDIndex("{}", place), 1e-30f);
+                Assert.assertNotEquals(Checksum.withOneNaN(other), sum, "" + place);
+            }
+        }
+    }
 }

@@ -1,6 +1,7 @@
 package io.djltp.examples.bench;
 
 import io.djltp.examples.BadInputException;
+import io.djltp.examples.OptimizerName;
 
 import picocli.CommandLine.Option;
 
@@ -61,5 +62,28 @@ final class PeerOptions {
             out.println("PyTorch is left out: " + problem);
         }
         return found;
+    }
+
+    /** Returns whether PyTorch has an optimizer: it has Adagrad, but none with a sum for a row. */
+    static boolean isOfPyTorch(OptimizerName optimizer) {
+        return optimizer != OptimizerName.ADAGRAD;
+    }
+
+    /**
+     * Refuses what PyTorch, named as a peer, has no optimizer for.
+     *
+     * @param optimizers what is measured
+     * @param out where it is said what it is left out of, if it was not asked for by name
+     */
+    void checkOptimizers(List<OptimizerName> optimizers, PrintStream out) {
+        if (optimizers.stream().allMatch(PeerOptions::isOfPyTorch)) {
+            return;
+        }
+        String problem = "PyTorch has no row-wise Adagrad, which --optimizer adagrad is";
+        if (peers.contains(Peer.PYTORCH)) {
+            throw new BadInputException(
+                    "--peers pytorch: " + problem + "; measure adagrad with --peers djl");
+        }
+        out.println("PyTorch is left out of adagrad: " + problem);
     }
 }

@@ -2,6 +2,8 @@ package io.djltp.examples.bench;
 
 import com.google.gson.annotations.SerializedName;
 
+import io.djltp.torch.Precision;
+
 /**
  * What one side needed, this library or a peer: all sides of a measurement have the same figures.
  */
@@ -10,6 +12,7 @@ final class PeerRow {
     String side;
     String shape;
     String optimizer;
+    String precision = Precision.FLOAT32.toString(); // of the peers, and between ranks
     String ranks;
 
     /** The median. */

@@ -16,15 +16,24 @@ final class PeerTable {
             return;
         }
         out.printf(
-                "%n%-24s %16s %-10s %7s %12s %7s %9s %8s%n",
-                "side", "shape", "optimizer", "ranks", "time", "spread", "of ours", "peak MB");
+                "%n%-24s %16s %-10s %-9s %7s %12s %7s %9s %8s%n",
+                "side",
+                "shape",
+                "optimizer",
+                "precision",
+                "ranks",
+                "time",
+                "spread",
+                "of ours",
+                "peak MB");
         for (PeerRow row : rows) {
             out.printf(
                     Locale.ROOT,
-                    "%-24s %16s %-10s %7s %12s %6.1f%% %9.2f %8.0f%n",
+                    "%-24s %16s %-10s %-9s %7s %12s %6.1f%% %9.2f %8.0f%n",
                     row.side,
                     row.shape,
                     row.optimizer,
+                    row.precision,
                     row.ranks,
                     time(row.seconds),
                     100 * row.spread,

@@ -52,6 +52,9 @@ final class TrainingBench {
         workloads.forEach(this::checkRanks);
         checkMemory(workloads);
         pyTorch = options.peers.findPyTorch(name, script(workloads.get(0)), out).orElse(null);
+        if (pyTorch != null) {
+            options.peers.checkOptimizers(options.optimizers, out);
+        }
         for (OptimizerName optimizer : options.optimizers) {
             for (Workload workload : workloads) {
                 out.printf(
@@ -59,6 +62,11 @@ final class TrainingBench {
                         name, workload.shape(), optimizer.name().toLowerCase(Locale.ROOT));
                 measure(workload, optimizer);
             }
+        }
+        if (options.hasStock() && options.optimizers.contains(OptimizerName.ADAGRAD)) {
+            remarks.add(
+                    "stock of adagrad: DJL's layers, loss and trainer, with the row-wise Adagrad of"
+                            + " this library, for DJL has none");
         }
         new BenchTable(out).print(rows, remarks);
         PeerTable.print(sides, out);
@@ -117,7 +125,7 @@ final class TrainingBench {
         if (options.hasStock()) {
             tasks.add(WorkerTask.stock(workload, optimizer));
         }
-        if (pyTorch != null) {
+        if (pyTorch != null && PeerOptions.isOfPyTorch(optimizer)) {
             tasks.add(WorkerTask.pyTorch(workload, optimizer, options.common.threads(1)));
         }
         try (Turns turns = new Turns(tasks, options.common.timeout(), pyTorch)) {
@@ -182,13 +190,16 @@ final class TrainingBench {
         List<PeerRow> all = new ArrayList<>();
         all.add(PeerRow.of(turns, worker, 0, "this library"));
         all.get(0).ranks = ours.ranks + " x " + ours.threads;
+        all.get(0).precision = ours.precision;
         if (worker == 0) {
             int stock = turns.find(WorkerTask.Side.STOCK);
             if (stock >= 0) {
                 all.add(PeerRow.of(turns, stock, 0, "stock DJL"));
             }
             int torch = turns.find(WorkerTask.Side.PYTORCH);
-            all.add(PeerRow.of(turns, torch, 0, "PyTorch " + pyTorch.version()));
+            if (torch >= 0) {
+                all.add(PeerRow.of(turns, torch, 0, "PyTorch " + pyTorch.version()));
+            }
         }
         for (PeerRow row : all) {
             row.shape = ours.shape;

@@ -32,7 +32,10 @@ final class TrainingOptions {
             names = "--optimizer",
             split = ",",
             defaultValue = "sgd",
-            description = "Any of ${COMPLETION-CANDIDATES} (${DEFAULT-VALUE}).")
+            description =
+                    "Any of ${COMPLETION-CANDIDATES} (${DEFAULT-VALUE}). adagrad is the row-wise"
+                            + " Adagrad of this library, which stock DJL's layers are updated by"
+                            + " too; PyTorch has none.")
     List<OptimizerName> optimizers;
 
     @Option(

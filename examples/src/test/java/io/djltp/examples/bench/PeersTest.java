@@ -1,10 +1,13 @@
 package io.djltp.examples.bench;
 
+import ai.djl.Device;
+
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonParser;
 
 import io.djltp.examples.TpRun;
+import io.djltp.torch.Precision;
 
 import org.testng.Assert;
 import org.testng.SkipException;
@@ -94,6 +97,81 @@ public class PeersTest {
         TpRun run = bench("collective", "--ranks", "2", "--bytes", "64", "--peers", "all");
         Assert.assertEquals(run.status(), 0, run.output());
         Assert.assertTrue(run.output().contains("gloo of PyTorch"), run.output());
+    }
+
+    /** PyTorch has another Adagrad: what is measured of both has to be one step. */
+    @Test(timeOut = 180_000)
+    public void testNoPyTorchOfRowwiseAdagrad() throws IOException {
+        needPyTorch();
+        TpRun named = bench("head", "--optimizer", "adagrad,adamw", "--peers", "pytorch");
+        Assert.assertEquals(named.status(), 2, named.output());
+        Assert.assertTrue(
+                named.output().contains("--peers pytorch: PyTorch has no row-wise Adagrad"),
+                named.output());
+        Assert.assertFalse(named.output().contains("Measuring"), named.output());
+        Path json = Files.createTempFile("peers", ".json");
+        TpRun all =
+                bench(
+                        "head",
+                        "--shapes",
+                        "4x8x500",
+                        "--optimizer",
+                        "adagrad,adamw",
+                        "--peers",
+                        "all",
+                        "--json",
+                        json.toString());
+        Assert.assertEquals(all.status(), 0, all.output());
+        Assert.assertTrue(all.output().contains("PyTorch is left out of adagrad"), all.output());
+        Assert.assertTrue(
+                all.output().contains("with the row-wise Adagrad of this library"), all.output());
+        JsonArray rows = JsonParser.parseString(Files.readString(json)).getAsJsonArray();
+        Files.delete(json);
+        Assert.assertEquals(sides(rows.get(0)), List.of("this library", "stock DJL"));
+        Assert.assertEquals(sides(rows.get(1)), List.of("this library", "stock DJL", "PyTorch"));
+    }
+
+    /** The same ranks in two precisions are told apart, in the table and in JSON. */
+    @Test(timeOut = 180_000)
+    public void testThePrecisionOfASide() throws IOException {
+        needPyTorch();
+        if (Precision.BFLOAT16.whyNot(Device.cpu()).isPresent()) {
+            throw new SkipException("needs a processor with bfloat16");
+        }
+        Path json = Files.createTempFile("peers", ".json");
+        TpRun run =
+                bench(
+                        "head",
+                        "--shapes",
+                        "4x8x500",
+                        "--precision",
+                        "float32,bfloat16",
+                        "--peers",
+                        "all",
+                        "--json",
+                        json.toString());
+        Assert.assertEquals(run.status(), 0, run.output());
+        List<String> precisions = new ArrayList<>();
+        for (JsonElement row : JsonParser.parseString(Files.readString(json)).getAsJsonArray()) {
+            for (JsonElement side : row.getAsJsonObject().getAsJsonArray("peers")) {
+                precisions.add(side.getAsJsonObject().get("precision").getAsString());
+            }
+        }
+        Files.delete(json);
+        Assert.assertEquals(precisions, List.of("float32", "float32", "float32", "bfloat16"));
+        List<String> table =
+                run.output().lines().filter(line -> line.startsWith("this library")).toList();
+        Assert.assertEquals(table.size(), 2, run.output());
+        Assert.assertTrue(table.get(0).contains(" float32 "), run.output());
+        Assert.assertTrue(table.get(1).contains(" bfloat16 "), run.output());
+    }
+
+    private static List<String> sides(JsonElement row) {
+        List<String> names = new ArrayList<>();
+        for (JsonElement side : row.getAsJsonObject().getAsJsonArray("peers")) {
+            names.add(side.getAsJsonObject().get("side").getAsString().split(" [0-9]")[0]);
+        }
+        return names;
     }
 
     @Test(timeOut = 60_000)
