@@ -94,9 +94,10 @@ final class TrainedModel {
     }
 
     /**
-     * Checks that the model is there.
+     * Checks that the model is there, and that nobody has set values that the ranks do not see.
      *
-     * @throws IllegalStateException if it was closed before the trainer
+     * @throws IllegalStateException if it was closed before the trainer, or values were written
+     *     into a placeholder
      */
     void checkOpen() {
         if (!closed && !manager.isOpen()) {
@@ -106,6 +107,7 @@ final class TrainedModel {
                             + " was closed while its ParallelTrainer was open, and with it the"
                             + " arrays of the ranks: close the trainer before the model");
         }
+        parameters.checkPlaceholders();
     }
 
     /** Begins a forward pass: in training blocks change their buffers, else they use them. */
@@ -209,6 +211,7 @@ final class TrainedModel {
 
     /** What is saved must be the weights after one step, and the same on all ranks. */
     private void beforeSave() {
+        parameters.checkPlaceholders();
         if (remoteShards != null && steps.isOpen()) {
             throw new IllegalStateException(
                     "While ranks of several processes train the model, it can be saved between two"
@@ -229,6 +232,14 @@ final class TrainedModel {
     /** Puts the trained weights into the model, and ends the ranks. */
     void close() {
         closed = true;
+        try {
+            parameters.checkPlaceholders();
+        } finally {
+            handBack();
+        }
+    }
+
+    private void handBack() {
         awaitReader();
         beforeChange.forEach(Runnable::run);
         boolean handedBack = ranks.isDistributed();
