@@ -15,7 +15,6 @@ import io.djltp.rank.Phase;
 import io.djltp.rank.RankPool;
 import io.djltp.torch.Autograd;
 
-import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.BiFunction;
@@ -77,6 +76,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
             return ShardedArray.of(
                     array,
                     leading.add(layout.cut().getLength()),
+                    layout.head() != null,
                     onDemand ? () -> logits(index) : null);
         }
         List<NDArray> arrays = parts.stream().map(part -> part.arrays.get(index)).toList();
@@ -232,7 +232,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
 
     /** Returns whether an array holds numbers: slices have a stand-in. */
     private static boolean isWhole(NDArray array) {
-        return !Proxy.isProxyClass(array.getClass()) && array.getDataType().isFloating();
+        return !ShardedArray.isStandIn(array) && array.getDataType().isFloating();
     }
 
     /**
