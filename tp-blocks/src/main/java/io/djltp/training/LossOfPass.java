@@ -9,6 +9,7 @@ import ai.djl.nn.Parameter;
 import io.djltp.gradient.GradientFlow;
 import io.djltp.gradient.PartialAxes;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.TensorView;
 
 import java.util.HashMap;
 import java.util.List;
@@ -20,11 +21,17 @@ import java.util.Map;
  * @param labels the labels, as they were then
  * @param leaf the loss of the whole batch, to the coordinator
  * @param parts the loss of each rank of this process, and what it counts for
+ * @param ofHeads how many losses the fused heads had computed with it, see {@link
+ *     RankOutput#countLosses()}
  * @param uses how it depends on the parameters, see {@link GradientFlow}
  */
 @SuppressWarnings("try") // a scope is used by being open
 record LossOfPass(
-        InPlaceCheck labels, NDArray leaf, List<Part> parts, Map<Parameter, PartialAxes> uses) {
+        InPlaceCheck labels,
+        NDArray leaf,
+        List<Part> parts,
+        List<Long> ofHeads,
+        Map<Parameter, PartialAxes> uses) {
 
     /**
      * The loss of a rank.
@@ -37,12 +44,16 @@ record LossOfPass(
     /** Takes over the loss that the ranks have computed. */
     static LossOfPass of(NDList labels, List<RankOutput> outputs, NDManager manager) {
         NDArray leaf = Autograd.detach(outputs.get(0).reported, manager);
-        leaf.setRequiresGradient(true);
+        // else it is a number to whoever differentiates something, as it is to the ranks
+        if (outputs.stream().anyMatch(output -> TensorView.of(output.loss).requiresGradient())) {
+            leaf.setRequiresGradient(true);
+        }
         Map<Parameter, PartialAxes> uses = new HashMap<>();
         outputs.forEach(output -> uses.putAll(output.uses)); // of rows that use others, too
         List<Part> parts =
                 outputs.stream().map(output -> new Part(output.loss, output.share)).toList();
-        return new LossOfPass(InPlaceCheck.begin("label", labels), leaf, parts, uses);
+        InPlaceCheck watched = InPlaceCheck.begin("label", labels);
+        return new LossOfPass(watched, leaf, parts, outputs.get(0).countLosses(), uses);
     }
 
     /** Returns whether it is the loss of these very labels, which nobody has changed since. */

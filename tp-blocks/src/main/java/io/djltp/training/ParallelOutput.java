@@ -248,7 +248,6 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                 reached.add(loss);
             }
         }
-        consumed = true;
         ranks.run(
                 context -> {
                     RankOutput part = parts.get(context.getLocalIndex());
@@ -261,6 +260,34 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                     }
                     return null;
                 });
+    }
+
+    /**
+     * Checks that fused heads have what the losses that were reached are differentiated with.
+     *
+     * @throws IllegalArgumentException if another loss has been computed since
+     */
+    void checkHeads() {
+        RankOutput first = parts.get(0);
+        List<Long> now = first.countLosses();
+        for (LossOfPass loss : losses) {
+            if (loss.isReached() && !loss.ofHeads().equals(now)) {
+                throw new IllegalArgumentException(
+                        "What is differentiated has a loss of the fused head with the weight "
+                                + first.getHeads().get(0).getShape()
+                                + ", of which another loss has been computed since, and the head"
+                                + " keeps what the gradient of its last loss is made of. Let each"
+                                + " loss have a forward and a backward pass of its own, whose"
+                                + " gradients add up until trainer.step(), or build the head with"
+                                + " optFusedLoss(false)");
+            }
+        }
+    }
+
+    /** Ends it: it was differentiated, or it cannot be. */
+    void end() {
+        consumed = true;
+        parts.forEach(RankOutput::closeScopes);
     }
 
     /** Returns whether a backward pass can still come. */
