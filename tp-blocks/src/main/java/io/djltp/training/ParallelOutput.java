@@ -248,6 +248,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                 reached.add(loss);
             }
         }
+        consumed = true;
         ranks.run(
                 context -> {
                     RankOutput part = parts.get(context.getLocalIndex());
@@ -284,8 +285,8 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         }
     }
 
-    /** Ends it: it was differentiated, or it cannot be. */
-    void end() {
+    /** Frees the graphs: nothing can be differentiated with them. No rank is computing. */
+    void drop() {
         consumed = true;
         parts.forEach(RankOutput::closeScopes);
     }

@@ -88,11 +88,12 @@ final class TrainingSteps implements AutoCloseable {
         List<ParallelOutput> reached = pending.stream().filter(ParallelOutput::isReached).toList();
         try {
             reached.forEach(ParallelOutput::checkHeads);
-            reached.forEach(output -> output.backward(gradientGroups));
-        } finally {
-            reached.forEach(ParallelOutput::end);
-            pending.removeIf(output -> !output.isPending());
+        } catch (IllegalArgumentException e) {
+            reached.forEach(ParallelOutput::drop);
+            throw e;
         }
+        reached.forEach(output -> output.backward(gradientGroups));
+        pending.removeIf(output -> !output.isPending());
         if (reached.isEmpty()) {
             throw new IllegalArgumentException(
                     "backward() needs a loss that trainer.getLoss().evaluate(labels, predictions)"
