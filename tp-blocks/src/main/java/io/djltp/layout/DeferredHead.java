@@ -31,4 +31,12 @@ public interface DeferredHead {
      * @return the number of updates
      */
     long getUpdates();
+
+    /**
+     * Returns how many losses to be differentiated have been computed of the layer's features. Only
+     * the last of them can be.
+     *
+     * @return the number of losses
+     */
+    long getLosses();
 }

@@ -84,11 +84,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
         biasValue = biasShard;
     }
 
-    /**
-     * Returns the other use of the weight.
-     *
-     * @return the use, or {@code null}
-     */
+    /** {@return the other use of the weight, or {@code null}} */
     public OtherUse getOtherUse() {
         return otherUse;
     }
@@ -157,11 +153,10 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     }
 
     /**
-     * Returns how many classes come before the label of each row.
+     * {@return how many classes come before the label of each row, int64 [rows]}
      *
      * @param features the features
      * @param labels the labels
-     * @return the counts, int64 [rows]
      */
     public NDArray countBefore(NDArray features, NDArray labels) {
         return function.evaluation().countBefore(features, weightValue, biasValue, labels);
@@ -202,6 +197,12 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     @Override
     public long getUpdates() {
         return updates;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public long getLosses() {
+        return losses;
     }
 
     /** Returns whether a backward pass has come whose gradient no step has used. */

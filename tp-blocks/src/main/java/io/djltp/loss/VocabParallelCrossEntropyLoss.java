@@ -16,6 +16,7 @@ import io.djltp.head.ClassLabels;
 import io.djltp.head.LossOptions;
 import io.djltp.head.Reduction;
 import io.djltp.head.ShardedCrossEntropy;
+import io.djltp.parameters.ShardedArray;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.HostReads;
@@ -90,12 +91,14 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss, 
      * {@inheritDoc}
      *
      * @throws IllegalArgumentException if the logits are not known to be a slice, or a label is not
-     *     a class: outside of them, no whole number, or so large that its type is not exact
+     *     a class: outside of them, no whole number, or so large that its type is not exact; or if
+     *     this is not the loss of the trainer that has returned the predictions
      */
     @Override
     public NDArray evaluate(NDList labels, NDList predictions) {
         NDArray logits = predictions.singletonOrThrow();
         ParallelContext context = ParallelContext.current();
+        checkOnRanks(logits);
         boolean known = TensorView.of(logits).requiresGradient();
         boolean backward = known && (context == null || context.getPass().isTraining());
         if (known && !backward) {
@@ -124,6 +127,19 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss, 
             return new ShardedCrossEntropy(options).record(logits, only(labels));
         }
         return evaluate(only(labels), logits, context, backward);
+    }
+
+    private void checkOnRanks(NDArray logits) {
+        if (ShardedArray.isStandIn(logits)) {
+            throw new IllegalArgumentException(
+                    "The predictions "
+                            + logits.getShape()
+                            + " lie on the ranks of a ParallelTrainer, which compute the loss of"
+                            + " its training configuration only, and not this object, "
+                            + getName()
+                            + ": ask trainer.getLoss(), and let a SimpleCompositeLoss of the"
+                            + " configuration put several together");
+        }
     }
 
     private static NDArray only(NDList labels) {

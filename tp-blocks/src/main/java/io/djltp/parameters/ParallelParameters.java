@@ -41,6 +41,7 @@ public final class ParallelParameters {
     private final InitialValues drawn;
     private final ParameterReplicas replicated;
     private final WeightGathering gathering;
+    private final PlaceholderWatch placeholders;
     private final Map<Parameter, String> names = new IdentityHashMap<>();
     private ReplicaGroups replicas = ReplicaGroups.NONE;
 
@@ -67,7 +68,8 @@ public final class ParallelParameters {
         shards = new ParameterShards(contexts, stores);
         drawn = new InitialValues(ranks.isDistributed());
         replicated = new ParameterReplicas(ranks, stores);
-        gathering = new WeightGathering(modelManager, ranks, this, shards);
+        placeholders = new PlaceholderWatch(modelManager);
+        gathering = new WeightGathering(modelManager, placeholders, ranks, this, shards);
     }
 
     /**
@@ -103,6 +105,7 @@ public final class ParallelParameters {
             replicated.agree(block, shards);
         }
         replicas = ReplicaGroups.of(ranks, this);
+        shards.parameters().forEach(placeholders::begin);
         shards.blocks().forEach(b -> b.setWeightSource(gathering));
         names.keySet().forEach(p -> HeldParameters.hold(p, shards.contains(p), gathering));
         checkBatchGather();
@@ -140,6 +143,15 @@ public final class ParallelParameters {
         }
     }
 
+    /**
+     * Refuses what was written into the model's arrays of parameters that are cut.
+     *
+     * @throws IllegalStateException if something was; it is then discarded
+     */
+    public void checkPlaceholders() {
+        placeholders.check(this::nameOf);
+    }
+
     private void checkBatchGather() {
         boolean overlaid = contexts.get(0).getMesh().isOverlaid() && ranks.getWorldSize() > 1;
         if (overlaid && shards.blocks().stream().noneMatch(ShardedBlock::isBatchShardedInput)) {
@@ -162,8 +174,7 @@ public final class ParallelParameters {
             strategy.checkSplit(name, array.getShape(), shards.size());
             shards.create(parameter, array.getShape(), array.getDataType());
             shards.scatterRows(parameter, array, 0, array.getShape());
-            Placeholder.replace(
-                    parameter, Placeholder.of(modelManager, array.getShape(), array.getDataType()));
+            placeholders.put(parameter);
             return;
         }
         replicated.handOut(parameter);
@@ -184,11 +195,7 @@ public final class ParallelParameters {
         return shards;
     }
 
-    /**
-     * Returns the groups of ranks that hold the same parts of parameters that are cut.
-     *
-     * @return the groups
-     */
+    /** {@return the groups of ranks that hold the same parts of parameters that are cut} */
     public ReplicaGroups getReplicas() {
         return replicas;
     }
@@ -252,11 +259,7 @@ public final class ParallelParameters {
         }
     }
 
-    /**
-     * Returns the stores of the ranks of this process.
-     *
-     * @return the stores, in the order of the ranks
-     */
+    /** {@return the stores of the ranks of this process, in the order of the ranks} */
     public List<RankParameterStore> getStores() {
         return stores;
     }
@@ -295,11 +298,7 @@ public final class ParallelParameters {
                 .orElse(null);
     }
 
-    /**
-     * Returns all parameters, in the order of the block tree.
-     *
-     * @return the parameters, each once
-     */
+    /** {@return all parameters, in the order of the block tree, each once} */
     public List<Parameter> getAll() {
         return select(parameter -> true);
     }

@@ -18,12 +18,14 @@ public final class ShardedArray implements InvocationHandler {
 
     private final NDArray slice;
     private final Shape shape;
+    private final boolean ofHead;
     private final Supplier<NDArray> maker; // null if it cannot be made whole
     private NDArray whole; // once it was asked for
 
-    private ShardedArray(NDArray slice, Shape shape, Supplier<NDArray> maker) {
+    private ShardedArray(NDArray slice, Shape shape, boolean ofHead, Supplier<NDArray> maker) {
         this.slice = slice;
         this.shape = shape;
+        this.ofHead = ofHead;
         this.maker = maker;
     }
 
@@ -32,15 +34,27 @@ public final class ShardedArray implements InvocationHandler {
      *
      * @param slice one of the slices
      * @param shape the shape of the whole
+     * @param ofHead whether the slices are the features of a fused head, in the place of logits
      * @param maker makes the whole when it is computed with, or {@code null} to refuse that
      * @return the stand-in
      */
-    public static NDArray of(NDArray slice, Shape shape, Supplier<NDArray> maker) {
+    public static NDArray of(NDArray slice, Shape shape, boolean ofHead, Supplier<NDArray> maker) {
         return (NDArray)
                 Proxy.newProxyInstance(
                         NDArray.class.getClassLoader(),
                         new Class<?>[] {NDArray.class},
-                        new ShardedArray(slice, shape, maker));
+                        new ShardedArray(slice, shape, ofHead, maker));
+    }
+
+    /**
+     * Returns whether an array is a stand-in.
+     *
+     * @param array an array
+     * @return whether {@link #of} has made it
+     */
+    public static boolean isStandIn(NDArray array) {
+        return Proxy.isProxyClass(array.getClass())
+                && Proxy.getInvocationHandler(array) instanceof ShardedArray;
     }
 
     /** {@inheritDoc} */
@@ -56,7 +70,7 @@ public final class ShardedArray implements InvocationHandler {
             case "hashCode":
                 return System.identityHashCode(proxy);
             case "toString":
-                return "ND: " + shape + " " + slice.getDataType() + " (cut over the ranks)";
+                return "ND: " + shape + " " + slice.getDataType() + " (" + where() + ")";
             case "getDataType":
             case "getDevice":
             case "getManager":
@@ -74,15 +88,29 @@ public final class ShardedArray implements InvocationHandler {
                 if (maker != null) {
                     return ask(whole(), method, args);
                 }
-                throw new UnsupportedOperationException(
-                        "The predictions "
-                                + shape
-                                + " are cut over the ranks by class and cannot be used in "
-                                + method.getName()
-                                + "(). Use VocabParallelCrossEntropyLoss and"
-                                + " VocabParallelAccuracy, or build the last ColumnParallelLinear"
-                                + " with optGatherOutput(true).");
+                throw refusal(method);
         }
+    }
+
+    private String where() {
+        return ofHead ? "those of a fused head, which never has them whole" : "cut over the ranks";
+    }
+
+    private UnsupportedOperationException refusal(Method method) {
+        return new UnsupportedOperationException(
+                "The predictions "
+                        + shape
+                        + " are "
+                        + where()
+                        + (ofHead ? " in training" : " by class")
+                        + ", and cannot be used in "
+                        + method.getName()
+                        + "(). Use VocabParallelCrossEntropyLoss and VocabParallelAccuracy, or "
+                        + (ofHead
+                                ? "let a ColumnParallelLinear with optGatherOutput(true) be the"
+                                        + " last layer, in the place of the head."
+                                : "build the last ColumnParallelLinear with"
+                                        + " optGatherOutput(true)."));
     }
 
     private synchronized NDArray whole() {

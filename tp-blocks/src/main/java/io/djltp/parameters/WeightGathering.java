@@ -17,6 +17,7 @@ import java.util.function.Consumer;
 final class WeightGathering implements WeightSource {
 
     private final NDManager modelManager;
+    private final PlaceholderWatch placeholders;
     private final RankPool ranks;
     private final ParallelParameters parameters;
     private final ParameterShards shards;
@@ -26,10 +27,12 @@ final class WeightGathering implements WeightSource {
 
     WeightGathering(
             NDManager modelManager,
+            PlaceholderWatch placeholders,
             RankPool ranks,
             ParallelParameters parameters,
             ParameterShards shards) {
         this.modelManager = modelManager;
+        this.placeholders = placeholders;
         this.ranks = ranks;
         this.parameters = parameters;
         this.shards = shards;
@@ -124,7 +127,7 @@ final class WeightGathering implements WeightSource {
             NDArray old = parameter.getArray();
             NDArray values = modelManager.create(old.getShape(), old.getDataType());
             gathering.accept(values);
-            Placeholder.replace(parameter, values);
+            placeholders.replace(parameter, values);
         }
     }
 
@@ -133,9 +136,7 @@ final class WeightGathering implements WeightSource {
     public void release(Parameter parameter) {
         whole = null;
         if (shards.contains(parameter)) {
-            NDArray array = parameter.getArray();
-            Placeholder.replace(
-                    parameter, Placeholder.of(modelManager, array.getShape(), array.getDataType()));
+            placeholders.put(parameter);
         }
     }
 }

@@ -10,16 +10,17 @@ import io.djltp.torch.Autograd;
 import java.util.List;
 
 /**
- * Whether a block or a loss changes the arrays in place that a rank has got of a batch. The ranks
- * of a process share the caller's arrays: what one makes of them another may compute with, or not.
+ * Whether arrays are changed in place. A block or a loss may not change those that a rank has got
+ * of a batch: the ranks of a process share the caller's arrays, and what one makes of them another
+ * may compute with, or not.
  *
  * @param kind what the arrays are to the network
- * @param arrays the arrays of the rank
- * @param versions how often each had been changed when the rank got it
+ * @param arrays the arrays
+ * @param versions how often each had been changed when the watch began
  */
 record InPlaceCheck(String kind, NDList arrays, long[] versions) {
 
-    /** Begins to watch what a rank computes with. */
+    /** Begins to watch what was or is computed with. */
     static InPlaceCheck begin(String kind, NDList arrays) {
         NDList watched = new NDList(arrays); // a block may change the list
         return new InPlaceCheck(
@@ -43,27 +44,35 @@ record InPlaceCheck(String kind, NDList arrays, long[] versions) {
         }
     }
 
-    /** Returns what is to be refused, with the remedy, or {@code null}. */
-    IllegalArgumentException refusal() {
+    /** Returns the number of the first array that was changed, or -1. */
+    int changed() {
         for (int i = 0; i < versions.length; i++) {
             NDArray array = arrays.get(i);
             boolean closed = ((NativeResource<?>) array).isReleased(); // a block may
             if (!closed && Autograd.version(array) != versions[i]) {
-                return new IllegalArgumentException(
+                return i;
+            }
+        }
+        return -1;
+    }
+
+    /** Returns what is to be refused, with the remedy, or {@code null}. */
+    IllegalArgumentException refusal() {
+        int changed = changed();
+        return changed < 0
+                ? null
+                : new IllegalArgumentException(
                         "A block or a loss has changed "
                                 + kind
                                 + " "
-                                + i
+                                + changed
                                 + " of the batch in place, "
-                                + array.getShape()
+                                + arrays.get(changed).getShape()
                                 + " on this rank. The ranks share the caller's array, and compute"
                                 + " with what others have made of it. Let it compute a new array,"
                                 + " such as x.mul(2) in the place of x.muli(2), or change a copy:"
                                 + " x.duplicate(). The array of the batch may hold other values"
                                 + " now");
-            }
-        }
-        return null;
     }
 
     /** Returns the refusal in the place of what has come of the change, or the exception itself. */

@@ -9,6 +9,7 @@ import ai.djl.nn.Parameter;
 import io.djltp.gradient.GradientFlow;
 import io.djltp.gradient.PartialAxes;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.TensorView;
 
 import java.util.HashMap;
 import java.util.List;
@@ -17,13 +18,20 @@ import java.util.Map;
 /**
  * A loss of a forward pass: a network may have several, such as one for each kind of labels.
  *
- * @param labels the labels
+ * @param labels the labels, as they were then
  * @param leaf the loss of the whole batch, to the coordinator
  * @param parts the loss of each rank of this process, and what it counts for
+ * @param ofHeads how many losses the fused heads had computed with it, see {@link
+ *     RankOutput#countLosses()}
  * @param uses how it depends on the parameters, see {@link GradientFlow}
  */
 @SuppressWarnings("try") // a scope is used by being open
-record LossOfPass(NDList labels, NDArray leaf, List<Part> parts, Map<Parameter, PartialAxes> uses) {
+record LossOfPass(
+        InPlaceCheck labels,
+        NDArray leaf,
+        List<Part> parts,
+        List<Long> ofHeads,
+        Map<Parameter, PartialAxes> uses) {
 
     /**
      * The loss of a rank.
@@ -36,21 +44,26 @@ record LossOfPass(NDList labels, NDArray leaf, List<Part> parts, Map<Parameter, 
     /** Takes over the loss that the ranks have computed. */
     static LossOfPass of(NDList labels, List<RankOutput> outputs, NDManager manager) {
         NDArray leaf = Autograd.detach(outputs.get(0).reported, manager);
-        leaf.setRequiresGradient(true);
+        // else it is a number to whoever differentiates something, as it is to the ranks
+        if (outputs.stream().anyMatch(output -> TensorView.of(output.loss).requiresGradient())) {
+            leaf.setRequiresGradient(true);
+        }
         Map<Parameter, PartialAxes> uses = new HashMap<>();
         outputs.forEach(output -> uses.putAll(output.uses)); // of rows that use others, too
         List<Part> parts =
                 outputs.stream().map(output -> new Part(output.loss, output.share)).toList();
-        return new LossOfPass(new NDList(labels), leaf, parts, uses);
+        InPlaceCheck watched = InPlaceCheck.begin("label", labels);
+        return new LossOfPass(watched, leaf, parts, outputs.get(0).countLosses(), uses);
     }
 
-    /** Returns whether it is the loss of these labels, and not of others that are equal. */
+    /** Returns whether it is the loss of these very labels, which nobody has changed since. */
     boolean isOf(NDList others) {
-        boolean same = labels.size() == others.size();
-        for (int i = 0; same && i < labels.size(); i++) {
-            same = labels.get(i) == others.get(i);
+        NDList own = labels.arrays();
+        boolean same = own.size() == others.size();
+        for (int i = 0; same && i < own.size(); i++) {
+            same = own.get(i) == others.get(i);
         }
-        return same;
+        return same && labels.changed() < 0;
     }
 
     /** Returns whether a backward pass has reached it. */

@@ -12,6 +12,7 @@ import ai.djl.training.loss.Loss;
 import io.djltp.collective.Direction;
 import io.djltp.collective.ReduceOp;
 import io.djltp.gradient.GradientFlow;
+import io.djltp.layout.DeferredHead;
 import io.djltp.layout.PassTrace;
 import io.djltp.layout.Region;
 import io.djltp.loss.ShardedLoss;
@@ -126,15 +127,49 @@ final class LossOnRanks {
                             + " SimpleCompositeLoss.");
         }
         InPlaceCheck watched = InPlaceCheck.begin("label", labels);
+        List<Long> before = part.countLosses();
         try {
             NDArray value =
                     ofSlices && !part.getPass().isTraining()
                             ? computeChecked(context, part, labels, predictions)
-                            : loss.evaluate(labels, predictions);
+                            : valueOf(labels, predictions);
+            checkHeads(part, before);
             part.inPlace = part.inPlace == null ? watched.refusal() : part.inPlace;
             return value;
         } catch (RuntimeException e) {
             throw part.getPass().explain(e);
+        }
+    }
+
+    private NDArray valueOf(NDList labels, NDList predictions) {
+        NDArray value = loss.evaluate(labels, predictions);
+        if (value == null) {
+            throw new IllegalArgumentException(
+                    "The loss "
+                            + loss.getName()
+                            + " has returned null: let its evaluate(labels, predictions) return a"
+                            + " scalar, which is computed from the predictions");
+        }
+        return value;
+    }
+
+    /** What a head keeps for the gradient is that of one loss. */
+    private void checkHeads(RankOutput part, List<Long> before) {
+        for (int i = 0; i < before.size(); i++) {
+            DeferredHead head = part.getHeads().get(i);
+            if (head.getLosses() - before.get(i) > 1) {
+                throw new IllegalArgumentException(
+                        "The loss "
+                                + loss.getName()
+                                + " is computed of "
+                                + (head.getLosses() - before.get(i))
+                                + " losses of the fused head with the weight "
+                                + head.getShape()
+                                + ", which keeps what the gradient of one is made of: let one"
+                                + " VocabParallelCrossEntropyLoss compute all of it, such as with"
+                                + " the label smoothing and the z-loss of LossOptions, or build the"
+                                + " head with optFusedLoss(false)");
+            }
         }
     }
 
@@ -154,7 +189,7 @@ final class LossOnRanks {
                                 ? predictions.get(i)
                                 : part.watchedSlice(i, predictions.get(i), scope));
             }
-            NDArray value = loss.evaluate(labels, watched);
+            NDArray value = valueOf(labels, watched);
             Region root = part.getPass().getTrace().getLossRegion();
             flow.check(context, new NDList(value), List.of(root));
             return Autograd.detach(value, predictions.head().getManager());

@@ -25,14 +25,19 @@ final class ParallelGradientCollector implements GradientCollector {
      */
     @Override
     public void backward(NDArray target) {
+        steps.checkTrained();
         float scale = steps.getLossScale().get(); // 1 if no loss is scaled
         try (NDArray gradient = target.onesLike()) {
             Autograd.backward(target, scale == 1 ? gradient : gradient.muli(scale));
         } catch (EngineException e) {
             throw new IllegalArgumentException(
                     "Only a loss of trainer.getLoss().evaluate(labels, predictions), or what is"
-                            + " computed from it, can be differentiated: the predictions that the"
-                            + " trainer returns are no part of a graph",
+                            + " computed from it, can be differentiated, of predictions that"
+                            + " trainer.forward(...) has returned, and if it depends on a parameter"
+                            + " that is trained. The predictions themselves are values, no part of"
+                            + " a graph; and so is a loss that was made of labels alone, or of what"
+                            + " leaves the graph, such as stopGradient(), argMax() and, in DJL,"
+                            + " toType(...)",
                     e);
         }
         steps.backward();

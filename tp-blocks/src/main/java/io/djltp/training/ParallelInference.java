@@ -13,12 +13,11 @@ import ai.djl.training.tracker.Tracker;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.parameters.RankParameterStore;
+import io.djltp.parameters.ShardedArray;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
 import io.djltp.rank.RankPool;
 import io.djltp.torch.Autograd;
-
-import java.lang.reflect.Proxy;
 
 /**
  * The outputs of a network, computed by several ranks without a training: each rank has its shards
@@ -81,7 +80,7 @@ public final class ParallelInference implements AutoCloseable {
         }
         NDList output = new NDList();
         for (NDArray array : evaluate(own)) {
-            boolean standIn = Proxy.isProxyClass(array.getClass()); // is made whole, or refuses
+            boolean standIn = ShardedArray.isStandIn(array); // is made whole, or refuses
             NDArray whole = standIn ? array.duplicate() : array;
             whole.attach(scope);
             output.add(whole);

@@ -15,7 +15,6 @@ import io.djltp.rank.Phase;
 import io.djltp.rank.RankPool;
 import io.djltp.torch.Autograd;
 
-import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.BiFunction;
@@ -77,6 +76,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
             return ShardedArray.of(
                     array,
                     leading.add(layout.cut().getLength()),
+                    layout.head() != null,
                     onDemand ? () -> logits(index) : null);
         }
         List<NDArray> arrays = parts.stream().map(part -> part.arrays.get(index)).toList();
@@ -232,7 +232,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
 
     /** Returns whether an array holds numbers: slices have a stand-in. */
     private static boolean isWhole(NDArray array) {
-        return !Proxy.isProxyClass(array.getClass()) && array.getDataType().isFloating();
+        return !ShardedArray.isStandIn(array) && array.getDataType().isFloating();
     }
 
     /**
@@ -261,6 +261,34 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                     }
                     return null;
                 });
+    }
+
+    /**
+     * Checks that fused heads have what the losses that were reached are differentiated with.
+     *
+     * @throws IllegalArgumentException if another loss has been computed since
+     */
+    void checkHeads() {
+        RankOutput first = parts.get(0);
+        List<Long> now = first.countLosses();
+        for (LossOfPass loss : losses) {
+            if (loss.isReached() && !loss.ofHeads().equals(now)) {
+                throw new IllegalArgumentException(
+                        "What is differentiated has a loss of the fused head with the weight "
+                                + first.getHeads().get(0).getShape()
+                                + ", of which another loss has been computed since, and the head"
+                                + " keeps what the gradient of its last loss is made of. Let each"
+                                + " loss have a forward and a backward pass of its own, whose"
+                                + " gradients add up until trainer.step(), or build the head with"
+                                + " optFusedLoss(false)");
+            }
+        }
+    }
+
+    /** Frees the graphs: nothing can be differentiated with them. No rank is computing. */
+    void drop() {
+        consumed = true;
+        parts.forEach(RankOutput::closeScopes);
     }
 
     /** Returns whether a backward pass can still come. */

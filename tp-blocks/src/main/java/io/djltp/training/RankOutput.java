@@ -184,7 +184,7 @@ final class RankOutput {
 
     /** Returns whether an output are the features of a fused head, whose logits nobody has. */
     boolean isDeferred() {
-        return layouts.stream().anyMatch(layout -> layout != null && layout.head() != null);
+        return !getHeads().isEmpty();
     }
 
     /** Returns whether the rank has its rows only of all arrays. */
@@ -201,6 +201,20 @@ final class RankOutput {
         NDManager scope = manager.newSubManager();
         scopes.add(scope);
         return scope;
+    }
+
+    /** Returns the fused heads among the layers whose output this is. */
+    List<DeferredHead> getHeads() {
+        return layouts.stream()
+                .filter(layout -> layout != null && layout.head() != null)
+                .map(ShardedLayout::head)
+                .distinct()
+                .toList();
+    }
+
+    /** Returns how many losses each fused head has computed until now. */
+    List<Long> countLosses() {
+        return getHeads().stream().map(DeferredHead::getLosses).toList();
     }
 
     /** Frees what only the backward pass has needed. */

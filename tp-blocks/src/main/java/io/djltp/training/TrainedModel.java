@@ -97,9 +97,11 @@ final class TrainedModel {
     }
 
     /**
-     * Checks that the model is there, with the block that the ranks train.
+     * Checks that the model is there with the block that the ranks train, and that nobody has set
+     * values that the ranks do not see.
      *
-     * @throws IllegalStateException if it was closed before the trainer, or has another block
+     * @throws IllegalStateException if it was closed before the trainer, has another block, or
+     *     values were written into a placeholder
      */
     void checkOpen() {
         if (!closed && !manager.isOpen()) {
@@ -117,6 +119,7 @@ final class TrainedModel {
                             + " ranks have the weights of the first: close the trainer, and make a"
                             + " new one after model.setBlock(...)");
         }
+        parameters.checkPlaceholders();
     }
 
     /** Begins a forward pass: in training blocks change their buffers, else they use them. */
@@ -221,6 +224,7 @@ final class TrainedModel {
 
     /** What is saved must be the weights after one step, and the same on all ranks. */
     private void beforeSave() {
+        parameters.checkPlaceholders();
         if (remoteShards != null && steps.isOpen()) {
             throw new IllegalStateException(
                     "While ranks of several processes train the model, it can be saved between two"
@@ -241,6 +245,14 @@ final class TrainedModel {
     /** Puts the trained weights into the model, and ends the ranks. */
     void close() {
         closed = true;
+        try {
+            parameters.checkPlaceholders();
+        } finally {
+            handBack();
+        }
+    }
+
+    private void handBack() {
         awaitReader();
         beforeChange.forEach(Runnable::run);
         boolean handedBack = ranks.isDistributed();

@@ -72,23 +72,37 @@ final class TrainingSteps implements AutoCloseable {
         pending.add(output);
     }
 
-    /** Runs the backward passes of all outputs that the coordinator's backward pass has reached. */
-    void backward() {
+    /**
+     * Checks that a backward pass makes sense.
+     *
+     * @throws IllegalStateException if nothing is trained
+     */
+    void checkTrained() {
         if (parameters.getTrained().isEmpty()) {
             throw new IllegalStateException(
                     "All parameters are frozen: there is nothing to differentiate."
                             + " block.freezeParameters(false) thaws them");
         }
-        frozen.say();
-        boolean reached = false;
-        for (ParallelOutput output : pending) {
-            if (output.isReached()) {
-                output.backward(gradientGroups);
-                reached = true;
-            }
+    }
+
+    /**
+     * Runs the backward passes of all outputs that the coordinator's backward pass has reached.
+     *
+     * @throws IllegalArgumentException if it has reached none, or one whose graph is not complete
+     *     any more; no rank has begun then
+     */
+    void backward() {
+        List<ParallelOutput> reached = pending.stream().filter(ParallelOutput::isReached).toList();
+        try {
+            reached.forEach(ParallelOutput::checkHeads);
+        } catch (IllegalArgumentException e) {
+            reached.forEach(ParallelOutput::drop);
+            throw e;
         }
+        frozen.say();
+        reached.forEach(output -> output.backward(gradientGroups));
         pending.removeIf(output -> !output.isPending());
-        if (!reached) {
+        if (reached.isEmpty()) {
             throw new IllegalArgumentException(
                     "backward() needs a loss that trainer.getLoss().evaluate(labels, predictions)"
                             + " has computed from predictions of trainer.forward(...), and that was"
