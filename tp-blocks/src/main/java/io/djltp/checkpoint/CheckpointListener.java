@@ -152,11 +152,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         return progress.position().epoch();
     }
 
-    /**
-     * Returns how many steps are done, those before a resume included.
-     *
-     * @return the number of steps
-     */
+    /** {@return how many steps are done, those before a resume included} */
     public long getStep() {
         return trainer.getState().getStep();
     }
@@ -179,6 +175,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
      * Takes a checkpoint if one is due. For training loops of the user's own without {@link
      * #resumed}: comes after {@code trainer.step()}, on all processes.
      *
+     * @throws IllegalStateException if this is closed
      * @throws TrainingStoppedException if a signal has asked to stop
      */
     public void endStep() {
@@ -200,7 +197,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
      * Takes a checkpoint now, if there is none of this step: comes between two steps, on all
      * processes.
      *
-     * @throws IllegalStateException if it does not
+     * @throws IllegalStateException if it does not, or if this is closed
      */
     public void save() {
         begin();
@@ -297,6 +294,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     /** Begins a training that was not resumed: in an empty folder, not to mix two runs in one. */
     private void begin() {
         if (saves != null) {
+            saves.checkOpen();
             return;
         }
         try {

@@ -29,6 +29,7 @@ final class RunSaves implements AutoCloseable {
     private final int keep;
     private final TrainingState state;
     private PendingSave last;
+    private boolean closed;
     private boolean lost; // another process
     private long newest = -1; // the step of the last save that was begun, or resumed from
     private CompletableFuture<Void> ended = CompletableFuture.completedFuture(null);
@@ -115,6 +116,21 @@ final class RunSaves implements AutoCloseable {
         }
     }
 
+    /**
+     * Checks that checkpoints can be written, before one is due.
+     *
+     * @throws IllegalStateException if this is closed
+     */
+    void checkOpen() {
+        if (closed) {
+            throw new IllegalStateException(
+                    "No checkpoint is taken, because the CheckpointListener of "
+                            + folder.get().getPath()
+                            + " is closed: close it, or the trainer that closes it, after the last"
+                            + " step. To train on, resume(trainer) with a new trainer and listener");
+        }
+    }
+
     Throwable failure() {
         return failure;
     }
@@ -124,12 +140,12 @@ final class RunSaves implements AutoCloseable {
         if (step == newest) {
             return;
         }
-        newest = step;
         JsonObject values = progress.values();
         values.add(OPTIONS, options.save());
         JsonObject all = new JsonObject();
         all.add(VALUES, values);
         PendingSave save = state.save(folder.get(), all, progress.failure());
+        newest = step;
         last = save;
         ended = save.toFuture().handle((done, why) -> end(save)); // in the writing thread
     }
@@ -156,6 +172,7 @@ final class RunSaves implements AutoCloseable {
     /** {@inheritDoc} */
     @Override
     public void close() {
+        closed = true;
         if (!lost) {
             state.close();
             ended.join();

@@ -74,7 +74,8 @@ public final class TrainingState implements AutoCloseable {
      * @param values what else the checkpoint holds, under any name but {@link #VALUES}; only those
      *     of the process of rank 0 are kept
      * @return the save, to be asked or waited for
-     * @throws IllegalStateException if the trainer is not initialized, or not between two steps
+     * @throws IllegalStateException if the trainer is not initialized, or not between two steps, or
+     *     this is closed
      */
     public PendingSave save(CheckpointFolder folder, JsonObject values) {
         return save(folder, values, null);
@@ -89,10 +90,13 @@ public final class TrainingState implements AutoCloseable {
      * @param failure why it cannot be written, or {@code null}
      */
     PendingSave save(CheckpointFolder folder, JsonObject values, RuntimeException failure) {
+        writer.checkOpen();
         state.checkBetweenSteps("A checkpoint");
         state.equalizeBuffers();
         JsonObject own = new JsonObject();
         String mesh = state.getConfig().getMesh().toString();
+        JsonObject all = values.deepCopy();
+        all.add(VALUES, own);
         TakenState taken = new TakenState(layout, state.getStep(), mesh);
         try {
             take(taken, own);
@@ -100,8 +104,6 @@ public final class TrainingState implements AutoCloseable {
             taken.close();
             throw e;
         }
-        JsonObject all = values.deepCopy();
-        all.add(VALUES, own);
         return writer.write(taken, folder, all, failure);
     }
 
