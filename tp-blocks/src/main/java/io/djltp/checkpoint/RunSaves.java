@@ -81,7 +81,7 @@ final class RunSaves implements AutoCloseable {
         if (step < 0) {
             return null;
         }
-        try (Checkpoint checkpoint = folder.get().openStep(step)) {
+        try (Checkpoint checkpoint = folder.open(step)) {
             JsonObject saved = checkpoint.getValues().getAsJsonObject(VALUES);
             state.restore(
                     checkpoint,
@@ -107,7 +107,7 @@ final class RunSaves implements AutoCloseable {
 
     /** Makes room for the checkpoints of the steps to come, now that all processes have read. */
     private void putAside(long step) throws IOException {
-        List<Long> newer = folder.isFirst() ? folder.get().putAside(step) : List.of();
+        List<Long> newer = folder.putAside(step);
         if (!newer.isEmpty()) {
             logger.warn(
                     "The training goes on from step {}: its checkpoints of steps {} are put aside",

@@ -156,10 +156,10 @@ public final class TrainingState implements AutoCloseable {
      * trainer.initialize(...)}, with the same network and optimizer.
      *
      * @param checkpoint the checkpoint
-     * @throws IOException if it cannot be read, or is damaged: what was not read yet is as before,
-     *     and the training can go on only from another checkpoint
-     * @throws IllegalArgumentException if it is of another network or optimizer; nothing has been
-     *     changed then
+     * @throws IOException if it cannot be read, or is damaged, in any process: what was not read
+     *     yet is as before, and the training can go on only from another checkpoint
+     * @throws IllegalArgumentException if it is of another network or optimizer, in any process;
+     *     nothing has been changed then
      * @throws IllegalStateException if the trainer is not initialized, or not between two steps, or
      *     another process cannot put it back
      */
@@ -182,10 +182,10 @@ public final class TrainingState implements AutoCloseable {
         }
     }
 
-    private void restoreInAll(Checkpoint checkpoint, Agreement.Task check) {
+    private void restoreInAll(Checkpoint checkpoint, Agreement.Task check) throws IOException {
         JsonObject values = checkpoint.getValues().getAsJsonObject(VALUES);
         agreement.run(
-                "compare",
+                "go on from the checkpoint",
                 () -> {
                     if (values == null) {
                         throw new IllegalArgumentException(
@@ -196,8 +196,15 @@ public final class TrainingState implements AutoCloseable {
                     check.run();
                     comparison.check(checkpoint, values);
                 });
-        state.replace(
-                checkpoint.getStep(), () -> agreement.run("read", () -> put(checkpoint, values)));
+        state.replace(checkpoint.getStep(), () -> putInAll(checkpoint, values));
+    }
+
+    private void putInAll(Checkpoint checkpoint, JsonObject values) {
+        try {
+            agreement.run("read the checkpoint", () -> put(checkpoint, values));
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
     }
 
     private void put(Checkpoint checkpoint, JsonObject values) throws IOException {
