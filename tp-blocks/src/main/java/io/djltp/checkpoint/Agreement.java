@@ -12,6 +12,7 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.stream.LongStream;
 
 /**
@@ -33,6 +34,12 @@ final class Agreement {
     @FunctionalInterface
     interface Task {
         void run() throws IOException;
+    }
+
+    /** A part of it that has a result. */
+    @FunctionalInterface
+    interface Source<T> {
+        T get() throws IOException;
     }
 
     /** A part of it that a rank does. */
@@ -77,6 +84,13 @@ final class Agreement {
             failure = first.length == 0 ? null : heard(first, failure);
         }
         throwIfAny(failure);
+    }
+
+    /** Does something that has a result in all processes, as {@link #run} does. */
+    <T> T get(String what, Source<T> source) throws IOException {
+        AtomicReference<T> result = new AtomicReference<>();
+        run(what, () -> result.set(source.get()));
+        return result.get();
     }
 
     private static Exception failureOf(Task task) {

@@ -5,8 +5,6 @@ import ai.djl.training.dataset.Dataset;
 import ai.djl.training.listener.TrainingListenerAdapter;
 import ai.djl.util.Preconditions;
 
-import com.google.gson.JsonObject;
-
 import io.djltp.training.ParallelTrainer;
 
 import org.slf4j.Logger;
@@ -105,7 +103,8 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         }
         open(false);
         try {
-            JsonObject saved = saves.restore(resumeFrom, values -> progress.check(values, trainer));
+            TrainingProgress.Saved saved =
+                    saves.restore(resumeFrom, values -> progress.read(values, trainer));
             if (saved == null) {
                 return false;
             }

@@ -8,7 +8,6 @@ import io.djltp.training.ParallelTrainer;
 import java.io.Closeable;
 import java.io.IOException;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 
@@ -19,7 +18,7 @@ import java.util.Optional;
  */
 final class RunFolder implements Closeable {
 
-    private static final int NONE = -1;
+    private static final long NONE = -1;
     private static final int HEXADECIMAL = 16;
 
     private final ParallelTrainer trainer;
@@ -82,9 +81,8 @@ final class RunFolder implements Closeable {
      * @return the step, or -1 if there is none
      */
     long find(Long named) throws IOException {
-        long[] step = {NONE};
-        agreement.run("use its checkpoint", () -> step[0] = first ? findHere(named) : NONE);
-        return (long) trainer.fromRankZero(step[0]);
+        long step = agreement.get("use its checkpoint", () -> first ? findHere(named) : NONE);
+        return (long) trainer.fromRankZero(step);
     }
 
     private long findHere(Long named) throws IOException {
@@ -132,11 +130,8 @@ final class RunFolder implements Closeable {
      * @return the steps of those that were, in the process of rank 0
      */
     List<Long> putAside(long step) throws IOException {
-        List<List<Long>> aside = new ArrayList<>();
-        agreement.run(
-                "put newer checkpoints aside",
-                () -> aside.add(first ? folder.putAside(step) : List.of()));
-        return aside.get(0);
+        return agreement.get(
+                "put newer checkpoints aside", () -> first ? folder.putAside(step) : List.of());
     }
 
     /** {@inheritDoc} */

@@ -14,7 +14,6 @@ import java.io.IOException;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import java.util.function.Consumer;
 
 /** The checkpoints of a run: writes them in the background, and removes old ones. */
 final class RunSaves implements AutoCloseable {
@@ -34,6 +33,12 @@ final class RunSaves implements AutoCloseable {
     private long newest = -1; // the step of the last save that was begun, or resumed from
     private CompletableFuture<Void> ended = CompletableFuture.completedFuture(null);
     private volatile Throwable failure;
+
+    /** Reads what belongs to a training beside the state of its trainer. */
+    @FunctionalInterface
+    interface Reader<T> {
+        T read(SavedMembers saved) throws CheckpointException;
+    }
 
     /** Opens the folder. All processes call it. */
     RunSaves(Path path, int keep, RunOptions options, ParallelTrainer trainer) throws IOException {
@@ -72,23 +77,18 @@ final class RunSaves implements AutoCloseable {
      * are put aside then. All processes call it.
      *
      * @param named the step that the user names, or null
-     * @param check compares what else belongs to the training, before anything is changed
-     * @return what else belongs to the training, or {@code null} if there is no checkpoint
+     * @param reader reads and compares what else belongs to the training, before anything is
+     *     changed
+     * @return what it has read, or {@code null} if there is no checkpoint
      * @throws CheckpointException if it is damaged: with the newest older one that is whole
      */
-    JsonObject restore(Long named, Consumer<JsonObject> check) throws IOException {
+    <T> T restore(Long named, Reader<T> reader) throws IOException {
         long step = folder.find(named);
         if (step < 0) {
             return null;
         }
         try (Checkpoint checkpoint = folder.open(step)) {
-            JsonObject saved = checkpoint.getValues().getAsJsonObject(VALUES);
-            state.restore(
-                    checkpoint,
-                    () -> {
-                        check(checkpoint, saved);
-                        check.accept(saved);
-                    });
+            T saved = state.restore(checkpoint, () -> reader.read(check(checkpoint)));
             newest = step;
             putAside(step);
             return saved;
@@ -97,12 +97,15 @@ final class RunSaves implements AutoCloseable {
         }
     }
 
-    private void check(Checkpoint checkpoint, JsonObject saved) {
-        if (saved == null) {
+    private SavedMembers check(Checkpoint checkpoint) throws CheckpointException {
+        SavedMembers values = SavedMembers.of(checkpoint);
+        if (!values.has(VALUES)) {
             throw new IllegalArgumentException(
                     checkpoint.getPath() + " was not written by a CheckpointListener");
         }
-        options.check(saved.getAsJsonObject(OPTIONS), checkpoint.getStep());
+        SavedMembers saved = values.object(VALUES);
+        options.check(saved.object(OPTIONS), checkpoint.getStep());
+        return saved;
     }
 
     /** Makes room for the checkpoints of the steps to come, now that all processes have read. */

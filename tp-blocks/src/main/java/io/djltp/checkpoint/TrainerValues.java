@@ -5,15 +5,16 @@ import ai.djl.nn.Parameter;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 
+import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.optimizer.LossScale;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RandomSeeds;
 import io.djltp.training.TrainerState;
 
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 
 /** The numbers of a trainer: steps, updates, the loss scale, seeds, what is frozen. */
@@ -56,35 +57,72 @@ final class TrainerValues {
         values.addProperty(ASKED, seeds.asked());
     }
 
+    /**
+     * The numbers of a trainer.
+     *
+     * @param updates the number of the last update of each parameter that was updated
+     * @param frozen the names of the parameters that are frozen
+     * @param lossScale the scale, or {@code null} if the trainer had none
+     * @param seeds what the next seeds follow from
+     */
+    record Saved(
+            Map<String, Integer> updates,
+            List<String> frozen,
+            LossScale.State lossScale,
+            RandomSeeds.State seeds) {}
+
+    /**
+     * Reads numbers.
+     *
+     * @param saved what {@link #take} has noted
+     * @param parameters the names of all parameters
+     * @param updated the names of those of which the optimizer keeps something: they were updated
+     */
+    static Saved read(SavedMembers saved, List<String> parameters, Set<String> updated)
+            throws CheckpointException {
+        List<String> frozen = saved.texts(FROZEN);
+        if (!parameters.containsAll(frozen)) {
+            throw saved.wrong(FROZEN, "has " + frozen + ", which are not all parameters");
+        }
+        Map<String, Integer> updates = new TreeMap<>();
+        SavedMembers numbers = saved.object(UPDATES);
+        for (String name : updated) {
+            numbers.get(name);
+        }
+        for (String name : numbers.names()) {
+            if (!parameters.contains(name)) {
+                throw numbers.wrong(name, "is of no parameter");
+            }
+            updates.put(name, (int) numbers.whole(name, 1, Integer.MAX_VALUE));
+        }
+        LossScale.State scale = saved.has(LOSS_SCALE) ? scale(saved.object(LOSS_SCALE)) : null;
+        RandomSeeds.State seeds = new RandomSeeds.State(saved.whole(SEED), saved.whole(ASKED));
+        return new Saved(updates, frozen, scale, seeds);
+    }
+
+    private static LossScale.State scale(SavedMembers saved) throws CheckpointException {
+        return new LossScale.State(
+                saved.single(SCALE),
+                (int) saved.whole(GOOD_STEPS, 0, Integer.MAX_VALUE),
+                saved.whole(SKIPPED_STEPS));
+    }
+
     /** Puts numbers back. */
-    static void put(TrainerState state, JsonObject values) {
-        Map<String, Integer> counts = new TreeMap<>();
-        JsonObject updates = values.getAsJsonObject(UPDATES);
-        updates.keySet().forEach(name -> counts.put(name, updates.get(name).getAsInt()));
-        state.getLearningRates().setCounts(counts);
-        List<String> frozen = new ArrayList<>();
-        values.getAsJsonArray(FROZEN).forEach(name -> frozen.add(name.getAsString()));
+    static void put(TrainerState state, Saved saved) {
+        state.getLearningRates().setCounts(saved.updates());
         ParallelParameters parameters = state.getParameters();
         for (Parameter parameter : parameters.getAll()) {
-            boolean freeze = frozen.contains(parameters.nameOf(parameter));
+            boolean freeze = saved.frozen().contains(parameters.nameOf(parameter));
             if (freeze == parameter.requiresGradient()) {
                 parameter.freeze(freeze);
             }
         }
-        JsonObject lossScale = values.getAsJsonObject(LOSS_SCALE);
-        if (lossScale != null && state.getLossScale().isUsed()) { // else one that begins, or none
-            state.getLossScale()
-                    .setState(
-                            new LossScale.State(
-                                    lossScale.get(SCALE).getAsFloat(),
-                                    lossScale.get(GOOD_STEPS).getAsInt(),
-                                    lossScale.get(SKIPPED_STEPS).getAsLong()));
+        if (saved.lossScale() != null && state.getLossScale().isUsed()) { // else it begins, or none
+            state.getLossScale().setState(saved.lossScale());
         }
-        RandomSeeds.State seeds =
-                new RandomSeeds.State(values.get(SEED).getAsLong(), values.get(ASKED).getAsLong());
         for (int i = 0; i < state.getRanks().size(); i++) {
             ParallelContext context = state.getRanks().getContext(i);
-            context.getRandom().setState(seeds);
+            context.getRandom().setState(saved.seeds());
         }
     }
 }
