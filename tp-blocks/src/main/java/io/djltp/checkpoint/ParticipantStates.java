@@ -218,7 +218,7 @@ final class ParticipantStates {
             return stored.shape().get(cut.axis()) == checkpoint.getParts();
         }
         CutTensor own = layout.ofParticipant(name, stored.type(), stored.shape(), cut);
-        return own.shape().equals(stored.shape()) && own.isWhole() == stored.isWhole();
+        return own.shape().equals(stored.shape());
     }
 
     /**

@@ -77,8 +77,9 @@ final class TrainerValues {
      * @param saved what {@link #take} has noted
      * @param parameters the names of all parameters
      * @param updated the names of those of which the optimizer keeps something: they were updated
+     * @param step the step of the checkpoint
      */
-    static Saved read(SavedMembers saved, List<String> parameters, Set<String> updated)
+    static Saved read(SavedMembers saved, List<String> parameters, Set<String> updated, long step)
             throws CheckpointException {
         List<String> frozen = saved.texts(FROZEN);
         if (!parameters.containsAll(frozen)) {
@@ -94,6 +95,10 @@ final class TrainerValues {
                 throw numbers.wrong(name, "is of no parameter");
             }
             updates.put(name, (int) numbers.whole(name, 1, Integer.MAX_VALUE));
+        }
+        boolean stepped = step > 0 && !saved.has(LOSS_SCALE); // which may have left all steps out
+        if (stepped && updates.isEmpty() && frozen.size() < parameters.size()) {
+            throw saved.wrong(UPDATES, "is empty after " + step + " steps");
         }
         LossScale.State scale = saved.has(LOSS_SCALE) ? scale(saved.object(LOSS_SCALE)) : null;
         RandomSeeds.State seeds = new RandomSeeds.State(saved.whole(SEED), saved.whole(ASKED));

@@ -210,7 +210,8 @@ public final class TrainingState implements AutoCloseable {
         Map<String, List<String>> ofOptimizer = comparison.ofOptimizer(checkpoint);
         SavedState saved =
                 new SavedState(
-                        TrainerValues.read(own, weights, ofOptimizer.keySet()),
+                        TrainerValues.read(
+                                own, weights, ofOptimizer.keySet(), checkpoint.getStep()),
                         participants.read(checkpoint, own.object(PARTICIPANTS)),
                         BlockStates.read(checkpoint, own.object(BLOCKS)),
                         Generators.read(state, own));

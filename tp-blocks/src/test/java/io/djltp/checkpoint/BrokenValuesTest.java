@@ -15,6 +15,7 @@ import ai.djl.training.EasyTrain;
 import ai.djl.training.dataset.ArrayDataset;
 import ai.djl.training.listener.TrainingListener;
 import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
 import ai.djl.util.Utils;
 
 import com.google.gson.JsonElement;
@@ -78,12 +79,12 @@ public class BrokenValuesTest {
                 throws Exception;
     }
 
-    private static void train(Path folder, Body body) throws Exception {
+    private static void train(Path folder, Optimizer optimizer, Body body) throws Exception {
         CheckpointListener checkpoints =
                 CheckpointListener.builder().setFolder(folder).optEverySteps(1).build();
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optOptimizer(Optimizer.adam().build())
+                        .optOptimizer(optimizer)
                         .optDevices(new Device[] {Device.cpu()})
                         .addTrainingListeners(TrainingListener.Defaults.basic())
                         .addTrainingListeners(checkpoints);
@@ -122,11 +123,13 @@ public class BrokenValuesTest {
         try {
             train(
                     folder,
+                    adam(),
                     (trainer, all, data) -> EasyTrain.fit(trainer, 1, all.resumed(data), null));
             Path step = folder.resolve("step-00000003");
             String whole = Files.readString(step.resolve("index.json"));
             train(
                     folder,
+                    adam(),
                     (trainer, checkpoints, data) -> {
                         List<float[]> before = values(trainer);
                         int count = 0;
@@ -153,6 +156,36 @@ public class BrokenValuesTest {
                         Assert.assertTrue(checkpoints.resume(trainer));
                         Assert.assertEquals(checkpoints.getStep(), 3);
                     });
+        } finally {
+            Utils.deleteQuietly(folder);
+        }
+    }
+
+    private static Optimizer adam() {
+        return Optimizer.adam().build();
+    }
+
+    private static Optimizer sgd() {
+        return Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.1f)).build();
+    }
+
+    /** Learning rates would begin anew, of an optimizer that keeps nothing else. */
+    @Test(timeOut = 60_000)
+    public void noUpdates() throws Exception {
+        Path folder = Files.createTempDirectory("broken");
+        try {
+            train(
+                    folder,
+                    sgd(),
+                    (trainer, all, data) -> EasyTrain.fit(trainer, 1, all.resumed(data), null));
+            Path step = folder.resolve("step-00000003");
+            String whole = Files.readString(step.resolve("index.json"));
+            write(step, change(whole, "trainer.updates", new JsonObject()));
+            train(
+                    folder,
+                    sgd(),
+                    (trainer, checkpoints, data) ->
+                            assertRefused(checkpoints, trainer, "trainer.updates", "no updates"));
         } finally {
             Utils.deleteQuietly(folder);
         }
