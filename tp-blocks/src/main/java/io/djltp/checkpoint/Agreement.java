@@ -1,16 +1,28 @@
 package io.djltp.checkpoint;
 
+import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.collective.GatheredNumbers;
+import io.djltp.job.Job;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool.RankTask;
 import io.djltp.training.TrainerState;
 
 import java.io.IOException;
-import java.io.UncheckedIOException;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.stream.LongStream;
 
-/** What all processes do, or none goes on with: if one fails, the others say so too. */
+/**
+ * What all processes do, or none goes on with: if one fails, the others end with its error too.
+ *
+ * <p>One all-gather of a number a rank; a second one, of the text of the error, where one fails.
+ */
 final class Agreement {
+
+    private static final int LONGEST = 1 << 14; // bytes of an error that others are told
 
     private final TrainerState state;
 
@@ -24,50 +36,144 @@ final class Agreement {
         void run() throws IOException;
     }
 
+    /** A part of it that has a result. */
+    @FunctionalInterface
+    interface Source<T> {
+        T get() throws IOException;
+    }
+
     /** A part of it that a rank does. */
     @FunctionalInterface
     interface PartOfRank {
         void run(ParallelContext context) throws IOException;
     }
 
-    /**
-     * Does something in all processes.
-     *
-     * @param what what it is, a verb
-     * @param task what is done
-     */
-    void run(String what, Task task) {
-        RuntimeException failure = null;
-        try {
-            task.run();
-        } catch (IOException e) {
-            failure = new UncheckedIOException(e.getMessage(), e);
-        } catch (RuntimeException e) {
-            failure = e;
+    /** What a failure is, for who hears of it in another process. */
+    private enum Kind {
+        FILES,
+        ARGUMENT,
+        STATE;
+
+        static Kind of(Exception failure) {
+            boolean files = failure instanceof IOException;
+            return files ? FILES : failure instanceof IllegalArgumentException ? ARGUMENT : STATE;
         }
-        long[] own = {failure == null ? 0 : 1};
-        long[] all = state.getRanks().run(context -> gather(context, own)).get(0);
-        if (failure != null) {
-            throw failure;
-        }
-        for (int rank = 0; rank < all.length; rank++) {
-            if (all[rank] != 0) {
-                throw new IllegalStateException(
-                        "Rank "
-                                + rank
-                                + " could not "
-                                + what
-                                + " the checkpoint, and says why in its process");
-            }
+
+        Exception failure(String text) {
+            return switch (this) {
+                case FILES -> new CheckpointException(text);
+                case ARGUMENT -> new IllegalArgumentException(text);
+                case STATE -> new IllegalStateException(text);
+            };
         }
     }
 
-    private long[] gather(ParallelContext context, long... own) {
+    /**
+     * Does something in all processes. If it fails in one, it does in all, with one text that says
+     * where and why.
+     *
+     * @param what what it is, after "could not"
+     * @param task what is done
+     * @throws IOException if files are the reason, in whichever process
+     */
+    void run(String what, Task task) throws IOException {
+        Exception failure = failureOf(task);
+        if (state.getRanks().isDistributed()) {
+            byte[] said = failure == null ? new byte[0] : say(what, failure);
+            byte[] first = state.getRanks().run(context -> firstOf(context, said)).get(0);
+            failure = first.length == 0 ? null : heard(first, failure);
+        }
+        throwIfAny(failure);
+    }
+
+    /** Does something that has a result in all processes, as {@link #run} does. */
+    <T> T get(String what, Source<T> source) throws IOException {
+        AtomicReference<T> result = new AtomicReference<>();
+        run(what, () -> result.set(source.get()));
+        return result.get();
+    }
+
+    private static Exception failureOf(Task task) {
+        try {
+            task.run();
+            return null;
+        } catch (IOException | RuntimeException e) {
+            return e;
+        }
+    }
+
+    private static void throwIfAny(Exception failure) throws IOException {
+        if (failure instanceof IOException io) {
+            throw io;
+        } else if (failure != null) {
+            throw (RuntimeException) failure;
+        }
+    }
+
+    /** Returns the kind of a failure, and what its text is in all processes. */
+    private byte[] say(String what, Exception failure) {
+        boolean plain = failure instanceof CheckpointException || failure.getMessage() != null;
+        String why = plain ? failure.getMessage() : failure.toString();
+        byte[] text = (self() + " could not " + what + ": " + why).getBytes(StandardCharsets.UTF_8);
+        byte[] said = new byte[1 + Math.min(text.length, LONGEST)];
+        said[0] = (byte) Kind.of(failure).ordinal();
+        System.arraycopy(text, 0, said, 1, said.length - 1);
+        return said;
+    }
+
+    private String self() {
+        Job job = state.getConfig().getJob();
+        return job == null
+                ? "the process of rank " + state.getRanks().getContext(0).getRank()
+                : job.getMember(job.getProcess()).toString();
+    }
+
+    private static Exception heard(byte[] first, Exception own) {
+        String text = new String(first, 1, first.length - 1, StandardCharsets.UTF_8);
+        Exception failure = Kind.values()[first[0]].failure(text);
+        if (own != null) {
+            failure.initCause(own);
+        }
+        return failure;
+    }
+
+    /** Returns what the first process says that says anything; the first rank of each speaks. */
+    private byte[] firstOf(ParallelContext context, byte[] said) {
+        byte[] mine = context.getLocalIndex() == 0 ? said : new byte[0];
+        long[] lengths = gather(context, new long[] {mine.length}, null);
+        if (LongStream.of(lengths).allMatch(length -> length == 0)) {
+            return new byte[0];
+        }
+        long[] words = Arrays.stream(lengths).map(Agreement::words).toArray();
+        long[] own = new long[words(mine.length)];
+        ByteBuffer buffer = ByteBuffer.allocate(own.length * Long.BYTES).put(mine).rewind();
+        buffer.asLongBuffer().get(own);
+        long[] all = gather(context, own, words);
+        int first = 0;
+        while (lengths[first] == 0) {
+            first++;
+        }
+        ByteBuffer bytes = ByteBuffer.allocate((int) words[first] * Long.BYTES);
+        bytes.asLongBuffer().put(all, 0, (int) words[first]); // nobody before it has said anything
+        return Arrays.copyOf(bytes.array(), (int) lengths[first]);
+    }
+
+    private static int words(long bytes) {
+        return (int) ((bytes + Long.BYTES - 1) / Long.BYTES);
+    }
+
+    private long[] gather(ParallelContext context, long[] own, long[] lengths) {
+        long[] ofEach = lengths;
+        if (lengths == null) {
+            ofEach = new long[context.getWorld().getSize()];
+            Arrays.fill(ofEach, own.length);
+        }
         return GatheredNumbers.of(
                 context.getWorld(),
                 state.getParameters().getStore(context).getManager(),
                 own,
-                "the restoring of a checkpoint");
+                ofEach,
+                "the folder or the restoring of a checkpoint");
     }
 
     /**
@@ -76,22 +182,10 @@ final class Agreement {
      * @param part what each rank does, without collective operations
      */
     void runOnRanks(PartOfRank part) throws IOException {
-        RankTask<Exception> task =
-                context -> {
-                    try {
-                        part.run(context);
-                        return null;
-                    } catch (IOException | RuntimeException e) {
-                        return e;
-                    }
-                };
+        RankTask<Exception> task = context -> failureOf(() -> part.run(context));
         List<Exception> failures = state.getRanks().run(task);
         for (Exception failure : failures) {
-            if (failure instanceof IOException io) {
-                throw io;
-            } else if (failure != null) {
-                throw (RuntimeException) failure;
-            }
+            throwIfAny(failure);
         }
     }
 }

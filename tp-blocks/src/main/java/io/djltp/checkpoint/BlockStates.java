@@ -5,10 +5,10 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
 
 import com.google.gson.JsonArray;
-import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 
 import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.parameters.StatefulBlock;
 
@@ -57,19 +57,38 @@ final class BlockStates {
     }
 
     /**
+     * Reads the names of the arrays of each block.
+     *
+     * @param checkpoint the checkpoint, which has their tensors
+     * @param saved what {@link #tensors} has noted
+     */
+    static Map<String, List<String>> read(Checkpoint checkpoint, SavedMembers saved)
+            throws CheckpointException {
+        Map<String, List<String>> blocks = new TreeMap<>();
+        for (String path : saved.names()) {
+            List<String> names = saved.texts(path);
+            for (String name : names) {
+                if (!checkpoint.getTensors().containsKey(path + "/" + name)) {
+                    throw saved.wrong(path, "has " + name + ", of which there is no tensor");
+                }
+            }
+            blocks.put(path, names);
+        }
+        return blocks;
+    }
+
+    /**
      * Puts the states of a checkpoint into the blocks.
      *
      * @param checkpoint the checkpoint
-     * @param values what {@link #tensors} has noted
+     * @param saved what {@link #read} has returned
      */
-    void restore(Checkpoint checkpoint, JsonObject values) throws IOException {
+    void restore(Checkpoint checkpoint, Map<String, List<String>> saved) throws IOException {
         try (NDManager scope = NDManager.newBaseManager()) {
             for (Map.Entry<String, StatefulBlock> block : blocks.entrySet()) {
                 Map<String, NDArray> state = new TreeMap<>();
-                JsonArray names = values.getAsJsonArray(block.getKey());
-                for (JsonElement name : names == null ? new JsonArray() : names) {
-                    String tensor = block.getKey() + "/" + name.getAsString();
-                    state.put(name.getAsString(), checkpoint.read(tensor, scope));
+                for (String name : saved.getOrDefault(block.getKey(), List.of())) {
+                    state.put(name, checkpoint.read(block.getKey() + "/" + name, scope));
                 }
                 block.getValue().setTrainingState(state);
             }

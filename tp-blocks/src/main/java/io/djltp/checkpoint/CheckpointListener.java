@@ -5,8 +5,6 @@ import ai.djl.training.dataset.Dataset;
 import ai.djl.training.listener.TrainingListenerAdapter;
 import ai.djl.util.Preconditions;
 
-import com.google.gson.JsonObject;
-
 import io.djltp.training.ParallelTrainer;
 
 import org.slf4j.Logger;
@@ -99,8 +97,8 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         }
         open(false);
         try {
-            JsonObject saved =
-                    saves.restore(settings.resumeFrom(), values -> progress.check(values, trainer));
+            TrainingProgress.Saved saved =
+                    saves.restore(settings.resumeFrom(), values -> progress.read(values, trainer));
             if (saved == null) {
                 return false;
             }
@@ -147,11 +145,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         return progress.position().epoch();
     }
 
-    /**
-     * Returns how many steps are done, those before a resume included.
-     *
-     * @return the number of steps
-     */
+    /** {@return how many steps are done, those before a resume included} */
     public long getStep() {
         return trainer.getState().getStep();
     }
@@ -174,6 +168,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
      * Takes a checkpoint if one is due. For training loops of the user's own without {@link
      * #resumed}: comes after {@code trainer.step()}, on all processes.
      *
+     * @throws IllegalStateException if this is closed
      * @throws TrainingStoppedException if a signal has asked to stop
      */
     public void endStep() {
@@ -195,7 +190,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
      * Takes a checkpoint now, if there is none of this step: comes between two steps, on all
      * processes.
      *
-     * @throws IllegalStateException if it does not
+     * @throws IllegalStateException if it does not, or if this is closed
      */
     public void save() {
         begin();
@@ -292,6 +287,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     /** Begins a training that was not resumed: in an empty folder, not to mix two runs in one. */
     private void begin() {
         if (saves != null) {
+            saves.checkOpen();
             return;
         }
         try {

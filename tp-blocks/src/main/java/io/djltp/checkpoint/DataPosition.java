@@ -7,6 +7,8 @@ import ai.djl.translate.TranslateException;
 
 import com.google.gson.JsonObject;
 
+import io.djltp.checkpoint.store.CheckpointException;
+
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -155,14 +157,35 @@ final class DataPosition {
         return saved;
     }
 
-    void restore(JsonObject saved) {
-        epoch = saved.get("epoch").getAsLong();
-        batches = saved.get("batches").getAsLong();
-        order = new BatchOrder(saved.get("order").getAsLong());
-        records = saved.has("records") ? saved.get("records").getAsLong() : UNKNOWN;
-        epochRandom = saved.get("epoch_random").getAsLong();
-        begun = saved.get("begun").getAsBoolean();
-        random = saved.get("random").getAsLong();
+    /** What {@link #save} has noted. */
+    record Saved(
+            long epoch,
+            long batches,
+            long order,
+            long records,
+            boolean begun,
+            long epochRandom,
+            long random) {}
+
+    static Saved read(SavedMembers saved) throws CheckpointException {
+        return new Saved(
+                saved.whole("epoch", 0, Integer.MAX_VALUE),
+                saved.whole("batches", 0, Long.MAX_VALUE),
+                saved.whole("order"),
+                saved.has("records") ? saved.whole("records") : UNKNOWN,
+                saved.flag("begun"),
+                saved.whole("epoch_random"),
+                saved.whole("random"));
+    }
+
+    void restore(Saved saved) {
+        epoch = saved.epoch();
+        batches = saved.batches();
+        order = new BatchOrder(saved.order());
+        records = saved.records();
+        epochRandom = saved.epochRandom();
+        begun = saved.begun();
+        random = saved.random();
         resumed = true;
         DataRandom.restore(random); // for loops that draw without a dataset
     }

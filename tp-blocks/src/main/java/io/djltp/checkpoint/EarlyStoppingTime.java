@@ -6,6 +6,8 @@ import ai.djl.training.listener.TrainingListener;
 
 import com.google.gson.JsonArray;
 
+import io.djltp.checkpoint.store.CheckpointException;
+
 import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.List;
@@ -34,11 +36,20 @@ final class EarlyStoppingTime {
         return all;
     }
 
+    /** Reads what {@link #of} has returned. */
+    static List<Long> read(SavedMembers saved) throws CheckpointException {
+        List<Long> all = new ArrayList<>();
+        for (String listener : saved.names()) {
+            all.add(saved.whole(listener));
+        }
+        return all;
+    }
+
     /** Lets the listeners of a trainer go on counting; those that come new begin with 0. */
-    static void restore(JsonArray all, Trainer trainer) {
+    static void restore(List<Long> all, Trainer trainer) {
         List<EarlyStoppingListener> listeners = listeners(trainer);
         for (int i = 0; i < Math.min(all.size(), listeners.size()); i++) {
-            long begin = System.currentTimeMillis() - all.get(i).getAsLong();
+            long begin = System.currentTimeMillis() - all.get(i);
             try {
                 begin().setLong(listeners.get(i), begin);
             } catch (ReflectiveOperationException e) {

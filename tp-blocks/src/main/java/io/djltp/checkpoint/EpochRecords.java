@@ -12,6 +12,8 @@ import ai.djl.training.listener.TrainingListener.BatchData;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 
+import io.djltp.checkpoint.store.CheckpointException;
+
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -115,15 +117,22 @@ final class EpochRecords {
         return all;
     }
 
-    void restore(JsonArray all) {
+    /** Reads the figures of each epoch that {@link #save} has noted. */
+    static List<Map<String, Float>> read(SavedMembers saved) throws CheckpointException {
+        List<Map<String, Float>> epochs = new ArrayList<>();
+        for (String epoch : saved.names()) {
+            SavedMembers figures = saved.object(epoch);
+            Map<String, Float> read = new TreeMap<>();
+            for (String name : figures.names()) {
+                read.put(name, figures.single(name));
+            }
+            epochs.add(read);
+        }
+        return epochs;
+    }
+
+    void restore(List<Map<String, Float>> saved) {
         epochs.clear();
-        all.forEach(
-                each -> {
-                    Map<String, Float> figures = new TreeMap<>();
-                    each.getAsJsonObject()
-                            .entrySet()
-                            .forEach(e -> figures.put(e.getKey(), e.getValue().getAsFloat()));
-                    epochs.add(figures);
-                });
+        epochs.addAll(saved);
     }
 }

@@ -7,6 +7,8 @@ import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonPrimitive;
 
+import io.djltp.checkpoint.store.CheckpointException;
+
 import java.lang.reflect.Field;
 import java.lang.reflect.Modifier;
 import java.util.ArrayList;
@@ -35,9 +37,14 @@ final class EvaluatorTotals {
     /**
      * Checks that totals are those of these evaluators. Nothing is changed.
      *
+     * @param all the totals
+     * @param saved the same, as a member of the checkpoint
+     * @param evaluators the evaluators
+     * @throws CheckpointException if one is no number
      * @throws IllegalArgumentException if they are those of others
      */
-    static void check(JsonArray all, List<? extends Evaluator> evaluators) {
+    static void check(JsonArray all, SavedMembers saved, List<? extends Evaluator> evaluators)
+            throws CheckpointException {
         if (all.size() != evaluators.size()) {
             throw others(
                     "the accuracies and losses of "
@@ -47,25 +54,45 @@ final class EvaluatorTotals {
         }
         for (int i = 0; i < all.size(); i++) {
             if (!(evaluators.get(i) instanceof Resumable)) {
-                check(all.get(i), evaluators.get(i));
+                check(all.get(i), saved, "" + i, evaluators.get(i));
             }
         }
     }
 
-    private static void check(JsonElement totals, Evaluator evaluator) {
+    private static void check(
+            JsonElement totals, SavedMembers saved, String number, Evaluator evaluator)
+            throws CheckpointException {
         String of = "something else than the totals of " + evaluator.getClass().getName();
         if (!totals.isJsonObject()) {
             throw others(of);
         }
+        SavedMembers members = saved.object(number);
         for (Field field : fields(evaluator)) {
-            JsonElement saved = totals.getAsJsonObject().get(field.getName());
+            String name = field.getName();
+            JsonElement found = totals.getAsJsonObject().get(name);
             Object value = get(field, evaluator);
-            if (saved == null) {
+            if (found == null) {
                 continue;
-            } else if (isTotals(value) ? !saved.isJsonObject() : !saved.isJsonArray()) {
-                throw others(of + " in its field " + field.getName());
-            } else if (!isTotals(value)) {
-                check(saved.getAsJsonArray(), inner(value));
+            } else if (isTotals(value) ? !found.isJsonObject() : !found.isJsonArray()) {
+                throw others(of + " in its field " + name);
+            } else if (isTotals(value)) {
+                checkNumbers(members.object(name), (Map<?, ?>) value);
+            } else {
+                check(found.getAsJsonArray(), members.array(name), inner(value));
+            }
+        }
+    }
+
+    private static void checkNumbers(SavedMembers saved, Map<?, ?> totals)
+            throws CheckpointException {
+        for (Map.Entry<?, ?> total : totals.entrySet()) {
+            String name = "" + total.getKey();
+            if (saved.has(name) && total.getValue() instanceof Long) {
+                saved.whole(name);
+            } else if (saved.has(name) && total.getValue() instanceof Integer) {
+                saved.whole(name, Integer.MIN_VALUE, Integer.MAX_VALUE);
+            } else if (saved.has(name)) {
+                saved.number(name);
             }
         }
     }

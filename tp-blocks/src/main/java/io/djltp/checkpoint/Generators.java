@@ -2,6 +2,7 @@ package io.djltp.checkpoint;
 
 import com.google.gson.JsonObject;
 
+import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.collective.GatheredNumbers;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.RandomState;
@@ -69,13 +70,30 @@ final class Generators {
         return Base64.getEncoder().encodeToString(Arrays.copyOf(buffer.array(), length));
     }
 
-    /** Puts back the state of this process's generator, if a process began with the same rank. */
-    static void put(TrainerState state, JsonObject values) {
+    /**
+     * Reads the state of this process's generator.
+     *
+     * @return the state, or {@code null} if no process began with the same rank
+     */
+    static byte[] read(TrainerState state, SavedMembers saved) throws CheckpointException {
         String first = "" + state.getRanks().getContext(0).getRank();
-        JsonObject states = values.getAsJsonObject(NAME);
-        if (states.has(first)) {
-            byte[] bytes = Base64.getDecoder().decode(states.get(first).getAsString());
-            try (RandomState stored = RandomState.of(bytes)) {
+        SavedMembers states = saved.object(NAME);
+        states.get("0"); // with which a process begins in every job
+        byte[] own = null;
+        for (String rank : states.names()) {
+            byte[] bytes = states.bytes(rank);
+            own = rank.equals(first) ? bytes : own;
+        }
+        if (own != null) {
+            RandomState.of(own).close(); // of the same version of libtorch
+        }
+        return own;
+    }
+
+    /** Puts back what {@link #read} has returned. */
+    static void put(byte... own) {
+        if (own != null) {
+            try (RandomState stored = RandomState.of(own)) {
                 stored.restore();
             }
         }

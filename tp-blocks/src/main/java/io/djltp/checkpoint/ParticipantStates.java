@@ -2,12 +2,13 @@ package io.djltp.checkpoint;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
+import ai.djl.nn.Parameter;
 
 import com.google.gson.JsonObject;
 
 import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.checkpoint.store.CutTensor;
-import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.StepParticipant;
 import io.djltp.rank.StepParticipant.StateCut;
@@ -31,6 +32,9 @@ import java.util.function.Function;
  * not there yet waits for it, and is saved again if it does not come.
  */
 final class ParticipantStates {
+
+    private static final String AXIS = "axis";
+    private static final String PARAMETER = "parameter";
 
     private final TrainerState state;
     private final StateLayout layout;
@@ -155,24 +159,66 @@ final class ParticipantStates {
     private JsonObject describe(StateCut cut) {
         JsonObject described = new JsonObject();
         if (cut != null) {
-            described.addProperty("axis", cut.axis());
+            described.addProperty(AXIS, cut.axis());
             if (cut.parameter() != null) {
-                described.addProperty("parameter", names.apply(cut.parameter()));
+                described.addProperty(PARAMETER, names.apply(cut.parameter()));
             }
         }
         return described;
     }
 
-    private StateCut cutOf(JsonObject described) {
-        if (!described.has("axis")) {
+    /**
+     * Reads how the arrays of each participant are cut.
+     *
+     * @param checkpoint the checkpoint, which has their tensors
+     * @param saved what {@link #tensors} has noted
+     * @return the cuts by the names of arrays, {@code null} for one that is whole
+     */
+    Map<String, Map<String, StateCut>> read(Checkpoint checkpoint, SavedMembers saved)
+            throws CheckpointException {
+        Map<String, Map<String, StateCut>> participants = new TreeMap<>();
+        for (String name : saved.names()) {
+            Map<String, StateCut> cuts = new TreeMap<>();
+            SavedMembers described = saved.object(name);
+            for (String kind : described.names()) {
+                CutTensor stored = checkpoint.getTensors().get(name + "/" + kind);
+                StateCut cut = cutOf(described.object(kind));
+                if (stored == null || !fits(stored, cut, name + "/" + kind, checkpoint)) {
+                    throw described.wrong(kind, "does not describe its tensor " + stored);
+                }
+                cuts.put(kind, cut);
+            }
+            participants.put(name, cuts);
+        }
+        return participants;
+    }
+
+    private StateCut cutOf(SavedMembers described) throws CheckpointException {
+        if (!described.has(AXIS)) {
             return null;
         }
-        ParallelParameters parameters = state.getParameters();
-        return new StateCut(
-                described.has("parameter")
-                        ? parameters.byName(described.get("parameter").getAsString())
-                        : null,
-                described.get("axis").getAsInt());
+        int axis = (int) described.whole(AXIS, 0, Byte.MAX_VALUE);
+        if (!described.has(PARAMETER)) {
+            return new StateCut(null, axis);
+        }
+        Parameter parameter = state.getParameters().byName(described.text(PARAMETER));
+        if (parameter == null) {
+            throw described.wrong(PARAMETER, "is of no parameter");
+        }
+        return new StateCut(parameter, axis);
+    }
+
+    /** Returns whether a tensor is cut as it is said: as a parameter is, or one row a part. */
+    private boolean fits(CutTensor stored, StateCut cut, String name, Checkpoint checkpoint) {
+        if (cut == null) {
+            return stored.isWhole();
+        } else if (cut.axis() >= stored.shape().dimension()) {
+            return false;
+        } else if (cut.parameter() == null) {
+            return stored.shape().get(cut.axis()) == checkpoint.getParts();
+        }
+        CutTensor own = layout.ofParticipant(name, stored.type(), stored.shape(), cut);
+        return own.shape().equals(stored.shape());
     }
 
     /**
@@ -181,18 +227,20 @@ final class ParticipantStates {
      *
      * @param rank the place of the rank among those of this process
      * @param checkpoint the checkpoint
-     * @param values what {@link #tensors} has noted
+     * @param saved what {@link #read} has returned
      */
-    void restore(int rank, Checkpoint checkpoint, JsonObject values) throws IOException {
+    void restore(int rank, Checkpoint checkpoint, Map<String, Map<String, StateCut>> saved)
+            throws IOException {
         Map<String, Kept> kept = waiting.get(rank);
         kept.values().forEach(each -> each.arrays().values().forEach(NDArray::close));
         kept.clear();
         NDManager manager = state.getParameters().getStores().get(rank).getManager();
-        for (String name : values.keySet()) {
+        for (Map.Entry<String, Map<String, StateCut>> participant : saved.entrySet()) {
             Kept one = new Kept(new TreeMap<>(), new TreeMap<>());
-            JsonObject described = values.getAsJsonObject(name);
-            for (String kind : described.keySet()) {
-                StateCut cut = cutOf(described.getAsJsonObject(kind));
+            String name = participant.getKey();
+            for (Map.Entry<String, StateCut> each : participant.getValue().entrySet()) {
+                String kind = each.getKey();
+                StateCut cut = each.getValue();
                 one.arrays().put(kind, read(rank, checkpoint, name + "/" + kind, cut, manager));
                 if (cut != null) {
                     one.cuts().put(kind, cut);

@@ -1,7 +1,8 @@
 package io.djltp.checkpoint;
 
-import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
+
+import io.djltp.checkpoint.store.CheckpointException;
 
 import java.util.ArrayList;
 import java.util.LinkedHashSet;
@@ -31,14 +32,13 @@ final class RunOptions {
      *
      * @throws IllegalArgumentException if some differ; it names them with both values
      */
-    void check(JsonObject saved, long step) {
+    void check(SavedMembers saved, long step) throws CheckpointException {
         Set<String> names = new LinkedHashSet<>(values.keySet());
-        names.addAll(saved.keySet());
+        names.addAll(saved.names());
         List<String> differences = new ArrayList<>();
         for (String name : names) {
             String mine = values.getOrDefault(name, NOT_SET);
-            JsonElement value = saved.get(name);
-            String before = value == null ? NOT_SET : value.getAsString();
+            String before = saved.has(name) ? saved.text(name) : NOT_SET;
             if (!mine.equals(before)) {
                 differences.add(name + " was " + before + " and is " + mine);
             }

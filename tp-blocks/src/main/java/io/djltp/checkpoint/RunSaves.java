@@ -13,7 +13,6 @@ import org.slf4j.LoggerFactory;
 import java.io.IOException;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import java.util.function.Consumer;
 
 /** The checkpoints of a run: writes them in the background, and removes old ones. */
 final class RunSaves implements AutoCloseable {
@@ -28,10 +27,17 @@ final class RunSaves implements AutoCloseable {
     private final int keep;
     private final TrainingState state;
     private PendingSave last;
+    private boolean closed;
     private boolean lost; // another process
     private long newest = -1; // the step of the last save that was begun, or resumed from
     private CompletableFuture<Void> ended = CompletableFuture.completedFuture(null);
     private volatile Throwable failure;
+
+    /** Reads what belongs to a training beside the state of its trainer. */
+    @FunctionalInterface
+    interface Reader<T> {
+        T read(SavedMembers saved) throws CheckpointException;
+    }
 
     /** Opens the folder. All processes call it. */
     RunSaves(RunSettings settings, ParallelTrainer trainer) throws IOException {
@@ -70,23 +76,18 @@ final class RunSaves implements AutoCloseable {
      * are put aside then. All processes call it.
      *
      * @param named the step that the user names, or null
-     * @param check compares what else belongs to the training, before anything is changed
-     * @return what else belongs to the training, or {@code null} if there is no checkpoint
+     * @param reader reads and compares what else belongs to the training, before anything is
+     *     changed
+     * @return what it has read, or {@code null} if there is no checkpoint
      * @throws CheckpointException if it is damaged: with the newest older one that is whole
      */
-    JsonObject restore(Long named, Consumer<JsonObject> check) throws IOException {
+    <T> T restore(Long named, Reader<T> reader) throws IOException {
         long step = folder.find(named);
         if (step < 0) {
             return null;
         }
-        try (Checkpoint checkpoint = folder.get().openStep(step)) {
-            JsonObject saved = checkpoint.getValues().getAsJsonObject(VALUES);
-            state.restore(
-                    checkpoint,
-                    () -> {
-                        check(checkpoint, saved);
-                        check.accept(saved);
-                    });
+        try (Checkpoint checkpoint = folder.open(step)) {
+            T saved = state.restore(checkpoint, () -> reader.read(check(checkpoint)));
             newest = step;
             putAside(step);
             return saved;
@@ -95,22 +96,40 @@ final class RunSaves implements AutoCloseable {
         }
     }
 
-    private void check(Checkpoint checkpoint, JsonObject saved) {
-        if (saved == null) {
+    private SavedMembers check(Checkpoint checkpoint) throws CheckpointException {
+        SavedMembers values = SavedMembers.of(checkpoint);
+        if (!values.has(VALUES)) {
             throw new IllegalArgumentException(
                     checkpoint.getPath() + " was not written by a CheckpointListener");
         }
-        options.check(saved.getAsJsonObject(OPTIONS), checkpoint.getStep());
+        SavedMembers saved = values.object(VALUES);
+        options.check(saved.object(OPTIONS), checkpoint.getStep());
+        return saved;
     }
 
     /** Makes room for the checkpoints of the steps to come, now that all processes have read. */
     private void putAside(long step) throws IOException {
-        List<Long> newer = folder.isFirst() ? folder.get().putAside(step) : List.of();
+        List<Long> newer = folder.putAside(step);
         if (!newer.isEmpty()) {
             logger.warn(
                     "The training goes on from step {}: its checkpoints of steps {} are put aside",
                     step,
                     newer);
+        }
+    }
+
+    /**
+     * Checks that checkpoints can be written, before one is due.
+     *
+     * @throws IllegalStateException if this is closed
+     */
+    void checkOpen() {
+        if (closed) {
+            throw new IllegalStateException(
+                    "No checkpoint is taken, because the CheckpointListener of "
+                            + folder.get().getPath()
+                            + " is closed: close it, or the trainer that closes it, after the last"
+                            + " step. To train on, resume(trainer) with a new trainer and listener");
         }
     }
 
@@ -123,12 +142,12 @@ final class RunSaves implements AutoCloseable {
         if (step == newest) {
             return;
         }
-        newest = step;
         JsonObject values = progress.values();
         values.add(OPTIONS, options.save());
         JsonObject all = new JsonObject();
         all.add(VALUES, values);
         PendingSave save = state.save(folder.get(), all, progress.failure());
+        newest = step;
         last = save;
         ended = save.toFuture().handle((done, why) -> end(save)); // in the writing thread
     }
@@ -155,6 +174,7 @@ final class RunSaves implements AutoCloseable {
     /** {@inheritDoc} */
     @Override
     public void close() {
+        closed = true;
         if (!lost) {
             state.close();
             ended.join();

@@ -4,11 +4,14 @@ import ai.djl.metric.Metric;
 import ai.djl.metric.Metrics;
 import ai.djl.metric.Unit;
 
-import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 
+import io.djltp.checkpoint.store.CheckpointException;
+
 import java.nio.ByteBuffer;
+import java.util.Arrays;
 import java.util.Base64;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
@@ -38,16 +41,40 @@ final class SavedMetrics {
         return all;
     }
 
-    /** Adds what was saved to metrics. */
-    static void restore(JsonObject all, Metrics metrics) {
-        for (Map.Entry<String, JsonElement> each : all.entrySet()) {
-            JsonObject saved = each.getValue().getAsJsonObject();
-            Unit unit = Unit.valueOf(saved.get("unit").getAsString());
-            byte[] bytes = Base64.getDecoder().decode(saved.get("values").getAsString());
-            ByteBuffer values = ByteBuffer.wrap(bytes);
-            while (values.hasRemaining()) {
-                metrics.addMetric(each.getKey(), values.getDouble(), unit);
+    /**
+     * The values of a metric.
+     *
+     * @param unit their unit
+     * @param values the values, as numbers of 64 bits
+     */
+    record Values(Unit unit, ByteBuffer values) {}
+
+    /** Reads what {@link #of} has returned. */
+    static Map<String, Values> read(SavedMembers saved) throws CheckpointException {
+        Map<String, Values> all = new LinkedHashMap<>();
+        for (String name : saved.names()) {
+            SavedMembers metric = saved.object(name);
+            String unit = metric.text("unit");
+            if (Arrays.stream(Unit.values()).noneMatch(each -> each.name().equals(unit))) {
+                throw metric.wrong("unit", "is " + unit + ", which is no unit");
             }
+            byte[] bytes = metric.bytes("values");
+            if (bytes.length % Double.BYTES != 0) {
+                throw metric.wrong("values", "are " + bytes.length + " bytes, not numbers of 8");
+            }
+            all.put(name, new Values(Unit.valueOf(unit), ByteBuffer.wrap(bytes)));
         }
+        return all;
+    }
+
+    /** Adds what was read to metrics. */
+    static void restore(Map<String, Values> all, Metrics metrics) {
+        all.forEach(
+                (name, saved) -> {
+                    ByteBuffer values = saved.values();
+                    while (values.hasRemaining()) {
+                        metrics.addMetric(name, values.getDouble(), saved.unit());
+                    }
+                });
     }
 }

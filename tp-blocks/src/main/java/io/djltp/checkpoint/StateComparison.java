@@ -8,6 +8,7 @@ import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 
 import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.optimizer.StateKind;
 import io.djltp.training.TrainerState;
@@ -101,15 +102,26 @@ final class StateComparison {
      * Checks a checkpoint.
      *
      * @param checkpoint the checkpoint
-     * @param values the trainer's values in it
+     * @param saved the trainer's values in it
+     * @return the names of its parameters
      * @throws IllegalArgumentException if it is of another network or optimizer, with a list of
      *     what differs
      */
-    void check(Checkpoint checkpoint, JsonObject values) {
+    List<String> check(Checkpoint checkpoint, SavedMembers saved) throws CheckpointException {
+        List<String> names = saved.texts(PARAMETERS);
         Map<String, CutTensor> stored = new LinkedHashMap<>();
-        for (String name : weights(values)) {
+        for (String name : names) {
+            if (!checkpoint.getTensors().containsKey(name)) {
+                throw saved.wrong(PARAMETERS, "has " + name + ", of which there is no tensor");
+            }
             stored.put(name, checkpoint.getTensors().get(name));
         }
+        checkNetwork(checkpoint, stored);
+        checkOptimizer(checkpoint, saved.text(OPTIMIZER));
+        return names;
+    }
+
+    private void checkNetwork(Checkpoint checkpoint, Map<String, CutTensor> stored) {
         List<String> differences = new ArrayList<>();
         for (Parameter parameter : state.getParameters().getAll()) {
             CutTensor own = layout.ofWeight(parameter);
@@ -122,21 +134,47 @@ final class StateComparison {
         }
         stored.values()
                 .forEach(other -> differences.add(describe(other) + " is not in the network"));
-        String of = "The checkpoint " + checkpoint.getPath() + " is of another ";
         if (!differences.isEmpty()) {
-            throw new IllegalArgumentException(of + "network: " + list(differences));
+            throw new IllegalArgumentException(
+                    "The checkpoint "
+                            + checkpoint.getPath()
+                            + " is of another network: "
+                            + list(differences));
         }
-        String optimizer = values.get(OPTIMIZER).getAsString();
+    }
+
+    private void checkOptimizer(Checkpoint checkpoint, String optimizer) {
         if (!optimizer.equals(optimizer())) {
             throw new IllegalArgumentException(
-                    of
-                            + "optimizer, "
+                    "The checkpoint "
+                            + checkpoint.getPath()
+                            + " is of another optimizer, "
                             + optimizer
                             + ", and the trainer has "
                             + optimizer()
                             + ": give it the same one. To go on from the weights alone, load them"
                             + " from a saved model");
         }
+    }
+
+    /**
+     * Returns what a checkpoint of the same network and optimizer has of the optimizer's state.
+     *
+     * @return the names of its tensors, by that of the parameter; no parameter that has none
+     */
+    Map<String, List<String>> ofOptimizer(Checkpoint checkpoint) throws CheckpointException {
+        Map<String, List<String>> tensors = new LinkedHashMap<>();
+        for (Parameter parameter : state.getParameters().getAll()) {
+            List<String> names =
+                    kinds.stream().map(kind -> layout.nameOf(parameter, kind)).toList();
+            if (names.stream().anyMatch(checkpoint.getTensors()::containsKey)) {
+                for (String name : names) {
+                    checkpoint.getTensor(name); // of each kind, or of none
+                }
+                tensors.put(state.getParameters().nameOf(parameter), names);
+            }
+        }
+        return tensors;
     }
 
     private static String describe(CutTensor tensor) {

@@ -45,7 +45,7 @@ final class StateWriter implements WeightReader, AutoCloseable {
     }
 
     /**
-     * Begins to write a state, which this closes.
+     * Begins to write a state, which this closes, whatever happens.
      *
      * @param state the state
      * @param folder where it goes
@@ -71,8 +71,26 @@ final class StateWriter implements WeightReader, AutoCloseable {
         }
         awaitAll(); // of a save without a step between
         last = save;
-        thread.execute(() -> write(save, state, folder, values, failure));
+        try {
+            thread.execute(() -> write(save, state, folder, values, failure));
+        } catch (RuntimeException | Error e) { // no thread to be had: nobody will read it
+            state.close();
+            save.fail(e);
+        }
         return save;
+    }
+
+    /**
+     * Checks that states can be written, before one is taken.
+     *
+     * @throws IllegalStateException if this is closed
+     */
+    void checkOpen() {
+        if (thread.isShutdown()) {
+            throw new IllegalStateException(
+                    "No checkpoint is taken, because the TrainingState is closed: close it after"
+                            + " the last save, or make another one of the trainer");
+        }
     }
 
     private static void write(

@@ -146,7 +146,7 @@ final class TakenState implements AutoCloseable {
                         bytes -> reading.setRead(each.read(), bytes));
             }
             return writer;
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | Error e) {
             writer.close();
             throw e;
         }

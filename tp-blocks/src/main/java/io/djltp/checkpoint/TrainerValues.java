@@ -5,6 +5,7 @@ import ai.djl.nn.Parameter;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 
+import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.optimizer.LossScale;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelContext;
@@ -15,7 +16,6 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.util.ArrayList;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -64,34 +64,76 @@ final class TrainerValues {
         values.addProperty(ASKED, seeds.asked());
     }
 
-    /** Puts numbers back. */
-    static void put(TrainerState state, JsonObject values) {
-        Map<String, Integer> counts = new TreeMap<>();
-        JsonObject updates = values.getAsJsonObject(UPDATES);
-        updates.keySet().forEach(name -> counts.put(name, updates.get(name).getAsInt()));
-        state.getLearningRates().setCounts(counts);
-        putFrozen(state, values.getAsJsonArray(FROZEN));
-        JsonObject lossScale = values.getAsJsonObject(LOSS_SCALE);
-        if (lossScale != null && state.getLossScale().isUsed()) { // else one that begins, or none
-            state.getLossScale()
-                    .setState(
-                            new LossScale.State(
-                                    lossScale.get(SCALE).getAsFloat(),
-                                    lossScale.get(GOOD_STEPS).getAsInt(),
-                                    lossScale.get(SKIPPED_STEPS).getAsLong()));
+    /**
+     * The numbers of a trainer.
+     *
+     * @param updates the number of the last update of each parameter that was updated
+     * @param frozen the names of the parameters that are frozen
+     * @param lossScale the scale, or {@code null} if the trainer had none
+     * @param seeds what the next seeds follow from
+     */
+    record Saved(
+            Map<String, Integer> updates,
+            List<String> frozen,
+            LossScale.State lossScale,
+            RandomSeeds.State seeds) {}
+
+    /**
+     * Reads numbers.
+     *
+     * @param saved what {@link #take} has noted
+     * @param parameters the names of all parameters
+     * @param updated the names of those of which the optimizer keeps something: they were updated
+     * @param step the step of the checkpoint
+     */
+    static Saved read(SavedMembers saved, List<String> parameters, Set<String> updated, long step)
+            throws CheckpointException {
+        List<String> frozen = saved.texts(FROZEN);
+        if (!parameters.containsAll(frozen)) {
+            throw saved.wrong(FROZEN, "has " + frozen + ", which are not all parameters");
         }
-        RandomSeeds.State seeds =
-                new RandomSeeds.State(values.get(SEED).getAsLong(), values.get(ASKED).getAsLong());
+        Map<String, Integer> updates = new TreeMap<>();
+        SavedMembers numbers = saved.object(UPDATES);
+        for (String name : updated) {
+            numbers.get(name);
+        }
+        for (String name : numbers.names()) {
+            if (!parameters.contains(name)) {
+                throw numbers.wrong(name, "is of no parameter");
+            }
+            updates.put(name, (int) numbers.whole(name, 1, Integer.MAX_VALUE));
+        }
+        boolean stepped = step > 0 && !saved.has(LOSS_SCALE); // which may have left all steps out
+        if (stepped && updates.isEmpty() && frozen.size() < parameters.size()) {
+            throw saved.wrong(UPDATES, "is empty after " + step + " steps");
+        }
+        LossScale.State scale = saved.has(LOSS_SCALE) ? scale(saved.object(LOSS_SCALE)) : null;
+        RandomSeeds.State seeds = new RandomSeeds.State(saved.whole(SEED), saved.whole(ASKED));
+        return new Saved(updates, frozen, scale, seeds);
+    }
+
+    private static LossScale.State scale(SavedMembers saved) throws CheckpointException {
+        return new LossScale.State(
+                saved.single(SCALE),
+                (int) saved.whole(GOOD_STEPS, 0, Integer.MAX_VALUE),
+                saved.whole(SKIPPED_STEPS));
+    }
+
+    /** Puts numbers back. */
+    static void put(TrainerState state, Saved saved) {
+        state.getLearningRates().setCounts(saved.updates());
+        putFrozen(state, Set.copyOf(saved.frozen()));
+        if (saved.lossScale() != null && state.getLossScale().isUsed()) { // else it begins, or none
+            state.getLossScale().setState(saved.lossScale());
+        }
         for (int i = 0; i < state.getRanks().size(); i++) {
             ParallelContext context = state.getRanks().getContext(i);
-            context.getRandom().setState(seeds);
+            context.getRandom().setState(saved.seeds());
         }
     }
 
     /** A program that has frozen something else before is told: it may have meant it to stay. */
-    private static void putFrozen(TrainerState state, JsonArray saved) {
-        Set<String> names = new HashSet<>();
-        saved.forEach(name -> names.add(name.getAsString()));
+    private static void putFrozen(TrainerState state, Set<String> names) {
         List<String> thawed = new ArrayList<>();
         List<String> frozen = new ArrayList<>();
         ParallelParameters parameters = state.getParameters();

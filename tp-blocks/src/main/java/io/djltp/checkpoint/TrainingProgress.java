@@ -4,10 +4,14 @@ import ai.djl.metric.Metrics;
 import ai.djl.training.Trainer;
 import ai.djl.training.listener.TrainingListener;
 
+import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 
+import io.djltp.checkpoint.store.CheckpointException;
+
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 
 /**
@@ -16,12 +20,17 @@ import java.util.Map;
  */
 final class TrainingProgress {
 
+    private static final String DATA = "data";
+    private static final String EPOCHS = "epochs";
     private static final String EARLY_STOPPING = "earlyStoppingMillis";
+    private static final String EVALUATORS = "evaluators";
+    private static final String METRICS = "metrics";
+    private static final String STATES = "states";
 
     private final Map<String, Resumable> own;
     private final DataPosition position = new DataPosition();
     private final EpochRecords epochs = new EpochRecords();
-    private JsonObject metrics; // to be restored when the trainer has some
+    private Map<String, SavedMetrics.Values> metrics; // to be restored when the trainer has some
 
     TrainingProgress(Map<String, Resumable> own) {
         this.own = own;
@@ -43,52 +52,87 @@ final class TrainingProgress {
 
     private JsonObject values(Trainer trainer) {
         JsonObject saved = new JsonObject();
-        saved.add("data", position.save());
-        saved.add("epochs", epochs.save());
+        saved.add(DATA, position.save());
+        saved.add(EPOCHS, epochs.save());
         saved.add(EARLY_STOPPING, EarlyStoppingTime.of(trainer));
-        saved.add("evaluators", EvaluatorTotals.of(trainer.getEvaluators()));
+        saved.add(EVALUATORS, EvaluatorTotals.of(trainer.getEvaluators()));
         if (trainer.getMetrics() != null) {
-            saved.add("metrics", SavedMetrics.of(trainer.getMetrics()));
+            saved.add(METRICS, SavedMetrics.of(trainer.getMetrics()));
         }
         JsonObject states = new JsonObject();
         resumable(trainer).forEach((name, each) -> states.add(name, stateOf(name, each)));
-        saved.add("states", states);
+        saved.add(STATES, states);
         return saved;
     }
 
     /**
-     * Checks that evaluators and states are those of a checkpoint. Nothing is changed.
+     * What a checkpoint has of a training beside the state of its trainer.
      *
-     * @throws IllegalArgumentException if they are not
+     * @param data the position in the data
+     * @param epochs the figures of the epochs that are over
+     * @param earlyStopping the milliseconds that listeners have counted
+     * @param evaluators what evaluators have added up
+     * @param metrics the metrics, or {@code null} if there were none
+     * @param states states of the user's own, by name
      */
-    void check(JsonObject saved, Trainer trainer) {
-        EvaluatorTotals.check(saved.getAsJsonArray("evaluators"), trainer.getEvaluators());
-        JsonObject states = saved.getAsJsonObject("states");
+    record Saved(
+            DataPosition.Saved data,
+            List<Map<String, Float>> epochs,
+            List<Long> earlyStopping,
+            JsonArray evaluators,
+            Map<String, SavedMetrics.Values> metrics,
+            Map<String, JsonElement> states) {}
+
+    /**
+     * Reads all that a checkpoint has, and checks that evaluators and states are those of the
+     * trainer. Nothing is changed.
+     *
+     * @throws CheckpointException if something is missing or of another kind
+     * @throws IllegalArgumentException if it is of others
+     */
+    Saved read(SavedMembers saved, Trainer trainer) throws CheckpointException {
+        DataPosition.Saved data = DataPosition.read(saved.object(DATA));
+        List<Map<String, Float>> ended = EpochRecords.read(saved.array(EPOCHS));
+        if (ended.size() != data.epoch()) {
+            throw saved.wrong(EPOCHS, "has " + ended.size() + " epochs, not " + data.epoch());
+        }
+        SavedMembers evaluators = saved.array(EVALUATORS);
+        JsonArray totals = saved.get(EVALUATORS).getAsJsonArray();
+        EvaluatorTotals.check(totals, evaluators, trainer.getEvaluators());
+        Map<String, JsonElement> states = new LinkedHashMap<>();
+        SavedMembers own = saved.object(STATES);
         for (String name : resumable(trainer).keySet()) {
-            if (!states.has(name)) {
+            if (!own.has(name)) {
                 throw new IllegalArgumentException(
                         "The checkpoint has no state of "
                                 + name
                                 + ", but of "
-                                + states.keySet()
+                                + own.names()
                                 + ": resume with the listeners and the states of the run before");
             }
+            states.put(name, own.get(name));
         }
+        return new Saved(
+                data,
+                ended,
+                saved.has(EARLY_STOPPING) // the epochs that are over have ended in time
+                        ? EarlyStoppingTime.read(saved.array(EARLY_STOPPING))
+                        : List.of(),
+                totals,
+                saved.has(METRICS) ? SavedMetrics.read(saved.object(METRICS)) : null,
+                states);
     }
 
-    /** Goes on from what a checkpoint has, after {@link #check}. */
-    void restore(JsonObject saved, Trainer trainer) {
-        position.restore(saved.getAsJsonObject("data"));
-        epochs.restore(saved.getAsJsonArray("epochs"));
-        metrics = saved.getAsJsonObject("metrics");
+    /** Goes on from what was read. */
+    void restore(Saved saved, Trainer trainer) {
+        position.restore(saved.data());
+        epochs.restore(saved.epochs());
+        metrics = saved.metrics();
         epochs.replay(trainer, metrics == null ? 0 : position.batches());
-        if (saved.has(EARLY_STOPPING)) { // the epochs that are over have ended in time
-            EarlyStoppingTime.restore(saved.getAsJsonArray(EARLY_STOPPING), trainer);
-        }
-        EvaluatorTotals.restore(saved.getAsJsonArray("evaluators"), trainer.getEvaluators());
+        EarlyStoppingTime.restore(saved.earlyStopping(), trainer);
+        EvaluatorTotals.restore(saved.evaluators(), trainer.getEvaluators());
         restoreMetrics(trainer);
-        JsonObject states = saved.getAsJsonObject("states");
-        resumable(trainer).forEach((name, each) -> each.restoreState(states.get(name)));
+        resumable(trainer).forEach((name, each) -> each.restoreState(saved.states().get(name)));
     }
 
     /** Returns the state of an evaluator, a listener or anything else of the user's. */

@@ -7,6 +7,7 @@ import ai.djl.nn.Parameter;
 import com.google.gson.JsonObject;
 
 import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
@@ -16,9 +17,12 @@ import io.djltp.training.TrainerState;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.atomic.AtomicReference;
 
 /**
  * The state of a {@link ParallelTrainer}: everything that its next step depends on, written to
@@ -74,7 +78,8 @@ public final class TrainingState implements AutoCloseable {
      * @param values what else the checkpoint holds, under any name but {@link #VALUES}; only those
      *     of the process of rank 0 are kept
      * @return the save, to be asked or waited for
-     * @throws IllegalStateException if the trainer is not initialized, or not between two steps
+     * @throws IllegalStateException if the trainer is not initialized, or not between two steps, or
+     *     this is closed
      */
     public PendingSave save(CheckpointFolder folder, JsonObject values) {
         return save(folder, values, null);
@@ -89,10 +94,13 @@ public final class TrainingState implements AutoCloseable {
      * @param failure why it cannot be written, or {@code null}
      */
     PendingSave save(CheckpointFolder folder, JsonObject values, RuntimeException failure) {
+        writer.checkOpen();
         state.checkBetweenSteps("A checkpoint");
         state.equalizeBuffers();
         JsonObject own = new JsonObject();
         String mesh = state.getConfig().getMesh().toString();
+        JsonObject all = values.deepCopy();
+        all.add(VALUES, own);
         TakenState taken = new TakenState(layout, state.getStep(), mesh);
         try {
             take(taken, own);
@@ -100,8 +108,6 @@ public final class TrainingState implements AutoCloseable {
             taken.close();
             throw e;
         }
-        JsonObject all = values.deepCopy();
-        all.add(VALUES, own);
         return writer.write(taken, folder, all, failure);
     }
 
@@ -154,59 +160,84 @@ public final class TrainingState implements AutoCloseable {
      * trainer.initialize(...)}, with the same network and optimizer.
      *
      * @param checkpoint the checkpoint
-     * @throws IOException if it cannot be read, or is damaged: what was not read yet is as before,
-     *     and the training can go on only from another checkpoint
-     * @throws IllegalArgumentException if it is of another network or optimizer; nothing has been
-     *     changed then
+     * @throws IOException if it cannot be read, or is damaged, in any process: what was not read
+     *     yet is as before, and the training can go on only from another checkpoint
+     * @throws IllegalArgumentException if it is of another network or optimizer, in any process;
+     *     nothing has been changed then
      * @throws IllegalStateException if the trainer is not initialized, or not between two steps, or
      *     another process cannot put it back
      */
     public void restore(Checkpoint checkpoint) throws IOException {
-        restore(checkpoint, () -> {});
+        restore(checkpoint, () -> null);
     }
 
     /**
      * Puts back the state of a checkpoint.
      *
      * @param checkpoint the checkpoint
-     * @param check says by an exception that what else belongs to the training does not fit it
+     * @param other reads what else belongs to the training, and says by an exception that it does
+     *     not fit
+     * @return what else belongs to the training
      */
-    void restore(Checkpoint checkpoint, Agreement.Task check) throws IOException {
+    <T> T restore(Checkpoint checkpoint, Agreement.Source<T> other) throws IOException {
         state.checkBetweenSteps("The restoring of a checkpoint");
+        AtomicReference<T> more = new AtomicReference<>();
+        SavedState saved =
+                agreement.get(
+                        "go on from the checkpoint",
+                        () -> {
+                            more.set(other.get());
+                            return read(checkpoint);
+                        });
         try {
-            restoreInAll(checkpoint, check);
+            state.replace(checkpoint.getStep(), () -> putInAll(checkpoint, saved));
         } catch (UncheckedIOException e) {
             throw e.getCause();
         }
+        return more.get();
     }
 
-    private void restoreInAll(Checkpoint checkpoint, Agreement.Task check) {
-        JsonObject values = checkpoint.getValues().getAsJsonObject(VALUES);
-        agreement.run(
-                "compare",
-                () -> {
-                    if (values == null) {
-                        throw new IllegalArgumentException(
-                                "The checkpoint "
-                                        + checkpoint.getPath()
-                                        + " holds weights and no state of a trainer");
-                    }
-                    check.run();
-                    comparison.check(checkpoint, values);
-                });
-        state.replace(
-                checkpoint.getStep(), () -> agreement.run("read", () -> put(checkpoint, values)));
+    private SavedState read(Checkpoint checkpoint) throws CheckpointException {
+        SavedMembers values = SavedMembers.of(checkpoint);
+        if (!values.has(VALUES)) {
+            throw new IllegalArgumentException(
+                    "The checkpoint "
+                            + checkpoint.getPath()
+                            + " holds weights and no state of a trainer");
+        }
+        SavedMembers own = values.object(VALUES);
+        List<String> weights = comparison.check(checkpoint, own);
+        Map<String, List<String>> ofOptimizer = comparison.ofOptimizer(checkpoint);
+        SavedState saved =
+                new SavedState(
+                        TrainerValues.read(
+                                own, weights, ofOptimizer.keySet(), checkpoint.getStep()),
+                        participants.read(checkpoint, own.object(PARTICIPANTS)),
+                        BlockStates.read(checkpoint, own.object(BLOCKS)),
+                        Generators.read(state, own));
+        Set<String> tensors = new HashSet<>(weights);
+        ofOptimizer.values().forEach(tensors::addAll);
+        saved.checkTensors(checkpoint, own, tensors);
+        return saved;
     }
 
-    private void put(Checkpoint checkpoint, JsonObject values) throws IOException {
+    private void putInAll(Checkpoint checkpoint, SavedState saved) {
+        try {
+            agreement.run("read the checkpoint", () -> put(checkpoint, saved));
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    private void put(Checkpoint checkpoint, SavedState saved) throws IOException {
         StateReader reader = new StateReader(state, layout, checkpoint, optimizer.kinds());
         agreement.runOnRanks(reader::read);
         for (int rank = 0; rank < layout.ranks(); rank++) {
-            participants.restore(rank, checkpoint, values.getAsJsonObject(PARTICIPANTS));
+            participants.restore(rank, checkpoint, saved.participants());
         }
-        new BlockStates(network).restore(checkpoint, values.getAsJsonObject(BLOCKS));
-        TrainerValues.put(state, values);
-        Generators.put(state, values);
+        new BlockStates(network).restore(checkpoint, saved.blocks());
+        TrainerValues.put(state, saved.numbers());
+        Generators.put(saved.generator());
     }
 
     /** Waits until the last save is complete or has failed, and ends the writing thread. */

@@ -14,6 +14,8 @@ import ai.djl.util.RandomUtils;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
+import io.djltp.checkpoint.store.CheckpointException;
+
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -74,7 +76,7 @@ public class DataPositionTest {
             for (int step = 0; step < states.size(); step++) {
                 Engine.getInstance().setRandomSeed(100 + step); // another process
                 DataPosition position = new DataPosition();
-                position.restore(states.get(step));
+                position.restore(read(states.get(step)));
                 List<List<Float>> rest =
                         run(made.apply(manager), position, manager, executor, new ArrayList<>());
                 Assert.assertEquals(rest, expected.subList(step, expected.size()), name + step);
@@ -129,7 +131,7 @@ public class DataPositionTest {
                 position.add(batches.next());
             }
             DataPosition resumed = new DataPosition();
-            resumed.restore(save(position));
+            resumed.restore(read(save(position)));
             Assert.assertFalse(resumed.begin(arrays(manager), manager, null).hasNext());
             Assert.assertEquals(resumed.epoch(), 0);
             Assert.assertEquals(resumed.batches(), BATCHES);
@@ -219,7 +221,7 @@ public class DataPositionTest {
             position.add(all.next());
         }
         DataPosition resumed = new DataPosition();
-        resumed.restore(save(position));
+        resumed.restore(read(save(position)));
         return resumed;
     }
 
@@ -295,5 +297,9 @@ public class DataPositionTest {
         public void prepare(Progress progress) {
             // there is nothing to prepare
         }
+    }
+
+    private static DataPosition.Saved read(JsonObject saved) throws CheckpointException {
+        return DataPosition.read(new SavedMembers("index.json", "data", saved));
     }
 }

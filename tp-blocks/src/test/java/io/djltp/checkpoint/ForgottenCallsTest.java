@@ -12,6 +12,8 @@ import ai.djl.training.dataset.ArrayDataset;
 import ai.djl.training.dataset.Batch;
 import ai.djl.training.loss.Loss;
 
+import com.google.gson.JsonObject;
+
 import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
@@ -133,6 +135,48 @@ public class ForgottenCallsTest {
                     EasyTrain.fit(trainer, 1, checkpoints.resumed(data), null);
                     assertRefused(() -> EasyTrain.fit(trainer, 1, data, null));
                 });
+    }
+
+    /** What is asked for after the close is refused at once, and the trainer has not to wait. */
+    @Test(timeOut = 60_000)
+    public void aListenerThatIsClosed() throws Exception {
+        train(
+                everyStep(),
+                8,
+                (trainer, checkpoints, data) -> {
+                    EasyTrain.fit(trainer, 1, checkpoints.resumed(data), null);
+                    checkpoints.close();
+                    assertClosed(checkpoints::save);
+                    try (Batch batch = trainer.iterateDataset(data).iterator().next()) {
+                        EasyTrain.trainBatch(trainer, batch);
+                        trainer.step();
+                    }
+                    assertClosed(checkpoints::endStep);
+                    assertClosed(checkpoints::save);
+                });
+        Assert.assertEquals(CheckpointFolder.read(folder).getSteps(), List.of(2L, 3L, 4L));
+    }
+
+    /** The same without a listener. */
+    @Test(timeOut = 60_000)
+    public void aStateThatIsClosed() throws Exception {
+        Path other = folder.resolve("other");
+        train(
+                everyStep(),
+                8,
+                (trainer, checkpoints, data) -> {
+                    try (CheckpointFolder opened = CheckpointFolder.open(other)) {
+                        TrainingState state = new TrainingState(trainer);
+                        Assert.assertTrue(state.save(opened, new JsonObject()).await());
+                        state.close();
+                        assertClosed(() -> state.save(opened, new JsonObject()));
+                    }
+                });
+    }
+
+    private static void assertClosed(Assert.ThrowingRunnable runnable) {
+        String message = Assert.expectThrows(IllegalStateException.class, runnable).getMessage();
+        Assert.assertTrue(message.contains("is closed: close it"), message);
     }
 
     /** What needs to know of no step goes on as it did, and so does a loop that tells of them. */

@@ -96,8 +96,7 @@ public final class CheckpointFolder implements Closeable {
      *
      * @param path the folder
      * @return the folder
-     * @throws CheckpointException if no run has opened it
-     * @throws IOException if it cannot be read
+     * @throws IOException if no run has opened it, or it cannot be read
      */
     public static CheckpointFolder join(Path path) throws IOException {
         CheckpointFolder folder = read(path);
@@ -125,13 +124,14 @@ public final class CheckpointFolder implements Closeable {
         return new CheckpointFolder(path.toAbsolutePath().normalize(), null, null);
     }
 
-    /**
-     * Returns the folder.
-     *
-     * @return the path
-     */
+    /** {@return the folder} */
     public Path getPath() {
         return path;
+    }
+
+    /** {@return the name of the run that has opened it, 8 digits; null if it was opened to read} */
+    public String getRun() {
+        return run;
     }
 
     /**

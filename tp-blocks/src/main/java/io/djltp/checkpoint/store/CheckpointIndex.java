@@ -15,6 +15,7 @@ import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 
 /**
  * What is in a checkpoint, and where: the file {@code index.json}.
@@ -87,7 +88,7 @@ record CheckpointIndex(
                     json.get("mesh").getAsString(),
                     files,
                     tensors,
-                    json.getAsJsonObject("values"));
+                    Objects.requireNonNull(json.getAsJsonObject("values")));
         } catch (JsonParseException e) {
             throw new CheckpointException("it is not an index: it is no JSON", e);
         } catch (RuntimeException e) {
