@@ -22,6 +22,7 @@ import io.djltp.torch.TensorBuffers;
 import java.io.BufferedWriter;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
+import java.io.Reader;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
@@ -58,6 +59,8 @@ public final class ModelFolder {
 
     /** The name of the file with arguments and options. */
     public static final String PROPERTIES = "serving.properties";
+
+    private static final String HAS_PARAMETER = "option.hasParameter";
 
     private static final Set<String> OWN = Set.of("engine", "blockFactory", "translatorFactory");
 
@@ -99,6 +102,37 @@ public final class ModelFolder {
             writeWeights(side.resolve(WEIGHTS));
             writeProperties(side.resolve(PROPERTIES));
             side.replace(PROPERTIES);
+        }
+    }
+
+    /** Returns the properties of a folder, none if it has no file of them. */
+    static Properties properties(Path folder) throws IOException {
+        Properties properties = new Properties();
+        Path file = folder.resolve(PROPERTIES);
+        if (Files.isRegularFile(file)) {
+            try (Reader reader = Files.newBufferedReader(file)) {
+                properties.load(reader);
+            }
+        }
+        return properties;
+    }
+
+    /**
+     * Checks that DJL takes no file of its own format, with other weights: it would do so after the
+     * factory has made the block, and fail if there is none, when ranks have started.
+     */
+    static void checkNoOtherWeights(Path folder) throws IOException {
+        String option = properties(folder).getProperty(HAS_PARAMETER);
+        if (option == null || Boolean.parseBoolean(option)) {
+            throw new IOException(
+                    "The weights of "
+                            + folder
+                            + " are in "
+                            + WEIGHTS
+                            + ", and DJL would look for others in a .params file: write "
+                            + HAS_PARAMETER
+                            + "=false into its "
+                            + PROPERTIES);
         }
     }
 
@@ -187,7 +221,7 @@ public final class ModelFolder {
 
         private Builder() {
             properties.put("engine", "PyTorch");
-            properties.put("option.hasParameter", "false"); // no file of DJL's format
+            properties.put(HAS_PARAMETER, "false"); // no file of DJL's format
         }
 
         /**
@@ -248,8 +282,11 @@ public final class ModelFolder {
          *
          * @param degree a number, or max
          * @return this builder
+         * @throws IllegalArgumentException if it is neither a number from 1 on nor max. What the
+         *     network can be cut over is seen when it is loaded: the block factory makes it
          */
         public Builder optDegree(String degree) {
+            TensorParallelDegree.check(degree);
             properties.put("option." + TensorParallelDegree.NAME, degree);
             return this;
         }

@@ -180,9 +180,7 @@ public final class RankedNetwork extends DelegatedBlock implements AutoCloseable
         throw new IOException(
                 "The ranks have read their shards of "
                         + ModelFolder.WEIGHTS
-                        + " already: write option.hasParameter=false into "
-                        + ModelFolder.PROPERTIES
-                        + ", or keep the .params file elsewhere");
+                        + " already: leave out optOption(\"hasParameter\", ..) of the Criteria");
     }
 
     /** Ends the ranks and frees their memory. The model does it when it is closed. */

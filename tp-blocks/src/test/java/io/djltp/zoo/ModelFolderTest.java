@@ -279,13 +279,39 @@ public class ModelFolderTest {
             model.save(both, "both");
         }
         Path properties = both.resolve(ModelFolder.PROPERTIES);
-        Files.writeString(
-                properties,
-                Files.readString(properties).replace("option.hasParameter=false\n", ""));
+        String text = Files.readString(properties);
         RankThreads ranks = new RankThreads();
-        String message = refusal(IOException.class, both, 2);
-        assertTrue(message.contains("option.hasParameter=false"), message);
+        Criteria<NDList, NDList> asking =
+                SmallModels.criteria(both)
+                        .optArgument(TensorParallelDegree.NAME, 2)
+                        .optOption("hasParameter", "true")
+                        .build();
+        String message = expectThrows(IOException.class, asking::loadModel).getMessage();
+        assertTrue(message.contains("optOption(\"hasParameter\", ..)"), message);
         ranks.assertCount(0);
+        // with a file that DJL would take, and with none, where DJL would fail
+        for (String option : new String[] {"", "option.hasParameter=true\n"}) {
+            Files.writeString(properties, text.replace("option.hasParameter=false\n", option));
+            for (int degree = 1; degree <= 2; degree++) {
+                message = refusal(IOException.class, both, degree);
+                assertTrue(message.contains("write option.hasParameter=false into"), message);
+                ranks.assertCount(0);
+            }
+            Files.deleteIfExists(both.resolve("both-0000.params"));
+        }
+    }
+
+    @Test
+    public void aDegreeThatIsNoneIsNotWritten() {
+        for (String degree : new String[] {"zwei", "0", "-1", "1.5", "", "MAX"}) {
+            String message =
+                    expectThrows(
+                                    IllegalArgumentException.class,
+                                    () -> ModelFolder.builder().optDegree(degree))
+                            .getMessage();
+            assertTrue(message.endsWith("1 or more, or max, not " + degree), message);
+        }
+        ModelFolder.builder().optDegree("2").optDegree("max");
     }
 
     @Test(timeOut = 60_000)
