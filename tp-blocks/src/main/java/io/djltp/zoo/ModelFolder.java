@@ -12,6 +12,7 @@ import ai.djl.translate.TranslatorFactory;
 import ai.djl.util.Pair;
 import ai.djl.util.Preconditions;
 
+import io.djltp.exchange.SixteenBits;
 import io.djltp.files.SideFolder;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.safetensors.SafetensorsWriter;
@@ -84,7 +85,8 @@ public final class ModelFolder {
      * Writes the folder. Files of the same names are replaced when the new ones are complete.
      *
      * @param folder the folder, which is made if there is none; other files in it stay
-     * @throws IOException if it cannot be written
+     * @throws IOException if it cannot be written, or the data type of the weights does not hold a
+     *     number of theirs
      * @throws IllegalStateException if a parameter has no values, or ranks are training it
      */
     public void save(Path folder) throws IOException {
@@ -168,15 +170,16 @@ public final class ModelFolder {
                                 StandardOpenOption.WRITE);
                 SafetensorsWriter writer = builder.build(channel);
                 Autograd.GradMode mode = Autograd.gradMode(false)) {
-            for (Parameter parameter : parameters.values()) {
-                write(parameter, writer);
+            for (Map.Entry<String, Parameter> named : parameters.entrySet()) {
+                write(named.getKey(), named.getValue(), writer);
             }
             writer.finish();
             channel.force(true);
         }
     }
 
-    private void write(Parameter parameter, SafetensorsWriter writer) throws IOException {
+    private void write(String name, Parameter parameter, SafetensorsWriter writer)
+            throws IOException {
         NDArray values = parameter.getArray();
         try (NDManager scope = values.getManager().newSubManager(Device.cpu())) {
             // row by row, however the parameter lies in memory
@@ -185,6 +188,7 @@ public final class ModelFolder {
                     scope.create(
                             values.getShape(), bfloat16 ? values.getDataType() : typeOf(parameter));
             NDArray here = values.toDevice(Device.cpu(), false);
+            SixteenBits.check(Autograd.detach(here, scope), typeOf(parameter), name);
             NDArray converted = here.toType(rows.getDataType(), false);
             rows.set(new NDIndex("..."), converted);
             NDArray written = bfloat16 ? BFloat16.bitsOf(rows, scope) : rows;

@@ -336,6 +336,27 @@ public class ModelFolderTest {
         }
     }
 
+    @Test(timeOut = 60_000)
+    public void whatHalfPrecisionCannotHoldIsRefused() throws Exception {
+        try (ZooModel<NDList, NDList> model = SmallModels.load(folder, 1)) {
+            NDArray weight = model.getBlock().getParameters().valueAt(0).getArray();
+            weight.addi(3.4e38f);
+            for (DataType type : new DataType[] {DataType.FLOAT16, DataType.BFLOAT16}) {
+                ModelFolder half =
+                        ModelFolder.builder()
+                                .setNetwork(model.getBlock())
+                                .setBlockFactory(TwoLayersFactory.class)
+                                .optDataType(type)
+                                .build();
+                Path unwritten = root.resolve("unwritten");
+                String message =
+                        expectThrows(IOException.class, () -> half.save(unwritten)).getMessage();
+                assertTrue(message.contains("float16 cannot hold, such as 3.4"), message);
+                assertFalse(Files.exists(unwritten.resolve(ModelFolder.WEIGHTS)));
+            }
+        }
+    }
+
     @Test
     public void anArgumentDoesNotReplaceTheFactory() {
         for (String name : new String[] {"blockFactory", "engine", "option.hasParameter"}) {
