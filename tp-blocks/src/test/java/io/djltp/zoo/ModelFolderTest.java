@@ -314,6 +314,23 @@ public class ModelFolderTest {
         ModelFolder.builder().optDegree("2").optDegree("max");
     }
 
+    /** At any degree the output of no rows, and the ranks go on. */
+    @Test(timeOut = 60_000)
+    public void aBatchOfNoRowsHasAnOutputOfNoRows() throws Exception {
+        for (int degree = 1; degree <= 2; degree++) {
+            try (ZooModel<NDList, NDList> model = SmallModels.load(folder, degree);
+                    Predictor<NDList, NDList> predictor = model.newPredictor();
+                    NDManager manager = NDManager.newBaseManager()) {
+                NDArray none =
+                        predictor.predict(new NDList(manager.create(new Shape(0, 7)))).head();
+                NDArray two = predictor.predict(new NDList(manager.ones(new Shape(2, 7)))).head();
+                assertEquals(none.getShape(), new Shape(0, two.getShape().get(1)));
+                assertEquals(none.getDataType(), DataType.FLOAT32);
+                assertEquals(two.getShape().get(0), 2);
+            }
+        }
+    }
+
     @Test(timeOut = 60_000)
     public void halfPrecisionIsConvertedBack() throws Exception {
         Path half = root.resolve("half");
