@@ -34,6 +34,7 @@ public abstract class TrainingFigures extends TrainingListenerAdapter implements
     private int epochs; // that DJL had counted at the last batch
     private boolean withinEpoch; // a batch has come since the last epoch
     private boolean validated; // a batch of a validation set has
+    private boolean early;
     private boolean diverged; // a loss that is not a number was seen
 
     /** Creates a listener. */
@@ -53,9 +54,17 @@ public abstract class TrainingFigures extends TrainingListenerAdapter implements
         return step;
     }
 
-    /** Returns whether listeners were told of batches, and not of the end of their epoch. */
-    boolean isWithinEpoch() {
-        return withinEpoch;
+    /** Returns whether the last epoch is not whole, or the training is said to have ended early. */
+    boolean isEarly() {
+        return early || withinEpoch;
+    }
+
+    /**
+     * Notes that the training ends before it was to: a loop that notifies no listeners was stopped,
+     * or has failed. To be called before {@link #close()}.
+     */
+    public void endEarly() {
+        early = true;
     }
 
     /**

@@ -174,7 +174,7 @@ public final class TrainingReport extends TrainingFigures {
         JsonObject data = new JsonObject();
         data.addProperty("title", title);
         data.addProperty("running", running);
-        data.addProperty("withinEpoch", isWithinEpoch());
+        data.addProperty("early", isEarly());
         data.addProperty("interval", interval / 1e9);
         data.addProperty("written", Instant.now().toString());
         data.addProperty("steps", getStep());

@@ -158,7 +158,7 @@ public class TrainingReportTest {
             Assert.assertFalse(name.startsWith("validat"), name);
         }
         Assert.assertEquals(curve(data, "evaluation", "train Accuracy").size(), 2);
-        Assert.assertFalse(data.get("withinEpoch").getAsBoolean());
+        Assert.assertFalse(data.get("early").getAsBoolean());
     }
 
     /** Within an epoch, and its first batch. */
@@ -181,7 +181,17 @@ public class TrainingReportTest {
         Assert.assertTrue(loss.get(losses.size()).isJsonNull(), loss.toString());
         Assert.assertEquals(data.get("steps").getAsInt(), losses.size());
         Assert.assertFalse(data.get("running").getAsBoolean());
-        Assert.assertTrue(data.get("withinEpoch").getAsBoolean());
+        Assert.assertTrue(data.get("early").getAsBoolean());
+    }
+
+    /** A loop that was stopped says so itself, where DJL's listeners cannot. */
+    @Test(timeOut = 60_000)
+    public void aLoopCanSayThatItEndsEarly() throws Exception {
+        Path file = folder.resolve("run.html");
+        TrainingReport report = TrainingReport.builder().setFile(file).build();
+        report.endEarly();
+        train(report, 1, 0);
+        Assert.assertTrue(data(Files.readString(file)).get("early").getAsBoolean());
     }
 
     /** A listener before the report ends the training with an epoch: it is on the page. */
@@ -195,7 +205,7 @@ public class TrainingReportTest {
         JsonObject data = data(Files.readString(file));
         Assert.assertEquals(data.get("steps").getAsInt(), 2 * ROWS / BATCH);
         Assert.assertEquals(curve(data, "loss", "validation").size(), 2);
-        Assert.assertFalse(data.get("withinEpoch").getAsBoolean());
+        Assert.assertFalse(data.get("early").getAsBoolean());
     }
 
     /** A rank that is late makes the other wait, and the parts are the whole. */
