@@ -14,7 +14,6 @@ import io.djltp.torch.TensorView;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.util.Locale;
 
 /** The rows of weights as bytes, a chunk at a time. */
 @SuppressWarnings("try") // a scope is used by being open
@@ -27,8 +26,6 @@ final class RowStream {
 
         void write(ByteBuffer bytes) throws IOException;
     }
-
-    private static final double MOST_OF_FLOAT16 = 65520; // from here on it rounds to infinity
 
     private final Sink sink;
 
@@ -80,32 +77,13 @@ final class RowStream {
         }
     }
 
-    /** Finite numbers that would be rounded to infinite ones. */
-    private static void checkFits(NDArray rows, OutputTensor tensor) throws IOException {
-        NDArray wide = rows.toType(DataType.FLOAT64, false).abs();
-        NDArray tooLarge = wide.gte(MOST_OF_FLOAT16).logicalAnd(wide.lt(Double.POSITIVE_INFINITY));
-        long count = tooLarge.toType(DataType.INT64, false).sum().getLong();
-        if (count > 0) {
-            double most = wide.booleanMask(tooLarge).max().getDouble();
-            throw new IOException(
-                    String.format(
-                            Locale.ROOT,
-                            "tensor %s has numbers that float16 cannot hold, such as %s: it ends at"
-                                    + " 65504. Nothing is written; write bfloat16 or float32",
-                            tensor.name(),
-                            most));
-        }
-    }
-
     private void write(NDArray rows, OutputTensor tensor) throws IOException {
         NDArray dense = rows;
         if (!TensorView.of(rows).isContiguous()) {
             dense = rows.getManager().create(rows.getShape(), rows.getDataType());
             dense.set(new NDIndex("..."), rows);
         }
-        if (tensor.type() == DataType.FLOAT16 && dense.getDataType() != DataType.FLOAT16) {
-            checkFits(dense, tensor);
-        }
+        SixteenBits.check(dense, tensor.type(), tensor.name());
         NDArray converted =
                 tensor.type() == DataType.BFLOAT16
                         ? BFloat16.bitsOf(dense, rows.getManager())

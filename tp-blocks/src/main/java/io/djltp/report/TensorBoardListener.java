@@ -59,12 +59,6 @@ public final class TensorBoardListener extends TrainingFigures {
         // nothing is measured between steps
     }
 
-    /** {@inheritDoc} The file is closed. */
-    @Override
-    public void onTrainingEnd(Trainer trainer) {
-        close();
-    }
-
     /** Closes the file. */
     @Override
     public void close() {

@@ -5,6 +5,9 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.training.Trainer;
+import ai.djl.training.TrainingResult;
+import ai.djl.training.evaluator.Evaluator;
+import ai.djl.training.listener.EvaluatorTrainingListener;
 import ai.djl.training.listener.TrainingListenerAdapter;
 
 import io.djltp.optimizer.LossScale;
@@ -28,6 +31,11 @@ public abstract class TrainingFigures extends TrainingListenerAdapter implements
 
     private long step;
     private long last; // when the last step ended, or the clock was started again
+    private int epochs; // that DJL had counted at the last batch
+    private boolean withinEpoch; // a batch has come since the last epoch
+    private boolean validated; // a batch of a validation set has
+    private boolean early;
+    private boolean diverged; // a loss that is not a number was seen
 
     /** Creates a listener. */
     TrainingFigures() {}
@@ -44,6 +52,19 @@ public abstract class TrainingFigures extends TrainingListenerAdapter implements
     /** Returns the number of steps so far. */
     long getStep() {
         return step;
+    }
+
+    /** Returns whether the last epoch is not whole, or the training is said to have ended early. */
+    boolean isEarly() {
+        return early || withinEpoch;
+    }
+
+    /**
+     * Notes that the training ends before it was to: a loop that notifies no listeners was stopped,
+     * or has failed. To be called before {@link #close()}.
+     */
+    public void endEarly() {
+        early = true;
     }
 
     /**
@@ -82,6 +103,7 @@ public abstract class TrainingFigures extends TrainingListenerAdapter implements
         long now = System.nanoTime();
         double seconds = step == 0 || last == 0 ? Double.NaN : (now - last) / 1e9;
         step++;
+        diverged |= Double.isNaN(loss);
         accept(LOSS, "training", "", step, loss);
         if (seconds > 0) {
             accept(SPEED, "rows", "rows/s", step, rows / seconds);
@@ -136,18 +158,22 @@ public abstract class TrainingFigures extends TrainingListenerAdapter implements
         if (step == 0 && trainer instanceof ParallelTrainer parallel) {
             step = parallel.getState().getStep(); // of a training that was resumed
         }
+        withinEpoch = true;
+        epochs = trainer.getTrainingResult().getEpoch();
         addStep(trainer, sum / labels.size(), rows);
     }
 
     /** {@inheritDoc} */
     @Override
     public void onValidationBatch(Trainer trainer, BatchData batchData) {
+        validated = true;
         restartClock(trainer);
     }
 
     /** {@inheritDoc} */
     @Override
     public void onEpoch(Trainer trainer) {
+        withinEpoch = false;
         Map<String, Float> evaluations = trainer.getTrainingResult().getEvaluations();
         if (!isFirst(trainer) || evaluations == null) {
             return;
@@ -155,6 +181,9 @@ public abstract class TrainingFigures extends TrainingListenerAdapter implements
         evaluations.forEach(
                 (name, value) -> {
                     boolean validation = name.startsWith("validate_");
+                    if (validation && !validated) {
+                        return; // DJL has a NaN there
+                    }
                     String evaluator = name.replaceFirst("^(train|validate)_", "");
                     boolean loss = evaluator.equals(trainer.getLoss().getName());
                     // DJL's result has it a second time: beside it an accuracy is a flat line
@@ -168,7 +197,45 @@ public abstract class TrainingFigures extends TrainingListenerAdapter implements
                                 value);
                     }
                 });
+        validated = false;
         restartClock(trainer);
+    }
+
+    /**
+     * {@inheritDoc} A listener that comes before this one may have ended the training: its last
+     * epoch, or a loss that is not a number, is taken now.
+     */
+    @Override
+    public void onTrainingEnd(Trainer trainer) {
+        TrainingResult result = trainer.getTrainingResult();
+        if (isFirst(trainer) && step > 0) {
+            if (withinEpoch && result.getEpoch() > epochs) {
+                onEpoch(trainer);
+            }
+            if (!diverged && isDiverged(trainer)) {
+                withinEpoch = true;
+                accept(LOSS, "training", "", step + 1, Double.NaN);
+            }
+        }
+        close();
+    }
+
+    /**
+     * Returns whether the loss of the last batch was not a number. That of no batch is none either:
+     * after an epoch another evaluator has to show that there was one.
+     */
+    private boolean isDiverged(Trainer trainer) {
+        try {
+            return isNaN(trainer.getLoss())
+                    && (withinEpoch
+                            || trainer.getEvaluators().stream().anyMatch(other -> !isNaN(other)));
+        } catch (IllegalArgumentException e) {
+            return false; // no listener of DJL evaluates
+        }
+    }
+
+    private static boolean isNaN(Evaluator evaluator) {
+        return Float.isNaN(evaluator.getAccumulator(EvaluatorTrainingListener.TRAIN_ALL));
     }
 
     /** Writes what there is to be written at the end. Figures that come later are none. */

@@ -174,6 +174,7 @@ public final class TrainingReport extends TrainingFigures {
         JsonObject data = new JsonObject();
         data.addProperty("title", title);
         data.addProperty("running", running);
+        data.addProperty("early", isEarly());
         data.addProperty("interval", interval / 1e9);
         data.addProperty("written", Instant.now().toString());
         data.addProperty("steps", getStep());
@@ -203,12 +204,6 @@ public final class TrainingReport extends TrainingFigures {
             }
             failed = true;
         }
-    }
-
-    /** {@inheritDoc} The page is written for the last time. */
-    @Override
-    public void onTrainingEnd(Trainer trainer) {
-        close();
     }
 
     /** Writes the page for the last time; it then is that of a training that has ended. */

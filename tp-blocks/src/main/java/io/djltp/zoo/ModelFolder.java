@@ -12,6 +12,7 @@ import ai.djl.translate.TranslatorFactory;
 import ai.djl.util.Pair;
 import ai.djl.util.Preconditions;
 
+import io.djltp.exchange.SixteenBits;
 import io.djltp.files.SideFolder;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.safetensors.SafetensorsWriter;
@@ -22,6 +23,7 @@ import io.djltp.torch.TensorBuffers;
 import java.io.BufferedWriter;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
+import java.io.Reader;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
@@ -59,6 +61,8 @@ public final class ModelFolder {
     /** The name of the file with arguments and options. */
     public static final String PROPERTIES = "serving.properties";
 
+    private static final String HAS_PARAMETER = "option.hasParameter";
+
     private static final Set<String> OWN = Set.of("engine", "blockFactory", "translatorFactory");
 
     private final Map<String, Parameter> parameters;
@@ -81,7 +85,8 @@ public final class ModelFolder {
      * Writes the folder. Files of the same names are replaced when the new ones are complete.
      *
      * @param folder the folder, which is made if there is none; other files in it stay
-     * @throws IOException if it cannot be written
+     * @throws IOException if it cannot be written, or the data type of the weights does not hold a
+     *     number of theirs
      * @throws IllegalStateException if a parameter has no values, or ranks are training it
      */
     public void save(Path folder) throws IOException {
@@ -99,6 +104,37 @@ public final class ModelFolder {
             writeWeights(side.resolve(WEIGHTS));
             writeProperties(side.resolve(PROPERTIES));
             side.replace(PROPERTIES);
+        }
+    }
+
+    /** Returns the properties of a folder, none if it has no file of them. */
+    static Properties properties(Path folder) throws IOException {
+        Properties properties = new Properties();
+        Path file = folder.resolve(PROPERTIES);
+        if (Files.isRegularFile(file)) {
+            try (Reader reader = Files.newBufferedReader(file)) {
+                properties.load(reader);
+            }
+        }
+        return properties;
+    }
+
+    /**
+     * Checks that DJL takes no file of its own format, with other weights: it would do so after the
+     * factory has made the block, and fail if there is none, when ranks have started.
+     */
+    static void checkNoOtherWeights(Path folder) throws IOException {
+        String option = properties(folder).getProperty(HAS_PARAMETER);
+        if (option == null || Boolean.parseBoolean(option)) {
+            throw new IOException(
+                    "The weights of "
+                            + folder
+                            + " are in "
+                            + WEIGHTS
+                            + ", and DJL would look for others in a .params file: write "
+                            + HAS_PARAMETER
+                            + "=false into its "
+                            + PROPERTIES);
         }
     }
 
@@ -134,15 +170,16 @@ public final class ModelFolder {
                                 StandardOpenOption.WRITE);
                 SafetensorsWriter writer = builder.build(channel);
                 Autograd.GradMode mode = Autograd.gradMode(false)) {
-            for (Parameter parameter : parameters.values()) {
-                write(parameter, writer);
+            for (Map.Entry<String, Parameter> named : parameters.entrySet()) {
+                write(named.getKey(), named.getValue(), writer);
             }
             writer.finish();
             channel.force(true);
         }
     }
 
-    private void write(Parameter parameter, SafetensorsWriter writer) throws IOException {
+    private void write(String name, Parameter parameter, SafetensorsWriter writer)
+            throws IOException {
         NDArray values = parameter.getArray();
         try (NDManager scope = values.getManager().newSubManager(Device.cpu())) {
             // row by row, however the parameter lies in memory
@@ -151,6 +188,7 @@ public final class ModelFolder {
                     scope.create(
                             values.getShape(), bfloat16 ? values.getDataType() : typeOf(parameter));
             NDArray here = values.toDevice(Device.cpu(), false);
+            SixteenBits.check(Autograd.detach(here, scope), typeOf(parameter), name);
             NDArray converted = here.toType(rows.getDataType(), false);
             rows.set(new NDIndex("..."), converted);
             NDArray written = bfloat16 ? BFloat16.bitsOf(rows, scope) : rows;
@@ -187,7 +225,7 @@ public final class ModelFolder {
 
         private Builder() {
             properties.put("engine", "PyTorch");
-            properties.put("option.hasParameter", "false"); // no file of DJL's format
+            properties.put(HAS_PARAMETER, "false"); // no file of DJL's format
         }
 
         /**
@@ -248,8 +286,11 @@ public final class ModelFolder {
          *
          * @param degree a number, or max
          * @return this builder
+         * @throws IllegalArgumentException if it is neither a number from 1 on nor max. What the
+         *     network can be cut over is seen when it is loaded: the block factory makes it
          */
         public Builder optDegree(String degree) {
+            TensorParallelDegree.check(degree);
             properties.put("option." + TensorParallelDegree.NAME, degree);
             return this;
         }

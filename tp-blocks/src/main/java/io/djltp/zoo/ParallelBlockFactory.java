@@ -67,7 +67,8 @@ public abstract class ParallelBlockFactory implements BlockFactory {
     /**
      * {@inheritDoc}
      *
-     * @throws IOException if a file is missing, not whole, or of another network
+     * @throws IOException if a file is missing, not whole, or of another network, or the folder's
+     *     properties let DJL load another file
      * @throws IllegalArgumentException if there are fewer devices than the degree says, or the
      *     network cannot be cut over so many ranks
      */
@@ -83,6 +84,7 @@ public abstract class ParallelBlockFactory implements BlockFactory {
                             + modelPath
                             + ": write the folder with ModelFolder, or give the right one");
         }
+        ModelFolder.checkNoOtherWeights(modelPath);
         Block network = newNetwork(modelPath, arguments);
         StoredNetwork stored = StoredNetwork.of(network, file, getInputShapes(arguments));
         Device device = model.getNDManager().getDevice();

@@ -5,7 +5,9 @@ import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
@@ -29,6 +31,8 @@ import java.util.List;
  * give it to a {@link io.djltp.training.ParallelTrainer} of any number of ranks.
  */
 public final class RankedNetwork extends DelegatedBlock implements AutoCloseable {
+
+    private static final NDIndex NONE = new NDIndex("0:0");
 
     private final Model model; // of the ranks: what they use is not freed with a predictor
     private final ParallelInference ranks;
@@ -130,10 +134,36 @@ public final class RankedNetwork extends DelegatedBlock implements AutoCloseable
                 copy.setName(input.getName());
                 copies.add(copy);
             }
-            NDList output = ranks.forward(copies, scope);
+            NDList output = hasRows(copies) ? ranks.forward(copies, scope) : forwardNone(copies);
             output.attach(inputs.head().getManager());
             return output;
         }
+    }
+
+    private static boolean hasRows(NDList inputs) {
+        Shape shape = inputs.head().getShape();
+        return shape.dimension() == 0 || shape.get(0) > 0;
+    }
+
+    /** The ranks refuse a batch of no rows; a plain network makes outputs of no rows of it. */
+    private NDList forwardNone(NDList inputs) {
+        NDManager scope = inputs.head().getManager();
+        NDList one = new NDList();
+        for (NDArray input : inputs) {
+            long[] shape = input.getShape().getShape();
+            NDArray row = input;
+            if (shape.length > 0 && shape[0] == 0) {
+                shape[0] = 1;
+                row = scope.zeros(new Shape(shape), input.getDataType());
+                row.setName(input.getName());
+            }
+            one.add(row);
+        }
+        NDList none = new NDList();
+        for (NDArray output : ranks.forward(one, scope)) {
+            none.add(output.get(NONE));
+        }
+        return none;
     }
 
     /**
@@ -180,9 +210,7 @@ public final class RankedNetwork extends DelegatedBlock implements AutoCloseable
         throw new IOException(
                 "The ranks have read their shards of "
                         + ModelFolder.WEIGHTS
-                        + " already: write option.hasParameter=false into "
-                        + ModelFolder.PROPERTIES
-                        + ", or keep the .params file elsewhere");
+                        + " already: leave out optOption(\"hasParameter\", ..) of the Criteria");
     }
 
     /** Ends the ranks and frees their memory. The model does it when it is closed. */

@@ -3,11 +3,8 @@ package io.djltp.zoo;
 import ai.djl.Device;
 
 import java.io.IOException;
-import java.io.Reader;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
-import java.util.Properties;
 
 /**
  * Over how many ranks a model is cut: a number, or {@code max}, which is all GPUs from the model's
@@ -43,7 +40,7 @@ public final class TensorParallelDegree {
         Object argument = arguments.get(NAME);
         if (argument == null) {
             // DJL hands options to the engine and not to block factories
-            argument = properties(folder).getProperty("option." + NAME);
+            argument = ModelFolder.properties(folder).getProperty("option." + NAME);
         }
         return new TensorParallelDegree(argument == null ? "1" : text(argument));
     }
@@ -56,15 +53,17 @@ public final class TensorParallelDegree {
         return argument.toString().trim();
     }
 
-    private static Properties properties(Path folder) throws IOException {
-        Properties properties = new Properties();
-        Path file = folder.resolve(ModelFolder.PROPERTIES);
-        if (Files.isRegularFile(file)) {
-            try (Reader reader = Files.newBufferedReader(file)) {
-                properties.load(reader);
-            }
+    /**
+     * Checks what may be a degree.
+     *
+     * @param degree a number, or max
+     * @throws IllegalArgumentException if it is neither
+     */
+    static void check(String degree) {
+        TensorParallelDegree asked = new TensorParallelDegree(degree.trim());
+        if (!MAX.equals(asked.asked)) {
+            asked.parse();
         }
-        return properties;
     }
 
     /**

@@ -18,8 +18,9 @@ function header() {
   const written = new Date(data.written);
   const state = document.getElementById('state');
   const silent = data.running && Date.now() - written > 6000 * data.interval;
-  state.className = silent ? 'silent' : '';
-  state.append(el('b', {}, !data.running ? 'ended' : silent ? 'nothing new for a while' : 'running'),
+  const cut = !data.running && data.early;
+  state.className = cut ? 'cut' : silent ? 'silent' : '';
+  state.append(el('b', {}, cut ? 'ended early' : !data.running ? 'ended' : silent ? 'nothing new for a while' : 'running'),
     ` · ${data.steps.toLocaleString('en')} ${data.steps === 1 ? 'step' : 'steps'} · written ${written.toLocaleString('en-GB')}`);
   const facts = {...data.facts};
   if (data.mesh) facts.mesh = data.mesh;

@@ -122,6 +122,28 @@ public class OverwritingTest {
                 .write(model.getBlock(), folder);
     }
 
+    /** The largest number of bfloat16 is 3.3895e38; that of float32 is 3.4028e38. */
+    @Test
+    public void whatBFloat16CannotHoldIsNamed() throws IOException {
+        WeightExport half = weights().optDataType(DataType.BFLOAT16).optOverwrite(true).build();
+        float end = 0x1.ffp127f; // half way to infinity, and rounded there
+        setAll(Math.nextDown(end));
+        half.write(model.getBlock(), folder);
+        setAll(Float.NEGATIVE_INFINITY);
+        half.write(model.getBlock(), folder);
+        for (float value : new float[] {end, -3.4e38f, Float.MAX_VALUE}) {
+            setAll(value);
+            String message =
+                    Assert.expectThrows(
+                                    IOException.class, () -> half.write(model.getBlock(), folder))
+                            .getMessage();
+            Assert.assertTrue(message.contains("that bfloat16 cannot hold, such as 3."), message);
+            Assert.assertTrue(
+                    message.endsWith("ends at 3.3895e38. Nothing is written; write float32"),
+                    message);
+        }
+    }
+
     private void setAll(float value) {
         Parameter weight = model.getBlock().getDirectParameters().get("weight");
         try (NDManager scope = model.getNDManager().newSubManager()) {

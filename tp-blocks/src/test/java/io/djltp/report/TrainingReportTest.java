@@ -1,6 +1,7 @@
 package io.djltp.report;
 
 import ai.djl.Model;
+import ai.djl.TrainingDivergedException;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.SequentialBlock;
@@ -9,6 +10,7 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.Trainer;
 import ai.djl.training.dataset.ArrayDataset;
+import ai.djl.training.listener.EarlyStoppingListener;
 import ai.djl.training.listener.TrainingListener;
 import ai.djl.training.listener.TrainingListenerAdapter;
 import ai.djl.training.optimizer.Optimizer;
@@ -30,6 +32,7 @@ import io.djltp.training.ParallelTrainer;
 import org.testng.Assert;
 import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
+import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.nio.file.Files;
@@ -49,11 +52,17 @@ public class TrainingReportTest {
 
     private Path folder;
     private final List<Double> losses = new ArrayList<>();
+    private final List<TrainingListener> before = new ArrayList<>(); // the report
+    private Tracker rate;
+    private boolean validates;
 
     @BeforeMethod
     public void create() throws Exception {
         folder = Files.createTempDirectory("report");
         losses.clear();
+        before.clear();
+        rate = Tracker.fixed(0.1f);
+        validates = true;
     }
 
     @AfterMethod(alwaysRun = true)
@@ -135,6 +144,68 @@ public class TrainingReportTest {
         for (JsonElement left : curve(data, "steps left out", "steps left out")) {
             Assert.assertEquals(left.getAsInt(), 0);
         }
+    }
+
+    /** Without a validation set there is no curve of validation, and nothing to warn of. */
+    @Test(timeOut = 60_000)
+    public void withoutAValidationSetThereIsNoValidationCurve() throws Exception {
+        Path file = folder.resolve("run.html");
+        validates = false;
+        train(TrainingReport.builder().setFile(file).build(), 2, 0);
+        JsonObject data = data(Files.readString(file));
+        for (JsonElement each : data.get("curves").getAsJsonArray()) {
+            String name = each.getAsJsonObject().get("name").getAsString();
+            Assert.assertFalse(name.startsWith("validat"), name);
+        }
+        Assert.assertEquals(curve(data, "evaluation", "train Accuracy").size(), 2);
+        Assert.assertFalse(data.get("early").getAsBoolean());
+    }
+
+    /** Within an epoch, and its first batch. */
+    @DataProvider
+    public Object[] lastSteps() {
+        return new Object[] {ROWS / BATCH + 2, 2 * ROWS / BATCH};
+    }
+
+    /** DJL's listener, which comes first, ends the training: the page shows a NaN, and where. */
+    @Test(timeOut = 60_000, dataProvider = "lastSteps")
+    public void aTrainingThatDivergedHasNotSimplyEnded(int last) throws Exception {
+        Path file = folder.resolve("run.html");
+        rate = update -> update >= last ? 3e38f : 0.1f;
+        TrainingReport report = TrainingReport.builder().setFile(file).build();
+        Assert.expectThrows(TrainingDivergedException.class, () -> train(report, 9, 0));
+        JsonObject data = data(Files.readString(file));
+        JsonArray loss = curve(data, "loss", "training");
+        Assert.assertEquals(losses.size(), last);
+        Assert.assertEquals(loss.size(), losses.size() + 1, loss + " of " + losses);
+        Assert.assertTrue(loss.get(losses.size()).isJsonNull(), loss.toString());
+        Assert.assertEquals(data.get("steps").getAsInt(), losses.size());
+        Assert.assertFalse(data.get("running").getAsBoolean());
+        Assert.assertTrue(data.get("early").getAsBoolean());
+    }
+
+    /** A loop that was stopped says so itself, where DJL's listeners cannot. */
+    @Test(timeOut = 60_000)
+    public void aLoopCanSayThatItEndsEarly() throws Exception {
+        Path file = folder.resolve("run.html");
+        TrainingReport report = TrainingReport.builder().setFile(file).build();
+        report.endEarly();
+        train(report, 1, 0);
+        Assert.assertTrue(data(Files.readString(file)).get("early").getAsBoolean());
+    }
+
+    /** A listener before the report ends the training with an epoch: it is on the page. */
+    @Test(timeOut = 60_000)
+    public void anEpochThatAnotherListenerEndsIsWhole() throws Exception {
+        Path file = folder.resolve("run.html");
+        before.add(EarlyStoppingListener.builder().optMinEpochs(2).optMaxMillis(0).build());
+        TrainingReport report = TrainingReport.builder().setFile(file).build();
+        Assert.expectThrows(
+                EarlyStoppingListener.EarlyStoppedException.class, () -> train(report, 9, 0));
+        JsonObject data = data(Files.readString(file));
+        Assert.assertEquals(data.get("steps").getAsInt(), 2 * ROWS / BATCH);
+        Assert.assertEquals(curve(data, "loss", "validation").size(), 2);
+        Assert.assertFalse(data.get("early").getAsBoolean());
     }
 
     /** A rank that is late makes the other wait, and the parts are the whole. */
@@ -226,11 +297,12 @@ public class TrainingReportTest {
                         .addEvaluator(new VocabParallelAccuracy())
                         .optOptimizer(
                                 Optimizer.sgd()
-                                        .setLearningRateTracker(Tracker.fixed(0.1f))
+                                        .setLearningRateTracker(rate)
                                         .optMomentum(0.9f)
                                         .build())
                         .addTrainingListeners(TrainingListener.Defaults.basic())
                         .addTrainingListeners(new Losses())
+                        .addTrainingListeners(before.toArray(new TrainingListener[0]))
                         .addTrainingListeners(report);
         ParallelConfig ranks =
                 ParallelConfig.builder()
@@ -249,7 +321,7 @@ public class TrainingReportTest {
                             .build();
             try (Trainer trainer = new ParallelTrainer(model, config, ranks)) {
                 trainer.initialize(new Shape(BATCH, 4));
-                EasyTrain.fit(trainer, epochs, data, data);
+                EasyTrain.fit(trainer, epochs, data, validates ? data : null);
             }
         }
     }

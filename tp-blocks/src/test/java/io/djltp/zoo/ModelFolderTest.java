@@ -279,13 +279,56 @@ public class ModelFolderTest {
             model.save(both, "both");
         }
         Path properties = both.resolve(ModelFolder.PROPERTIES);
-        Files.writeString(
-                properties,
-                Files.readString(properties).replace("option.hasParameter=false\n", ""));
+        String text = Files.readString(properties);
         RankThreads ranks = new RankThreads();
-        String message = refusal(IOException.class, both, 2);
-        assertTrue(message.contains("option.hasParameter=false"), message);
+        Criteria<NDList, NDList> asking =
+                SmallModels.criteria(both)
+                        .optArgument(TensorParallelDegree.NAME, 2)
+                        .optOption("hasParameter", "true")
+                        .build();
+        String message = expectThrows(IOException.class, asking::loadModel).getMessage();
+        assertTrue(message.contains("optOption(\"hasParameter\", ..)"), message);
         ranks.assertCount(0);
+        // with a file that DJL would take, and with none, where DJL would fail
+        for (String option : new String[] {"", "option.hasParameter=true\n"}) {
+            Files.writeString(properties, text.replace("option.hasParameter=false\n", option));
+            for (int degree = 1; degree <= 2; degree++) {
+                message = refusal(IOException.class, both, degree);
+                assertTrue(message.contains("write option.hasParameter=false into"), message);
+                ranks.assertCount(0);
+            }
+            Files.deleteIfExists(both.resolve("both-0000.params"));
+        }
+    }
+
+    @Test
+    public void aDegreeThatIsNoneIsNotWritten() {
+        for (String degree : new String[] {"zwei", "0", "-1", "1.5", "", "MAX"}) {
+            String message =
+                    expectThrows(
+                                    IllegalArgumentException.class,
+                                    () -> ModelFolder.builder().optDegree(degree))
+                            .getMessage();
+            assertTrue(message.endsWith("1 or more, or max, not " + degree), message);
+        }
+        ModelFolder.builder().optDegree("2").optDegree("max");
+    }
+
+    /** At any degree the output of no rows, and the ranks go on. */
+    @Test(timeOut = 60_000)
+    public void aBatchOfNoRowsHasAnOutputOfNoRows() throws Exception {
+        for (int degree = 1; degree <= 2; degree++) {
+            try (ZooModel<NDList, NDList> model = SmallModels.load(folder, degree);
+                    Predictor<NDList, NDList> predictor = model.newPredictor();
+                    NDManager manager = NDManager.newBaseManager()) {
+                NDArray none =
+                        predictor.predict(new NDList(manager.create(new Shape(0, 7)))).head();
+                NDArray two = predictor.predict(new NDList(manager.ones(new Shape(2, 7)))).head();
+                assertEquals(none.getShape(), new Shape(0, two.getShape().get(1)));
+                assertEquals(none.getDataType(), DataType.FLOAT32);
+                assertEquals(two.getShape().get(0), 2);
+            }
+        }
     }
 
     @Test(timeOut = 60_000)
@@ -307,6 +350,27 @@ public class ModelFolderTest {
             SmallModels.assertClose(predict(model), serial);
             long bytes = ((RankedNetwork) model.getBlock()).getBytesRead().get(2);
             assertEquals(bytes, 2 * 4 * 13); // 4 hidden features of 13 numbers of 2 bytes
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void whatHalfPrecisionCannotHoldIsRefused() throws Exception {
+        try (ZooModel<NDList, NDList> model = SmallModels.load(folder, 1)) {
+            NDArray weight = model.getBlock().getParameters().valueAt(0).getArray();
+            weight.addi(3.4e38f);
+            for (DataType type : new DataType[] {DataType.FLOAT16, DataType.BFLOAT16}) {
+                ModelFolder half =
+                        ModelFolder.builder()
+                                .setNetwork(model.getBlock())
+                                .setBlockFactory(TwoLayersFactory.class)
+                                .optDataType(type)
+                                .build();
+                Path unwritten = root.resolve("unwritten");
+                String message =
+                        expectThrows(IOException.class, () -> half.save(unwritten)).getMessage();
+                assertTrue(message.contains("float16 cannot hold, such as 3.4"), message);
+                assertFalse(Files.exists(unwritten.resolve(ModelFolder.WEIGHTS)));
+            }
         }
     }
 

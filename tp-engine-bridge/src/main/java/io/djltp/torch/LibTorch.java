@@ -43,7 +43,8 @@ public final class LibTorch {
      *
      * @return DJL's PyTorch engine
      * @throws EngineException if the engine is missing, another engine was chosen, the versions
-     *     differ or a second libtorch is found in the process; the message says what to do
+     *     differ, a second libtorch is found in the process or JNA's library cannot be loaded; the
+     *     message says what to do
      */
     public static Engine load() {
         Engine loaded = engine;
@@ -60,6 +61,7 @@ public final class LibTorch {
             checkEngine();
             Engine loaded = Engine.getEngine(ENGINE);
             checkVersion(loaded.getVersion(), presetVersion());
+            LibTorchFunctions.check();
             bind(Path.of(LibUtils.getLibtorchPath()));
             checkSingle(loadedLibraries());
             engine = loaded;

@@ -1,9 +1,11 @@
 package io.djltp.torch;
 
+import ai.djl.engine.EngineException;
 import ai.djl.pytorch.jni.LibUtils;
 
 import com.sun.jna.Function;
 import com.sun.jna.Library;
+import com.sun.jna.Native;
 import com.sun.jna.NativeLibrary;
 import com.sun.jna.Platform;
 
@@ -18,6 +20,30 @@ final class LibTorchFunctions {
     private static final int RTLD_NOLOAD = 4;
 
     private LibTorchFunctions() {}
+
+    /**
+     * Checks that functions can be called at all: JNA unpacks a library of its own. The JVM says
+     * why it cannot only to who asks first; this says it each time.
+     *
+     * @throws EngineException if it cannot; the message says why, and what to do
+     */
+    static void check() {
+        try {
+            Native.getDefaultStringEncoding(); // initializes the class
+        } catch (LinkageError e) {
+            Throwable cause = e;
+            while (cause.getCause() != null) {
+                cause = cause.getCause();
+            }
+            throw new EngineException(
+                    "JNA, which calls functions of libtorch, cannot load its own library: "
+                            + cause.getMessage()
+                            + ". It unpacks it into a folder that needs room and from which"
+                            + " libraries can be loaded; the system property jna.tmpdir names"
+                            + " another one.",
+                    e);
+        }
+    }
 
     /**
      * Returns a function.

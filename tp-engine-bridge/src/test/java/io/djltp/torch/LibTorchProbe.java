@@ -1,5 +1,6 @@
 package io.djltp.torch;
 
+import ai.djl.engine.EngineException;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
@@ -26,6 +27,13 @@ final class LibTorchProbe {
                 break;
             case "mode-first":
                 Autograd.gradMode(false).close();
+                break;
+            case "twice":
+                try {
+                    LibTorch.load();
+                } catch (EngineException e) {
+                    System.out.println("first=" + e);
+                }
                 break;
             default:
                 break;

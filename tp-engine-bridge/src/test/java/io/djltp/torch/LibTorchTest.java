@@ -171,6 +171,28 @@ public class LibTorchTest {
                 result.output());
     }
 
+    /** As where JNA's library cannot be unpacked: each call says why, and not only the first. */
+    @Test(timeOut = 90_000)
+    public void withoutJnasLibraryEveryCallSaysWhy() throws Exception {
+        ForkedJvm.Result result =
+                new ForkedJvm()
+                        .asUsual()
+                        .option("-Djna.nounpack=true")
+                        .option("-Djna.nosys=true")
+                        .run(LibTorchProbe.class, "twice");
+        Assert.assertEquals(result.exitCode(), 1, result.output());
+        String error =
+                "EngineException: JNA, which calls functions of libtorch, cannot load its own"
+                        + " library: ";
+        Assert.assertTrue(result.output().contains("first=ai.djl.engine." + error));
+        Assert.assertTrue(
+                result.output().contains("Exception in thread \"main\" ai.djl.engine." + error),
+                result.output());
+        String[] said = result.output().split("Could not find JNA native support", -1);
+        Assert.assertTrue(said.length > 2, result.output());
+        Assert.assertTrue(result.output().contains("jna.tmpdir"), result.output());
+    }
+
     private static void assertLoaded(ForkedJvm.Result result, String folder) {
         Assert.assertEquals(result.exitCode(), 0, result.output());
         Assert.assertTrue(result.output().contains(SUM), result.output());

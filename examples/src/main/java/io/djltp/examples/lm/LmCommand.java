@@ -106,6 +106,7 @@ public final class LmCommand implements Callable<Integer> {
             job.resume(checkpoints, options.checkpoints, trainer);
             training.train(trainer, checkpoints);
             training.evaluate(trainer);
+            reports.finish();
         }
     }
 

@@ -15,6 +15,7 @@ import java.util.Map;
 public final class RunReports implements AutoCloseable {
 
     private final List<TrainingFigures> all = new ArrayList<>();
+    private boolean finished;
 
     RunReports(Path page, Path events, String title, Map<String, String> facts) {
         if (page != null) {
@@ -60,9 +61,17 @@ public final class RunReports implements AutoCloseable {
         }
     }
 
-    /** Writes the page of a run that has ended. */
+    /** Notes that the run has come to its end. */
+    public void finish() {
+        finished = true;
+    }
+
+    /** Writes the page of a run that has ended: early, unless it was said to have finished. */
     @Override
     public void close() {
+        if (!finished) {
+            all.forEach(TrainingFigures::endEarly);
+        }
         all.forEach(TrainingFigures::close);
     }
 }

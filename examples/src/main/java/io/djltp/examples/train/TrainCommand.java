@@ -192,6 +192,7 @@ public final class TrainCommand implements Callable<Integer> {
             reports.resume(report.loss);
             fit(trainer, checkpoints, training);
             report.seconds = shown.seconds();
+            reports.finish();
         }
         fillReport(split.corpus());
     }

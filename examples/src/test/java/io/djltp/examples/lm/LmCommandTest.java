@@ -114,6 +114,7 @@ public class LmCommandTest {
             JsonObject report = JsonParser.parseString(Files.readString(json)).getAsJsonObject();
             assertEquals(report.get("sample").getAsString().length(), 20);
             assertTrue(Files.readString(page).contains("\"name\":\"held-out loss\""));
+            assertTrue(Files.readString(page).contains("\"running\":false,\"early\":false"));
             return report;
         } finally {
             Files.delete(page);

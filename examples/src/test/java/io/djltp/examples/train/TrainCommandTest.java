@@ -82,6 +82,7 @@ public class TrainCommandTest {
         String page = Files.readString(folder.resolve(mode + ".html"));
         Assert.assertTrue(page.contains("\"classes\":\"120,658\""));
         Assert.assertTrue(page.contains("\"name\":\"training\""));
+        Assert.assertTrue(page.contains("\"running\":false,\"early\":false"));
         try (Stream<Path> events = Files.list(folder.resolve(mode + "-events"))) {
             Assert.assertTrue(Files.size(events.findFirst().orElseThrow()) > 40 * 2 * 40);
         }

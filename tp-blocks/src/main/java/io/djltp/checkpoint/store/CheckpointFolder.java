@@ -138,14 +138,14 @@ public final class CheckpointFolder implements Closeable {
      * Returns the complete checkpoints.
      *
      * @return their steps in ascending order
-     * @throws IOException if the folder cannot be read
+     * @throws IOException if the folder cannot be read, or a file has the name of a checkpoint
      */
     public List<Long> getSteps() throws IOException {
         TreeSet<Long> steps = new TreeSet<>();
         try (DirectoryStream<Path> entries = Files.newDirectoryStream(path)) {
             for (Path entry : entries) {
                 OptionalLong step = StepNames.step(entry.getFileName().toString());
-                if (step.isPresent() && Files.isDirectory(entry)) {
+                if (step.isPresent() && StepNames.isFolder(entry)) {
                     steps.add(step.getAsLong());
                 }
             }

@@ -1,5 +1,8 @@
 package io.djltp.checkpoint.store;
 
+import java.nio.file.Files;
+import java.nio.file.LinkOption;
+import java.nio.file.Path;
 import java.util.Locale;
 import java.util.OptionalLong;
 import java.util.regex.Matcher;
@@ -34,6 +37,24 @@ final class StepNames {
         }
         long step = Long.parseLong(matcher.group(1));
         return name.equals(complete(step)) ? OptionalLong.of(step) : OptionalLong.empty();
+    }
+
+    /**
+     * Returns whether a checkpoint's folder is there: another process may have removed it.
+     *
+     * @throws CheckpointException if it is no folder. A newest one is not passed over
+     */
+    static boolean isFolder(Path complete) throws CheckpointException {
+        if (Files.isDirectory(complete)) {
+            return true;
+        }
+        if (Files.exists(complete, LinkOption.NOFOLLOW_LINKS)) {
+            throw new CheckpointException(
+                    complete
+                            + " has the name of a checkpoint and is no folder: copy the checkpoint"
+                            + " back, or move it away to go on without it");
+        }
+        return false;
     }
 
     /** Returns the folder of a checkpoint that is being written. */

@@ -3,6 +3,8 @@ package io.djltp.zoo.lemma;
 import ai.djl.modality.Classifications;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.translate.Translator;
 import ai.djl.translate.TranslatorContext;
 
@@ -31,6 +33,16 @@ final class LemmaTranslator<O> implements Translator<String, O> {
     @Override
     public NDList processInput(TranslatorContext context, String word) {
         return new NDList(context.getNDManager().create(nGrams.rowsOf(word)));
+    }
+
+    /** {@inheritDoc} No words are a batch of no rows, which DJL's batchifier cannot make. */
+    @Override
+    public NDList batchProcessInput(TranslatorContext context, List<String> words)
+            throws Exception {
+        return words.isEmpty()
+                ? new NDList(
+                        context.getNDManager().create(new Shape(0, nGrams.limit()), DataType.INT32))
+                : Translator.super.batchProcessInput(context, words);
     }
 
     /** {@inheritDoc} */

@@ -27,12 +27,31 @@ public class FolderEntriesTest {
         Utils.deleteQuietly(path);
     }
 
+    /** Not even silently: a run would go on from an older one. */
     @Test
-    public void aFileIsNoCheckpoint() throws IOException {
-        Files.writeString(path.resolve("step-00000099"), "x");
+    public void whatHasTheNameOfACheckpointAndIsNoFolderIsRefused() throws IOException {
         Files.createDirectory(path.resolve("step-00000007"));
+        Files.writeString(path.resolve("step-00000099.txt"), "x"); // has another name
+        Path newest = path.resolve("step-00000099");
         try (CheckpointFolder folder = CheckpointFolder.open(path)) {
             Assert.assertEquals(folder.getSteps(), List.of(7L));
+            Files.writeString(newest, "x");
+            refuse(folder, newest);
+            Files.delete(newest);
+            Files.createSymbolicLink(newest, path.resolve("gone"));
+            refuse(folder, newest);
+            Files.delete(newest);
+            Assert.assertEquals(folder.getSteps(), List.of(7L));
+        }
+    }
+
+    private static void refuse(CheckpointFolder folder, Path newest) {
+        for (Assert.ThrowingRunnable call :
+                new Assert.ThrowingRunnable[] {folder::getSteps, folder::openNewest}) {
+            String message = Assert.expectThrows(CheckpointException.class, call).getMessage();
+            Assert.assertTrue(
+                    message.startsWith(newest + " has the name of a checkpoint and is no folder"),
+                    message);
         }
     }
 

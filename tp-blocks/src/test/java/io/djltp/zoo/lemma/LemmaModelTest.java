@@ -1,14 +1,18 @@
 package io.djltp.zoo.lemma;
 
+import static org.testng.Assert.assertEquals;
 import static org.testng.Assert.assertTrue;
 import static org.testng.Assert.expectThrows;
 
 import ai.djl.Device;
+import ai.djl.inference.Predictor;
 import ai.djl.modality.Classifications;
 import ai.djl.repository.zoo.Criteria;
 import ai.djl.repository.zoo.ZooModel;
 import ai.djl.translate.TranslateException;
 import ai.djl.util.Utils;
+
+import io.djltp.zoo.TensorParallelDegree;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -45,6 +49,26 @@ public class LemmaModelTest {
                 right += lemma.equals(lemmas.get(i++)) ? 1 : 0;
             }
             assertTrue(right >= 0.999 * words.size(), right + " of " + words.size());
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void ofNoWordsThereAreNoLemmas() throws Exception {
+        for (int degree = 1; degree <= 2; degree++) {
+            Criteria<String, Classifications> criteria =
+                    Criteria.builder()
+                            .setTypes(String.class, Classifications.class)
+                            .optGroupId("io.djltp")
+                            .optArtifactId("lemma-en")
+                            .optArgument(TensorParallelDegree.NAME, degree)
+                            .optDevice(Device.cpu())
+                            .build();
+            try (ZooModel<String, Classifications> model = criteria.loadModel();
+                    Predictor<String, Classifications> predictor = model.newPredictor()) {
+                assertTrue(predictor.batchPredict(List.of()).isEmpty());
+                String lemma = predictor.batchPredict(List.of("went")).get(0).best().getClassName();
+                assertEquals(lemma, "go");
+            }
         }
     }
 
