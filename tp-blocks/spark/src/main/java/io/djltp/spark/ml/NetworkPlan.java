@@ -8,6 +8,7 @@ import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.initializer.NormalInitializer;
+import ai.djl.util.JsonUtils;
 
 import io.djltp.head.Margin;
 import io.djltp.nn.ClassificationHead;
@@ -53,6 +54,14 @@ record NetworkPlan(
         implements Serializable {
 
     private static final int MARGIN = 4; // numbers
+
+    String toJson() {
+        return JsonUtils.GSON.toJson(this);
+    }
+
+    static NetworkPlan ofJson(String json) {
+        return JsonUtils.GSON.fromJson(json, NetworkPlan.class);
+    }
 
     /** Returns the network, without values: the body's blocks and the head, which is the last. */
     SequentialBlock newNetwork() {

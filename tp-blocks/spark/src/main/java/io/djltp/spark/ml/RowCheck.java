@@ -49,7 +49,7 @@ final class RowCheck {
                                 List.of(new PartitionCheck(columns, classes).of(part, partition))
                                         .iterator(),
                         false);
-        List<PartitionCheck.Facts> all = InterruptibleJob.run(rows.context(), checks::collect);
+        List<PartitionCheck.Facts> all = InterruptibleJob.collect(checks);
         long[] starts = new long[all.size()];
         long[] checksums = new long[all.size()];
         long count = 0;

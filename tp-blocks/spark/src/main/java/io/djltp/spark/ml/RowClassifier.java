@@ -67,8 +67,8 @@ final class RowClassifier implements MapPartitionsFunction<Row, Row> {
     @SuppressWarnings("try") // a mode is used by being open
     private List<Row> classify(List<Row> rows) {
         SharedNetwork shared = network.value();
-        NetworkPlan plan = shared.saved().plan();
         LoadedNetwork loaded = shared.loaded();
+        NetworkPlan plan = loaded.plan();
         Autograd.setThreads(Math.max(1, TaskContext.get().cpus()));
         try (NDManager manager = NDManager.newBaseManager(Device.cpu(), "PyTorch");
                 Autograd.GradMode mode = Autograd.gradMode(false);
@@ -89,7 +89,7 @@ final class RowClassifier implements MapPartitionsFunction<Row, Row> {
                     long label = classes[i * k + j];
                     top[j] =
                             RowFactory.create(
-                                    label, shared.saved().nameOf(label), probabilities[i * k + j]);
+                                    label, shared.nameOf(label), probabilities[i * k + j]);
                 }
                 all.add(with(rows.get(i), (double) classes[i * k], top));
             }
