@@ -78,6 +78,16 @@ record Columns(int features, int label, Kind kind) implements Serializable {
                 return Kind.INTEGERS;
             }
         }
+        if (type instanceof org.apache.spark.mllib.linalg.VectorUDT) { // it calls itself a vector
+            throw new IllegalArgumentException(
+                    "The column '"
+                            + name
+                            + "' has vectors of the old package org.apache.spark.mllib.linalg:"
+                            + " features are those of org.apache.spark.ml.linalg (VectorUDT),"
+                            + " which MLUtils.convertVectorColumnsToML(dataset, \""
+                            + name
+                            + "\") makes of them");
+        }
         throw new IllegalArgumentException(
                 "The column '"
                         + name
