@@ -189,7 +189,8 @@ public final class ParallelClassificationModel extends Model<ParallelClassificat
     /**
      * Writes the network as DJL loads it without Spark: the parameters {@code
      * classifier-0000.params}, those of the body, the hidden layers and the head as {@code Linear}
-     * blocks, and the names in {@code synset.txt}.
+     * blocks, and, where classes have names, {@code synset.txt}. How the network was built is in
+     * {@code network.json}, the losses of its epochs in {@code losses.json}.
      *
      * @param folder a folder of this machine, which is made if there is none
      * @throws IOException if it cannot be written

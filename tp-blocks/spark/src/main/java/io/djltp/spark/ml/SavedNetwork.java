@@ -32,18 +32,21 @@ record SavedNetwork(NetworkPlan plan, byte[] parameters, String[] names, double[
         files.put(PARAMETERS, parameters);
         files.put(NETWORK, plan.toJson().getBytes(StandardCharsets.UTF_8));
         files.put(LOSSES, JsonUtils.GSON.toJson(losses).getBytes(StandardCharsets.UTF_8));
-        StringBuilder lines = new StringBuilder();
-        for (String name : names) {
-            // one name a line, as DJL reads it
-            lines.append(name.replaceAll("\\R", " ")).append('\n');
+        if (names.length > 0) { // of an empty file DJL's translators take no classes for all
+            StringBuilder lines = new StringBuilder();
+            for (String name : names) {
+                // one name a line, as DJL reads it
+                lines.append(name.replaceAll("\\R", " ")).append('\n');
+            }
+            files.put(NAMES, lines.toString().getBytes(StandardCharsets.UTF_8));
         }
-        files.put(NAMES, lines.toString().getBytes(StandardCharsets.UTF_8));
         return files;
     }
 
     /** Makes a network of its files. */
     static SavedNetwork of(Map<String, byte[]> files) {
-        List<String> names = text(files, NAMES).lines().toList();
+        List<String> names =
+                files.containsKey(NAMES) ? text(files, NAMES).lines().toList() : List.of();
         return new SavedNetwork(
                 NetworkPlan.ofJson(text(files, NETWORK)),
                 files.get(PARAMETERS),
