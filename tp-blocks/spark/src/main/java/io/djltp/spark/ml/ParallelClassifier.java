@@ -12,6 +12,7 @@ import org.apache.spark.ml.util.Identifiable;
 import org.apache.spark.ml.util.MLReader;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 import scala.Option;
@@ -125,7 +126,7 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
         transformSchema(dataset.schema());
         SettingsCheck.check(this);
         Columns columns = Columns.of(dataset.schema(), getFeaturesCol(), getLabelCol());
-        String[] names = names(dataset.schema());
+        String[] names = names(dataset.schema().apply(columns.label()));
         int wanted = numClasses(names);
         JavaRDD<Row> rows = dataset.toDF().javaRDD();
         int ranks = getRanks();
@@ -214,12 +215,12 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
         return plan;
     }
 
-    private String[] names(StructType schema) {
+    private String[] names(StructField labels) {
         String[] given = getClassNames();
         if (given.length > 0) {
             return given;
         }
-        Attribute label = Attribute.fromStructField(schema.apply(getLabelCol()));
+        Attribute label = Attribute.fromStructField(labels);
         if (label instanceof NominalAttribute) {
             Option<String[]> values = ((NominalAttribute) label).values();
             return values.isDefined() ? values.get() : new String[0];

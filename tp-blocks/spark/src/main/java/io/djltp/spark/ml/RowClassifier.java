@@ -32,11 +32,20 @@ final class RowClassifier implements MapPartitionsFunction<Row, Row> {
     private final Broadcast<SharedNetwork> network;
     private final Columns columns;
     private final int k;
+    private final boolean predicts; // writes the best class
+    private final boolean lists; // writes the k best ones
 
-    RowClassifier(Broadcast<SharedNetwork> network, Columns columns, int k) {
+    RowClassifier(
+            Broadcast<SharedNetwork> network,
+            Columns columns,
+            int k,
+            boolean predicts,
+            boolean lists) {
         this.network = network;
         this.columns = columns;
         this.k = k;
+        this.predicts = predicts;
+        this.lists = lists;
     }
 
     /** {@inheritDoc} */
@@ -119,13 +128,17 @@ final class RowClassifier implements MapPartitionsFunction<Row, Row> {
         return values.flip();
     }
 
-    private static Row with(Row row, double prediction, Row[] top) {
-        Object[] all = new Object[row.size() + 2];
+    private Row with(Row row, double prediction, Row[] top) {
+        List<Object> all = new ArrayList<>(row.size() + 2);
         for (int i = 0; i < row.size(); i++) {
-            all[i] = row.get(i);
+            all.add(row.get(i));
         }
-        all[row.size()] = prediction;
-        all[row.size() + 1] = ArraySeq$.MODULE$.make(top); // what Spark takes for an array
-        return RowFactory.create(all);
+        if (predicts) {
+            all.add(prediction);
+        }
+        if (lists) {
+            all.add(ArraySeq$.MODULE$.make(top)); // what Spark takes for an array
+        }
+        return RowFactory.create(all.toArray());
     }
 }
