@@ -1,9 +1,14 @@
 package io.djltp.spark;
 
 import org.apache.spark.SparkContext;
+import org.apache.spark.api.java.JavaRDD;
 
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
 import java.util.UUID;
 import java.util.function.Supplier;
+import java.util.stream.IntStream;
 
 /**
  * Jobs of Spark that end with who waits for them. Spark's own actions leave a job running when the
@@ -16,16 +21,34 @@ public final class InterruptibleJob {
     private InterruptibleJob() {}
 
     /**
-     * Runs actions of Spark. An interrupt of this thread cancels their jobs, which interrupts the
-     * tasks.
+     * Brings rows to the driver as {@code JavaRDD.collect} does, but by Java's serialization
+     * whatever {@code spark.serializer} is. An interrupt of this thread cancels the job.
      *
-     * @param context Spark's context
-     * @param actions the actions, such as {@code collect}
-     * @param <R> the type of the result
-     * @return what the actions return
+     * @param rows the rows, which are {@link java.io.Serializable}
+     * @param <T> their type
+     * @return the rows, in their order
      * @throws SparkJobException if this thread is interrupted, which it still is then
      */
-    public static <R> R run(SparkContext context, Supplier<R> actions) {
+    public static <T> List<T> collect(JavaRDD<T> rows) {
+        JavaRDD<byte[]> pieces = rows.mapPartitions(part -> JavaPieces.of(listOf(part)).iterator());
+        int[] partitions = IntStream.range(0, pieces.getNumPartitions()).toArray();
+        List<byte[]>[] sent = run(rows.context(), () -> pieces.collectPartitions(partitions));
+        List<T> all = new ArrayList<>();
+        for (List<byte[]> part : sent) {
+            @SuppressWarnings("unchecked")
+            List<T> own = (List<T>) JavaPieces.join(part);
+            all.addAll(own);
+        }
+        return all;
+    }
+
+    private static <T> ArrayList<T> listOf(Iterator<T> rows) {
+        ArrayList<T> all = new ArrayList<>();
+        rows.forEachRemaining(all::add);
+        return all;
+    }
+
+    private static <R> R run(SparkContext context, Supplier<R> actions) {
         String tag = "djltp-" + UUID.randomUUID();
         String before = context.getLocalProperty(INTERRUPT);
         context.addJobTag(tag);

@@ -2,6 +2,7 @@ package io.djltp.spark;
 
 import org.apache.spark.SparkContext;
 import org.apache.spark.SparkException;
+import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.rdd.RDD;
 
 import scala.reflect.ClassTag;
@@ -45,7 +46,7 @@ final class StageAttempt<T, R> {
         context.addSparkListener(listener);
         context.setLocalProperty(RunListener.PROPERTY, listener.run());
         try {
-            return InterruptibleJob.run(context, this::collect);
+            return collect();
         } catch (SparkJobException e) { // interrupted
             listener.awaitEnd(PATIENCE);
             throw e;
@@ -59,10 +60,8 @@ final class StageAttempt<T, R> {
 
     private R collect() {
         ClassTag<R> tag = ClassTag$.MODULE$.apply(Object.class);
-        Object results = rows.barrier().mapPartitions(task, false, tag).collect();
-        @SuppressWarnings("unchecked")
-        R result = (R) ((Object[]) results)[0];
-        return result;
+        RDD<R> results = rows.barrier().mapPartitions(task, false, tag);
+        return InterruptibleJob.collect(new JavaRDD<>(results, tag)).get(0);
     }
 
     private RuntimeException failure(Exception thrown) {

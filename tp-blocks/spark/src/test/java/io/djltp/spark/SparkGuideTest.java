@@ -3,6 +3,8 @@ package io.djltp.spark;
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
+import scala.util.Properties;
+
 import java.io.IOException;
 import java.io.StringWriter;
 import java.net.URI;
@@ -70,5 +72,25 @@ public class SparkGuideTest {
         Assert.assertTrue(
                 compiler.getTask(errors, null, null, options, null, blocks).call(),
                 errors.toString());
+    }
+
+    @Test
+    public void theVersionsAreThoseOfTheTests() throws IOException {
+        String page = Files.readString(PAGE);
+        Assert.assertEquals(
+                versionOf("spark-mllib_2.13", page),
+                org.apache.spark.package$.MODULE$.SPARK_VERSION());
+        Assert.assertEquals(versionOf("scala-library", page), Properties.versionNumberString());
+    }
+
+    /** Returns the version in the block of XML that names a dependency. */
+    private static String versionOf(String artifact, String page) {
+        Matcher matcher =
+                Pattern.compile(
+                                "<artifactId>%s</artifactId>\\s*<version>(.*)</version>"
+                                        .formatted(Pattern.quote(artifact)))
+                        .matcher(page);
+        Assert.assertTrue(matcher.find(), artifact);
+        return matcher.group(1);
     }
 }

@@ -218,7 +218,7 @@ abstract class ClassifierSetters extends RunSetters {
     }
 
     /**
-     * Sets the column for the best class: a double.
+     * Sets the column for the best class: a double. An empty name leaves it out.
      *
      * @param value the value
      * @return this classifier
@@ -229,7 +229,8 @@ abstract class ClassifierSetters extends RunSetters {
     }
 
     /**
-     * Sets the column for the best classes: with their names and probabilities.
+     * Sets the column for the best classes: with their names and probabilities. An empty name
+     * leaves it out.
      *
      * @param value the value
      * @return this classifier

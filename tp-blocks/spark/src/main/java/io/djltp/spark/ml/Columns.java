@@ -3,15 +3,19 @@ package io.djltp.spark.ml;
 import org.apache.spark.ml.linalg.Vector;
 import org.apache.spark.ml.linalg.VectorUDT;
 import org.apache.spark.sql.Row;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.NumericType;
 import org.apache.spark.sql.types.StructType;
 
+import scala.Function2;
+
 import java.io.Serializable;
 import java.util.Arrays;
 import java.util.List;
+import java.util.stream.IntStream;
 
 /**
  * Where a row's features and its label are.
@@ -52,17 +56,27 @@ record Columns(int features, int label, Kind kind) implements Serializable {
     }
 
     private static int find(StructType schema, String name, String setter) {
-        int at = Arrays.asList(schema.fieldNames()).indexOf(name);
-        if (at < 0) {
-            throw new IllegalArgumentException(
-                    "The DataFrame has no column '"
-                            + name
-                            + "': its columns are "
-                            + Arrays.toString(schema.fieldNames())
-                            + "; choose one with "
-                            + setter);
+        int[] places = places(schema, name);
+        if (places.length == 1) {
+            return places[0];
         }
-        return at;
+        String all = Arrays.toString(schema.fieldNames());
+        throw new IllegalArgumentException(
+                places.length == 0
+                        ? "The DataFrame has no column '%s': its columns are %s; choose one with %s"
+                                .formatted(name, all, setter)
+                        : ("The DataFrame has %d columns '%s': its columns are %s; rename them, or"
+                                        + " set spark.sql.caseSensitive to true")
+                                .formatted(places.length, name, all));
+    }
+
+    /** Returns where columns of a name are: of upper or lower case, as Spark is told to see it. */
+    static int[] places(StructType schema, String name) {
+        String[] all = schema.fieldNames();
+        Function2<String, String, Object> same = SQLConf.get().resolver();
+        return IntStream.range(0, all.length)
+                .filter(i -> (Boolean) same.apply(all[i], name))
+                .toArray();
     }
 
     private static Kind kindOf(String name, DataType type) {
@@ -77,6 +91,16 @@ record Columns(int features, int label, Kind kind) implements Serializable {
             if (element.equals(DataTypes.IntegerType)) {
                 return Kind.INTEGERS;
             }
+        }
+        if (type instanceof org.apache.spark.mllib.linalg.VectorUDT) { // it calls itself a vector
+            throw new IllegalArgumentException(
+                    "The column '"
+                            + name
+                            + "' has vectors of the old package org.apache.spark.mllib.linalg:"
+                            + " features are those of org.apache.spark.ml.linalg (VectorUDT),"
+                            + " which MLUtils.convertVectorColumnsToML(dataset, \""
+                            + name
+                            + "\") makes of them");
         }
         throw new IllegalArgumentException(
                 "The column '"

@@ -20,17 +20,24 @@ import java.nio.file.Path;
 /** A network in the memory of an executor, on its CPU. Safe to be shared by tasks. */
 final class LoadedNetwork implements AutoCloseable {
 
+    private final NetworkPlan plan;
     private final Model model;
     private final SequentialBlock body;
     private final ClassSearch search;
 
-    /** Loads a network. */
-    LoadedNetwork(SavedNetwork saved) {
-        SequentialBlock network = saved.plan().newNetwork();
+    /**
+     * Loads a network.
+     *
+     * @param plan how it is built
+     * @param parameters its parameters in DJL's format
+     */
+    LoadedNetwork(NetworkPlan plan, byte[] parameters) {
+        this.plan = plan;
+        SequentialBlock network = plan.newNetwork();
         model = Model.newInstance(SavedNetwork.NAME, Device.cpu(), "PyTorch");
         try {
             model.setBlock(network);
-            load(saved);
+            load(parameters);
             int last = network.getChildren().size() - 1;
             body = new SequentialBlock();
             for (Block each : network.getChildren().values().subList(0, last)) {
@@ -46,16 +53,20 @@ final class LoadedNetwork implements AutoCloseable {
         }
     }
 
-    private void load(SavedNetwork saved) throws IOException, MalformedModelException {
+    private void load(byte[] parameters) throws IOException, MalformedModelException {
         Path folder = Files.createTempDirectory("tp-spark");
         Path file = folder.resolve(SavedNetwork.PARAMETERS);
         try {
-            Files.write(file, saved.parameters());
+            Files.write(file, parameters);
             model.load(folder, SavedNetwork.NAME);
         } finally {
             Files.deleteIfExists(file);
             Files.delete(folder);
         }
+    }
+
+    NetworkPlan plan() {
+        return plan;
     }
 
     /**

@@ -1,5 +1,7 @@
 package io.djltp.spark.ml;
 
+import ai.djl.util.JsonUtils;
+
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
@@ -9,12 +11,14 @@ import org.apache.spark.ml.util.DefaultParamsReader;
 import org.apache.spark.ml.util.DefaultParamsWriter;
 import org.apache.spark.ml.util.MLReader;
 import org.apache.spark.ml.util.MLWriter;
+import org.json4s.AsJsonInput;
+import org.json4s.JObject;
+import org.json4s.jackson.JsonMethods$;
 
 import scala.Option;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
-import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 
@@ -22,6 +26,7 @@ import java.util.TreeMap;
 final class NetworkFiles {
 
     private static final String FOLDER = "djl";
+    private static final String MARKS = "files"; // in the metadata
 
     private NetworkFiles() {}
 
@@ -37,10 +42,12 @@ final class NetworkFiles {
         /** {@inheritDoc} */
         @Override
         public void saveImpl(String path) {
-            DefaultParamsWriter.saveMetadata(model, path, sparkSession());
+            Map<String, byte[]> files = model.network().files();
+            DefaultParamsWriter.saveMetadata(
+                    model, path, sparkSession(), Option.apply(marks(files)));
             Configuration conf = sparkSession().sparkContext().hadoopConfiguration();
             try {
-                for (Map.Entry<String, byte[]> file : model.network().files().entrySet()) {
+                for (Map.Entry<String, byte[]> file : files.entrySet()) {
                     Path to = new Path(new Path(path, FOLDER), file.getKey());
                     try (FSDataOutputStream out = to.getFileSystem(conf).create(to)) {
                         out.write(file.getValue());
@@ -49,6 +56,14 @@ final class NetworkFiles {
             } catch (IOException e) {
                 throw new UncheckedIOException(e);
             }
+        }
+
+        private static JObject marks(Map<String, byte[]> files) {
+            Map<String, FileMark> marks = new TreeMap<>();
+            files.forEach((name, content) -> marks.put(name, FileMark.of(content)));
+            String json = JsonUtils.GSON.toJson(Map.of(MARKS, marks));
+            return (JObject)
+                    JsonMethods$.MODULE$.parse(json, false, true, AsJsonInput.stringAsJsonInput());
         }
     }
 
@@ -62,21 +77,22 @@ final class NetworkFiles {
                     DefaultParamsReader.loadMetadata(
                             path, sparkSession(), ParallelClassificationModel.class.getName());
             Configuration conf = sparkSession().sparkContext().hadoopConfiguration();
+            Map<String, FileMark> marks =
+                    JsonUtils.GSON.fromJson(metadata.metadataJson(), Marks.class).files();
+            if (marks == null) {
+                throw new IllegalArgumentException(
+                        "The metadata of "
+                                + path
+                                + " do not say which files a model has: save the model again, with"
+                                + " this version");
+            }
             Map<String, byte[]> files = new TreeMap<>();
             try {
-                for (String name :
-                        List.of(
-                                SavedNetwork.PARAMETERS,
-                                SavedNetwork.NETWORK,
-                                SavedNetwork.NAMES,
-                                SavedNetwork.LOSSES)) {
-                    Path from = new Path(new Path(path, FOLDER), name);
-                    FileSystem system = from.getFileSystem(conf);
-                    byte[] bytes = new byte[Math.toIntExact(system.getFileStatus(from).getLen())];
-                    try (FSDataInputStream in = system.open(from)) {
-                        in.readFully(bytes);
-                    }
-                    files.put(name, bytes);
+                for (Map.Entry<String, FileMark> file : marks.entrySet()) {
+                    Path from = new Path(new Path(path, FOLDER), file.getKey());
+                    byte[] content = read(from, conf);
+                    file.getValue().check(from, content);
+                    files.put(file.getKey(), content);
                 }
             } catch (IOException e) {
                 throw new UncheckedIOException(e);
@@ -86,5 +102,17 @@ final class NetworkFiles {
             metadata.getAndSetParams(model, Option.empty());
             return model;
         }
+
+        private static byte[] read(Path file, Configuration conf) throws IOException {
+            FileSystem system = file.getFileSystem(conf);
+            byte[] bytes = new byte[Math.toIntExact(system.getFileStatus(file).getLen())];
+            try (FSDataInputStream in = system.open(file)) {
+                in.readFully(bytes);
+            }
+            return bytes;
+        }
     }
+
+    /** The part of the metadata that tells of the files. */
+    private record Marks(Map<String, FileMark> files) {}
 }

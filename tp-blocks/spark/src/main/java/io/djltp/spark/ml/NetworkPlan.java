@@ -8,6 +8,7 @@ import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.initializer.NormalInitializer;
+import ai.djl.util.JsonUtils;
 
 import io.djltp.head.Margin;
 import io.djltp.nn.ClassificationHead;
@@ -54,6 +55,14 @@ record NetworkPlan(
 
     private static final int MARGIN = 4; // numbers
 
+    String toJson() {
+        return JsonUtils.GSON.toJson(this);
+    }
+
+    static NetworkPlan ofJson(String json) {
+        return JsonUtils.GSON.fromJson(json, NetworkPlan.class);
+    }
+
     /** Returns the network, without values: the body's blocks and the head, which is the last. */
     SequentialBlock newNetwork() {
         SequentialBlock network = new SequentialBlock();
@@ -72,7 +81,7 @@ record NetworkPlan(
                         .setUnits(classes)
                         .optBias(bias)
                         .optBatchShardedInput(true)
-                        .optPrecision(Precision.valueOf(precision.toUpperCase(Locale.ROOT)))
+                        .optPrecision(newPrecision())
                         .optSampleShare(sampleShare)
                         .optSampleSeed(seed)
                         .optMargin(newMargin());
@@ -84,6 +93,14 @@ record NetworkPlan(
             built.setInitializer(new NormalInitializer(headSigma), Parameter.Type.WEIGHT);
         }
         return built;
+    }
+
+    private Precision newPrecision() {
+        try {
+            return Precision.of(precision.toLowerCase(Locale.ROOT));
+        } catch (IllegalArgumentException e) {
+            throw new IllegalArgumentException(e.getMessage() + " (setHeadPrecision)", e);
+        }
     }
 
     private Margin newMargin() {

@@ -11,6 +11,8 @@ import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.types.StructType;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.nio.file.Files;
@@ -26,6 +28,8 @@ public final class ParallelClassificationModel extends Model<ParallelClassificat
         implements PredictionParams, MLWritable {
 
     private static final long serialVersionUID = 1L;
+
+    private static final Logger logger = LoggerFactory.getLogger(ParallelClassificationModel.class);
 
     private final String uid;
     private final transient SavedNetwork network;
@@ -99,7 +103,7 @@ public final class ParallelClassificationModel extends Model<ParallelClassificat
     }
 
     /**
-     * Sets the column that the best class is written to.
+     * Sets the column that the best class is written to; an empty name leaves it out.
      *
      * @param value the name
      * @return this model
@@ -110,7 +114,7 @@ public final class ParallelClassificationModel extends Model<ParallelClassificat
     }
 
     /**
-     * Sets the column that the best classes are written to.
+     * Sets the column that the best classes are written to; an empty name leaves it out.
      *
      * @param value the name
      * @return this model
@@ -163,11 +167,15 @@ public final class ParallelClassificationModel extends Model<ParallelClassificat
                             + (network.plan().ids() ? "integers" : "real numbers")
                             + ": give it the same");
         }
+        boolean predicts = !getPredictionCol().isEmpty();
+        boolean lists = !getTopClassesCol().isEmpty();
+        if (!predicts && !lists) {
+            logger.warn("{} adds nothing: predictionCol and topClassesCol are empty", uid);
+            return dataset.toDF();
+        }
+        int k = lists ? Math.min(getTopK(), getNumClasses()) : 1;
         RowClassifier classifier =
-                new RowClassifier(
-                        broadcast(dataset),
-                        columns,
-                        Math.max(1, Math.min(getTopK(), getNumClasses())));
+                new RowClassifier(broadcast(dataset), columns, k, predicts, lists);
         return dataset.toDF().mapPartitions(classifier, Encoders.row(schema));
     }
 
@@ -189,7 +197,8 @@ public final class ParallelClassificationModel extends Model<ParallelClassificat
     /**
      * Writes the network as DJL loads it without Spark: the parameters {@code
      * classifier-0000.params}, those of the body, the hidden layers and the head as {@code Linear}
-     * blocks, and the names in {@code synset.txt}.
+     * blocks, and, where classes have names, {@code synset.txt}. How the network was built is in
+     * {@code network.json}, the losses of its epochs in {@code losses.json}.
      *
      * @param folder a folder of this machine, which is made if there is none
      * @throws IOException if it cannot be written

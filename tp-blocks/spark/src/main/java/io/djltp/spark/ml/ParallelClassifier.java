@@ -12,6 +12,7 @@ import org.apache.spark.ml.util.Identifiable;
 import org.apache.spark.ml.util.MLReader;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 import scala.Option;
@@ -123,10 +124,9 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
     @Override
     public ParallelClassificationModel fit(Dataset<?> dataset) {
         transformSchema(dataset.schema());
-        checkBatch();
-        checkMargin();
+        SettingsCheck.check(this);
         Columns columns = Columns.of(dataset.schema(), getFeaturesCol(), getLabelCol());
-        String[] names = names(dataset.schema());
+        String[] names = names(dataset.schema().apply(columns.label()));
         int wanted = numClasses(names);
         JavaRDD<Row> rows = dataset.toDF().javaRDD();
         int ranks = getRanks();
@@ -137,6 +137,7 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
                         .optMaxAttempts(getMaxAttempts())
                         .build();
         int tasks = job.tasks(rows.context());
+        plan(columns, RowCheck.Result.UNREAD);
         RowCheck.Result known = RowCheck.of(rows, columns, wanted);
         TrainingPlan plan = plan(columns, known);
         if (known.classes() < ranks) {
@@ -175,27 +176,7 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
         return wanted > 0 ? wanted : names.length;
     }
 
-    private void checkBatch() {
-        int ranks = getRanks();
-        int batch = getBatchSize();
-        if (batch < ranks || batch % ranks != 0) {
-            throw new IllegalArgumentException(
-                    ("The batch of %d rows is not shared out to %d ranks alike: set batchSize to a"
-                                    + " multiple, such as %d")
-                            .formatted(batch, ranks, Math.max(1, batch / ranks) * ranks));
-        }
-    }
-
-    private void checkMargin() {
-        if (getHeadMargin().length > 0 && getHeadBias()) {
-            throw new IllegalArgumentException(
-                    "headMargin "
-                            + Arrays.toString(getHeadMargin())
-                            + " needs a head without a bias, whose logits are cosines: call"
-                            + " setHeadBias(false)");
-        }
-    }
-
+    /** Returns how to train, or throws what cannot be built, which no executor has to tell then. */
     private TrainingPlan plan(Columns columns, RowCheck.Result known) {
         NetworkPlan network =
                 new NetworkPlan(
@@ -229,17 +210,17 @@ public final class ParallelClassifier extends ClassifierSetters implements Defau
                         getSeed(),
                         known.checksum(),
                         new Checkpoints(getCheckpointFolder(), getCheckpointInterval()));
-        plan.newOptimizer(); // what cannot be built is told here, not by an executor
+        plan.newOptimizer();
         network.newNetwork();
         return plan;
     }
 
-    private String[] names(StructType schema) {
+    private String[] names(StructField labels) {
         String[] given = getClassNames();
         if (given.length > 0) {
             return given;
         }
-        Attribute label = Attribute.fromStructField(schema.apply(getLabelCol()));
+        Attribute label = Attribute.fromStructField(labels);
         if (label instanceof NominalAttribute) {
             Option<String[]> values = ((NominalAttribute) label).values();
             return values.isDefined() ? values.get() : new String[0];

@@ -8,8 +8,6 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
-import java.util.Arrays;
-
 /** What a classifier and its model have in common: which columns they read and write. */
 public interface PredictionParams extends Params {
 
@@ -33,7 +31,7 @@ public interface PredictionParams extends Params {
     }
 
     /**
-     * Returns the column that the best class is written to, a double.
+     * Returns the column that the best class is written to, a double. An empty name leaves it out.
      *
      * @return the parameter; default {@code prediction}
      */
@@ -52,7 +50,7 @@ public interface PredictionParams extends Params {
 
     /**
      * Returns the column that the best classes are written to: an array of (label, name,
-     * probability), best first.
+     * probability), best first. An empty name leaves it out.
      *
      * @return the parameter; default {@code topClasses}
      */
@@ -118,7 +116,10 @@ public interface PredictionParams extends Params {
                     DataTypes.createStructField(
                             getTopClassesCol(), DataTypes.createArrayType(top, false), false)
                 }) {
-            if (Arrays.asList(schema.fieldNames()).contains(added.name())) {
+            if (added.name().isEmpty()) {
+                continue; // switched off, as everywhere in Spark ML
+            }
+            if (Columns.places(all, added.name()).length > 0) {
                 throw new IllegalArgumentException(
                         "The DataFrame has a column '"
                                 + added.name()

@@ -29,6 +29,9 @@ final class RowCheck {
     record Result(long[] starts, long[] checksums, long rows, int width, int classes)
             implements Serializable {
 
+        /** What is known of rows before they are read: there may be as many classes as can be. */
+        static final Result UNREAD = new Result(new long[0], new long[0], 0, 1, Integer.MAX_VALUE);
+
         /** Returns what tells all rows, in their partitions, from others. */
         long checksum() {
             return Arrays.hashCode(checksums);
@@ -49,7 +52,7 @@ final class RowCheck {
                                 List.of(new PartitionCheck(columns, classes).of(part, partition))
                                         .iterator(),
                         false);
-        List<PartitionCheck.Facts> all = InterruptibleJob.run(rows.context(), checks::collect);
+        List<PartitionCheck.Facts> all = InterruptibleJob.collect(checks);
         long[] starts = new long[all.size()];
         long[] checksums = new long[all.size()];
         long count = 0;

@@ -32,11 +32,20 @@ final class RowClassifier implements MapPartitionsFunction<Row, Row> {
     private final Broadcast<SharedNetwork> network;
     private final Columns columns;
     private final int k;
+    private final boolean predicts; // writes the best class
+    private final boolean lists; // writes the k best ones
 
-    RowClassifier(Broadcast<SharedNetwork> network, Columns columns, int k) {
+    RowClassifier(
+            Broadcast<SharedNetwork> network,
+            Columns columns,
+            int k,
+            boolean predicts,
+            boolean lists) {
         this.network = network;
         this.columns = columns;
         this.k = k;
+        this.predicts = predicts;
+        this.lists = lists;
     }
 
     /** {@inheritDoc} */
@@ -67,8 +76,8 @@ final class RowClassifier implements MapPartitionsFunction<Row, Row> {
     @SuppressWarnings("try") // a mode is used by being open
     private List<Row> classify(List<Row> rows) {
         SharedNetwork shared = network.value();
-        NetworkPlan plan = shared.saved().plan();
         LoadedNetwork loaded = shared.loaded();
+        NetworkPlan plan = loaded.plan();
         Autograd.setThreads(Math.max(1, TaskContext.get().cpus()));
         try (NDManager manager = NDManager.newBaseManager(Device.cpu(), "PyTorch");
                 Autograd.GradMode mode = Autograd.gradMode(false);
@@ -89,7 +98,7 @@ final class RowClassifier implements MapPartitionsFunction<Row, Row> {
                     long label = classes[i * k + j];
                     top[j] =
                             RowFactory.create(
-                                    label, shared.saved().nameOf(label), probabilities[i * k + j]);
+                                    label, shared.nameOf(label), probabilities[i * k + j]);
                 }
                 all.add(with(rows.get(i), (double) classes[i * k], top));
             }
@@ -119,13 +128,17 @@ final class RowClassifier implements MapPartitionsFunction<Row, Row> {
         return values.flip();
     }
 
-    private static Row with(Row row, double prediction, Row[] top) {
-        Object[] all = new Object[row.size() + 2];
+    private Row with(Row row, double prediction, Row[] top) {
+        List<Object> all = new ArrayList<>(row.size() + 2);
         for (int i = 0; i < row.size(); i++) {
-            all[i] = row.get(i);
+            all.add(row.get(i));
         }
-        all[row.size()] = prediction;
-        all[row.size() + 1] = ArraySeq$.MODULE$.make(top); // what Spark takes for an array
-        return RowFactory.create(all);
+        if (predicts) {
+            all.add(prediction);
+        }
+        if (lists) {
+            all.add(ArraySeq$.MODULE$.make(top)); // what Spark takes for an array
+        }
+        return RowFactory.create(all.toArray());
     }
 }

@@ -2,7 +2,6 @@ package io.djltp.spark.ml;
 
 import ai.djl.util.JsonUtils;
 
-import java.io.Serializable;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
@@ -17,8 +16,7 @@ import java.util.TreeMap;
  * @param names the names of the classes, or none
  * @param losses the mean loss of each epoch
  */
-record SavedNetwork(NetworkPlan plan, byte[] parameters, String[] names, double[] losses)
-        implements Serializable {
+record SavedNetwork(NetworkPlan plan, byte[] parameters, String[] names, double[] losses) {
 
     /** The name of the model, as DJL has it: the beginning of the file of its parameters. */
     static final String NAME = "classifier";
@@ -32,22 +30,25 @@ record SavedNetwork(NetworkPlan plan, byte[] parameters, String[] names, double[
     Map<String, byte[]> files() {
         Map<String, byte[]> files = new TreeMap<>();
         files.put(PARAMETERS, parameters);
-        files.put(NETWORK, JsonUtils.GSON.toJson(plan).getBytes(StandardCharsets.UTF_8));
+        files.put(NETWORK, plan.toJson().getBytes(StandardCharsets.UTF_8));
         files.put(LOSSES, JsonUtils.GSON.toJson(losses).getBytes(StandardCharsets.UTF_8));
-        StringBuilder lines = new StringBuilder();
-        for (String name : names) {
-            // one name a line, as DJL reads it
-            lines.append(name.replaceAll("\\R", " ")).append('\n');
+        if (names.length > 0) { // of an empty file DJL's translators take no classes for all
+            StringBuilder lines = new StringBuilder();
+            for (String name : names) {
+                // one name a line, as DJL reads it
+                lines.append(name.replaceAll("\\R", " ")).append('\n');
+            }
+            files.put(NAMES, lines.toString().getBytes(StandardCharsets.UTF_8));
         }
-        files.put(NAMES, lines.toString().getBytes(StandardCharsets.UTF_8));
         return files;
     }
 
     /** Makes a network of its files. */
     static SavedNetwork of(Map<String, byte[]> files) {
-        List<String> names = text(files, NAMES).lines().toList();
+        List<String> names =
+                files.containsKey(NAMES) ? text(files, NAMES).lines().toList() : List.of();
         return new SavedNetwork(
-                JsonUtils.GSON.fromJson(text(files, NETWORK), NetworkPlan.class),
+                NetworkPlan.ofJson(text(files, NETWORK)),
                 files.get(PARAMETERS),
                 names.toArray(new String[0]),
                 JsonUtils.GSON.fromJson(text(files, LOSSES), double[].class));
@@ -55,10 +56,5 @@ record SavedNetwork(NetworkPlan plan, byte[] parameters, String[] names, double[
 
     private static String text(Map<String, byte[]> files, String name) {
         return new String(files.get(name), StandardCharsets.UTF_8);
-    }
-
-    /** Returns the name of a class. */
-    String nameOf(long label) {
-        return names.length == 0 ? Long.toString(label) : names[(int) label];
     }
 }

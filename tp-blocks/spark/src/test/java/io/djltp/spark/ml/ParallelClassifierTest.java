@@ -199,6 +199,7 @@ public class ParallelClassifierTest {
     @DataProvider
     public Object[][] bad() {
         UnaryOperator<ParallelClassifier> asItIs = each -> each;
+        Dataset<Row> unread = numbers("int(raise_error('a row was read'))"); // told before rows
         return new Object[][] {
             {"no column 'feature'", column(each -> each.setFeaturesCol("feature")), numbers("0")},
             {"no column 'label'", asItIs, rows},
@@ -255,13 +256,51 @@ public class ParallelClassifierTest {
             {
                 "checkpointFolder hdfs://host/run is no path",
                 column(each -> each.setCheckpointFolder("hdfs://host/run")),
-                numbers("0")
+                unread
             },
-            {"'rms' is none of", column(each -> each.setOptimizer("rms")), numbers("0")},
+            {"'rms' is none of", column(each -> each.setOptimizer("rms")), unread},
+            {
+                "one of float32, bfloat16, .*, not x \\(setHeadPrecision\\)",
+                column(each -> each.setHeadPrecision("x")),
+                unread
+            },
+            {
+                "hiddenLayers is \\[8, 0\\]: each layer needs 1 unit or more. setHiddenLayers",
+                column(each -> each.setHiddenLayers(8, 0)),
+                unread
+            },
+            {
+                "labelSmoothing is 2.0: .* from 0 to below 1",
+                column(each -> each.setLabelSmoothing(2)),
+                unread
+            },
+            {"labelSmoothing is NaN", column(each -> each.setLabelSmoothing(Double.NaN)), unread},
+            {"numClasses is -5", column(each -> each.setNumClasses(-5)), unread},
+            {
+                "sample share must be above 0 and up to 1, not 0.0",
+                column(each -> each.setHeadSampleShare(0)),
+                unread
+            },
+            {
+                "checkpointInterval is 3, and there is no folder .* \\(setCheckpointFolder\\)",
+                column(each -> each.setCheckpointInterval(3)),
+                unread
+            },
+            {
+                "'old' has vectors of the old package org.apache.spark.mllib.linalg: .*"
+                        + " org.apache.spark.ml.linalg \\(VectorUDT\\), which"
+                        + " MLUtils.convertVectorColumnsToML\\(dataset, \"old\"\\)",
+                column(each -> each.setFeaturesCol("old")),
+                spark.createDataFrame(
+                        List.of(),
+                        new StructType()
+                                .add("old", new org.apache.spark.mllib.linalg.VectorUDT())
+                                .add("label", DataTypes.IntegerType))
+            },
             {
                 "body no.such.Body cannot be made",
                 column(each -> each.setBody("no.such.Body")),
-                numbers("0")
+                unread
             },
             {
                 "2 ranks, 1 in each task, need 2 tasks that run at the same time, and there are 1"
