@@ -80,6 +80,8 @@ public final class FaultyProcess {
         DRIFT,
         /** Its process iterates another batch. */
         OTHER_BATCH,
+        /** Its process has other labels, which the loss is given and the forward pass is not. */
+        OTHER_LABELS,
         /** Its process makes a step of two batches. */
         ANOTHER_BATCH_IN_STEP,
         /** Its process makes one step less. */
@@ -171,7 +173,11 @@ public final class FaultyProcess {
                 boolean faulty = here && step == STEP;
                 boolean other = fault == Fault.OTHER_BATCH && faulty;
                 boolean another = fault == Fault.ANOTHER_BATCH_IN_STEP && faulty;
-                step(trainer, other ? 100 : step, another ? 2 : 1);
+                if (fault == Fault.OTHER_LABELS) {
+                    stepWithLateLabels(trainer, step, faulty ? 1 : 0);
+                } else {
+                    step(trainer, other ? 100 : step, another ? 2 : 1);
+                }
             }
             if (fault == Fault.SAVE_ALONE && here) {
                 save(trainer);
@@ -214,6 +220,17 @@ public final class FaultyProcess {
                     collector.backward(trainer.getLoss().evaluate(labels, output));
                 }
             }
+            trainer.step();
+        }
+    }
+
+    private static void stepWithLateLabels(ParallelTrainer trainer, int seed, int shift) {
+        try (NDManager manager = trainer.getManager().newSubManager();
+                GradientCollector collector = trainer.newGradientCollector()) {
+            NDList data = new NDList(TrainingRun.random(manager, seed, BATCH, 5));
+            NDArray labels = TrainingRun.labels(manager, seed, BATCH, 9).add(shift);
+            NDList output = trainer.forward(data);
+            collector.backward(trainer.getLoss().evaluate(new NDList(labels), output));
             trainer.step();
         }
     }
