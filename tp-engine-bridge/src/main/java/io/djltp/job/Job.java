@@ -255,6 +255,10 @@ public final class Job implements AutoCloseable {
         local.status().set(text);
     }
 
+    String lastStatus(int other) {
+        return control.lastStatus(other);
+    }
+
     /**
      * Adds a listener that is called once, on a thread of the job's, when the job has failed; at
      * once if it already has. A job that was closed before does not fail any more.

@@ -205,7 +205,9 @@ final class MasterControl implements Control, Link.Events {
         return members.get(process) + (last.isEmpty() ? "" : " [last in: " + last + "]");
     }
 
-    private String lastStatus(int process) {
+    /** {@inheritDoc} */
+    @Override
+    public String lastStatus(int process) {
         return process == 0 ? local.status().get() : others.get(process).lastStatus();
     }
 }
