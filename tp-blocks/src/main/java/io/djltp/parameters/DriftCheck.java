@@ -1,7 +1,5 @@
 package io.djltp.parameters;
 
-import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Parameter;
 
@@ -10,7 +8,6 @@ import io.djltp.collective.DifferentCalls;
 import io.djltp.collective.GatheredNumbers;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
-import io.djltp.torch.Checksum;
 
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -21,7 +18,7 @@ import java.util.stream.IntStream;
  * Compares the replicas of parameters, and of parts that several ranks have of those that are cut:
  * every rank computes a checksum of each, and all ranks see all of them. Replicas are updated by
  * each rank on its own, so that an operation that is not deterministic, a lost update or a broken
- * memory goes unseen otherwise. So does a process that iterates other batches than the others.
+ * memory goes unseen otherwise.
  *
  * <p>Of what has diverged the bits of a NaN are not those of another rank's, whose shard lies
  * otherwise in its vectors. So what differs is compared once more, with all NaN alike.
@@ -137,45 +134,6 @@ public final class DriftCheck {
         return replicated;
     }
 
-    /**
-     * Compares the batches of the processes. The replicas do not tell: they stay alike where
-     * gradients are summed, whatever the batches were.
-     *
-     * @param step the number of the step that begins, for the error
-     * @param data the data of this process's batch
-     * @param labels its labels, or {@code null}
-     */
-    public void runOnBatch(long step, NDList data, NDList labels) {
-        if (!ranks.isDistributed()) {
-            return;
-        }
-        long[] own = {checksum(data), labels == null ? 0 : checksum(labels)};
-        ranks.run(
-                context -> {
-                    compareBatches(context, own, step);
-                    return null;
-                });
-    }
-
-    private void compareBatches(ParallelContext context, long[] own, long step) {
-        NDManager manager = parameters.getStore(context).getManager();
-        long[] all =
-                GatheredNumbers.of(context.getWorld(), manager, own, "the comparison of batches");
-        for (int i = 0; i < all.length; i++) {
-            if (all[i] != all[i % own.length]) {
-                throw new CollectiveException(
-                        "in step "
-                                + step
-                                + " rank "
-                                + i / own.length
-                                + " has "
-                                + (i % own.length == 0 ? "the data" : "the labels")
-                                + " of another batch than rank 0: let all processes iterate the"
-                                + " same batches, in the same order");
-            }
-        }
-    }
-
     private void compare(ParallelContext context, List<ReplicatedPart> replicated, long step) {
         compare(checksums(context, replicated, IN_STEP), replicated, step);
     }
@@ -249,14 +207,5 @@ public final class DriftCheck {
                         + first
                         + ". Do all processes iterate the same batches, change parameters alike,"
                         + " and give their optimizers the same settings and learning rates?");
-    }
-
-    private static long checksum(NDList arrays) {
-        long sum = 0;
-        for (NDArray array : arrays) {
-            int shape = Arrays.hashCode(array.getShape().getShape());
-            sum = 31 * (31 * sum + shape) + Checksum.of(array);
-        }
-        return sum;
     }
 }

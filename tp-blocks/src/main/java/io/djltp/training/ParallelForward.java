@@ -19,6 +19,7 @@ import io.djltp.torch.Autograd;
 import io.djltp.torch.JavaMemory;
 
 import java.util.List;
+import java.util.function.Consumer;
 
 /** A forward pass on all ranks. */
 @SuppressWarnings("try") // a scope is used by being open
@@ -29,6 +30,7 @@ final class ParallelForward {
     private final RankPool ranks;
     private final LossOnRanks lossOnRanks;
     private final RandomnessCheck randomness;
+    private final BatchComparison batches;
     private final NormalizedRows normalized;
     private final boolean watchable;
 
@@ -37,12 +39,14 @@ final class ParallelForward {
             ParallelParameters parameters,
             RankPool ranks,
             LossOnRanks lossOnRanks,
-            RandomnessCheck randomness) {
+            RandomnessCheck randomness,
+            BatchComparison batches) {
         this.block = block;
         this.parameters = parameters;
         this.ranks = ranks;
         this.lossOnRanks = lossOnRanks;
         this.randomness = randomness;
+        this.batches = batches;
         ParallelContext first = ranks.getContext(0);
         boolean overlaid = first.getMesh().isOverlaid();
         normalized = new NormalizedRows(block, first.getDataGroup().getSize(), overlaid);
@@ -65,7 +69,9 @@ final class ParallelForward {
      * @return the output
      */
     ParallelOutput run(NDManager manager, NDList data, NDList labels, boolean training) {
+        Consumer<NDList> comparison = others -> {};
         if (training) {
+            comparison = batches.compare(data, labels);
             normalized.check(data);
         }
         GradientFlow flow = lossOnRanks.getFlow();
@@ -92,6 +98,7 @@ final class ParallelForward {
         if (watched) {
             flow.getWatched().add(training, data);
         }
+        output.setComparison(comparison);
         return output;
     }
 

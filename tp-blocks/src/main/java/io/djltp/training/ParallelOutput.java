@@ -18,6 +18,7 @@ import io.djltp.torch.Autograd;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.BiFunction;
+import java.util.function.Consumer;
 
 /**
  * The output of a forward pass on all ranks. To DJL it is the list of the output arrays of the
@@ -35,6 +36,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     private final transient LossOnRanks lossOnRanks;
     private final transient List<RankOutput> parts;
     private final transient List<LossOfPass> losses = new ArrayList<>();
+    private transient Consumer<NDList> comparison = labels -> {};
     private boolean consumed;
 
     /**
@@ -64,6 +66,11 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
             }
             add(array);
         }
+    }
+
+    /** Sets what compares labels that come with the loss with those of other processes. */
+    void setComparison(Consumer<NDList> comparison) {
+        this.comparison = comparison;
     }
 
     private NDArray wholeArray(RankOutput first, int index, boolean training) {
@@ -157,6 +164,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
             }
         }
         parts.get(0).checkUpToDate();
+        comparison.accept(labels);
         ranks.runOrRefuse(
                 context -> {
                     RankOutput part = parts.get(context.getLocalIndex());

@@ -110,7 +110,9 @@ public class ParallelTrainer extends Trainer {
             GradientFlow flow = new GradientFlow(parameters, ranks);
             LossOnRanks loss = new LossOnRanks(trainingConfig.getLossFunction(), flow);
             RandomnessCheck draws = network.getRandomness();
-            forwardPass = new ParallelForward(model.getBlock(), parameters, ranks, loss, draws);
+            BatchComparison batches = new BatchComparison(parallelConfig, ranks, parameters, steps);
+            forwardPass =
+                    new ParallelForward(model.getBlock(), parameters, ranks, loss, draws, batches);
             state = new TrainerState(ranks, parameters, parallelConfig, optimizer, steps, trained);
         } catch (RuntimeException | Error e) {
             ranks.close(); // nobody else has them
@@ -170,9 +172,6 @@ public class ParallelTrainer extends Trainer {
             initialize(data.getShapes());
         }
         BatchPart.check(parallelConfig, data);
-        if (training && parallelConfig.isBatchCheckDue(steps.count() + 1)) {
-            driftCheck.runOnBatch(steps.count() + 1, data, labels);
-        }
         trained.beginForward(training);
         NDManager manager = data.head().getManager().newSubManager();
         ParallelOutput output = forwardPass.run(manager, data, labels, training);

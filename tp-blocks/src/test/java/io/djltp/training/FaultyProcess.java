@@ -80,6 +80,8 @@ public final class FaultyProcess {
         DRIFT,
         /** Its process iterates another batch. */
         OTHER_BATCH,
+        /** Its process has other labels, which the loss is given and the forward pass is not. */
+        OTHER_LABELS,
         /** Its process makes a step of two batches. */
         ANOTHER_BATCH_IN_STEP,
         /** Its process freezes the last layer between a backward pass and the update. */
@@ -175,7 +177,11 @@ public final class FaultyProcess {
                 boolean another = fault == Fault.ANOTHER_BATCH_IN_STEP && faulty;
                 boolean freezes = fault == Fault.FREEZE && faulty;
                 Block frozen = freezes ? model.getBlock().getChildren().valueAt(2) : null;
-                step(trainer, other ? 100 : step, another ? 2 : 1, frozen);
+                if (fault == Fault.OTHER_LABELS) {
+                    stepWithLateLabels(trainer, step, faulty ? 1 : 0);
+                } else {
+                    step(trainer, other ? 100 : step, another ? 2 : 1, frozen);
+                }
             }
             if (fault == Fault.SAVE_ALONE && here) {
                 save(trainer);
@@ -221,6 +227,17 @@ public final class FaultyProcess {
             if (frozen != null) {
                 frozen.freezeParameters(true);
             }
+            trainer.step();
+        }
+    }
+
+    private static void stepWithLateLabels(ParallelTrainer trainer, int seed, int shift) {
+        try (NDManager manager = trainer.getManager().newSubManager();
+                GradientCollector collector = trainer.newGradientCollector()) {
+            NDList data = new NDList(TrainingRun.random(manager, seed, BATCH, 5));
+            NDArray labels = TrainingRun.labels(manager, seed, BATCH, 9).add(shift);
+            NDList output = trainer.forward(data);
+            collector.backward(trainer.getLoss().evaluate(new NDList(labels), output));
             trainer.step();
         }
     }

@@ -111,6 +111,13 @@ public class ProcessFailureTest {
         }
     }
 
+    @Test(dataProvider = "modes")
+    public void aProcessGivesItsLossOtherLabels(ParallelMode mode) {
+        for (String report : reports(mode, Fault.OTHER_LABELS, 2)) {
+            assertMatches(report, "in step 3 rank 2 has the labels of another batch than rank 0");
+        }
+    }
+
     /**
      * Nobody tells how many batches make a step. In tensor mode the comparison of the second one
      * meets that of the replicas, as many numbers; whoever is first says what differs.
@@ -209,6 +216,7 @@ public class ProcessFailureTest {
         return switch (fault) {
             case DRIFT, SAVE_ALONE -> 3;
             case OTHER_BATCH,
+                    OTHER_LABELS,
                     ANOTHER_BATCH_IN_STEP,
                     FREEZE,
                     STOP_EARLY,

@@ -1,6 +1,7 @@
 package io.djltp.environment;
 
 import java.util.Map;
+import java.util.Objects;
 
 /** Environment variables of launchers, read with errors that name the variable and the remedy. */
 final class LaunchVariables {
@@ -15,7 +16,8 @@ final class LaunchVariables {
     private final Map<String, String> environment;
 
     LaunchVariables(Map<String, String> environment) {
-        this.environment = environment;
+        this.environment =
+                Objects.requireNonNull(environment, "environment is null: give System.getenv()");
     }
 
     boolean isSet(String name) {

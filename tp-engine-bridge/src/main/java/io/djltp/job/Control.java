@@ -11,6 +11,12 @@ interface Control {
     /** Tells all that the job has failed. */
     void fail(JobFailedException failure);
 
+    /**
+     * Returns what a process last said that it does, or nothing. Process 0 hears all, the others
+     * hear process 0 alone.
+     */
+    String lastStatus(int process);
+
     /** Says goodbye and ends the connections. */
     void close();
 }

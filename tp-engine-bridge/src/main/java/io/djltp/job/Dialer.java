@@ -162,6 +162,7 @@ final class Dialer {
         local.loop().serve(channel);
         try {
             handler.complete().get(millis, TimeUnit.MILLISECONDS);
+            link.touch(); // what came in the handshake was heard, too
             return link;
         } catch (TimeoutException e) {
             throw new SocketTimeoutException("no answer in time");

@@ -13,13 +13,15 @@ import java.util.function.Supplier;
 final class Heartbeats implements Runnable {
 
     private static final long MAX_TICK_NANOS = 500_000_000;
+    private static final int TICKS_OF_HEARTBEAT = 2;
+    private static final int SEVERAL = 3;
 
     private final Local local;
     private final Supplier<Collection<Link>> links;
     private final Consumer<Link> silent;
     private volatile long timeoutNanos;
     private long last = System.nanoTime();
-    private boolean odd;
+    private long ticks;
 
     /**
      * Creates the heartbeats of a process.
@@ -43,8 +45,20 @@ final class Heartbeats implements Runnable {
 
     /** Looks and speaks the next time. */
     void start() {
-        long tick = Math.max(1_000_000, Math.min(MAX_TICK_NANOS, timeoutNanos / 8));
-        local.loop().thread().schedule(this, tick, TimeUnit.NANOSECONDS);
+        local.loop().thread().schedule(this, tick(timeoutNanos), TimeUnit.NANOSECONDS);
+    }
+
+    private static long tick(long timeoutNanos) {
+        return Math.max(1_000_000, Math.min(MAX_TICK_NANOS, timeoutNanos / 8));
+    }
+
+    /**
+     * Returns the nanoseconds of several heartbeats. Who has left out as many does not just think.
+     *
+     * @param timeout after how long a silent process counts as dead, which is longer
+     */
+    static long several(Duration timeout) {
+        return SEVERAL * TICKS_OF_HEARTBEAT * tick(timeout.toNanos());
     }
 
     /** {@inheritDoc} */
@@ -57,8 +71,8 @@ final class Heartbeats implements Runnable {
             // also that they have given it up
             all.forEach(Link::touch);
         } else {
-            odd = !odd;
-            if (odd) {
+            ticks++;
+            if (ticks % TICKS_OF_HEARTBEAT == 1) {
                 byte[] heartbeat =
                         new Message(Message.Type.HEARTBEAT, local.status().get()).encode();
                 all.forEach(link -> link.sendHeartbeat(heartbeat));

@@ -80,6 +80,8 @@ public final class Job implements AutoCloseable {
      */
     public static Job join(
             LaunchEnvironment environment, JobOptions options, ServerSocketChannel bound) {
+        Objects.requireNonNull(environment, "environment is null: say which process this is");
+        Objects.requireNonNull(options, "options is null: give those of JobOptions.builder()");
         return new Joining(environment, options, bound).join();
     }
 
@@ -180,6 +182,8 @@ public final class Job implements AutoCloseable {
      * @throws JobFailedException if the job fails, the names differ, or not all come in time
      */
     public byte[][] exchange(String what, byte[] mine) {
+        Objects.requireNonNull(what, "what is null: give the exchange a name");
+        Objects.requireNonNull(mine, "mine is null: to say nothing in an exchange, send 0 bytes");
         int limit = getExchangeLimit();
         if (mine.length > limit) {
             throw new IllegalArgumentException(
@@ -235,6 +239,7 @@ public final class Job implements AutoCloseable {
      * @throws JobFailedException if a process is not ready
      */
     public void check(String what, String error) {
+        Objects.requireNonNull(what, "what is null: give the check a name");
         byte[][] all = exchange("check: " + what, ReadinessCheck.encode(error));
         ReadinessCheck.throwIfAny(what, all, members);
     }
@@ -250,6 +255,10 @@ public final class Job implements AutoCloseable {
         local.status().set(text);
     }
 
+    String lastStatus(int other) {
+        return control.lastStatus(other);
+    }
+
     /**
      * Adds a listener that is called once, on a thread of the job's, when the job has failed; at
      * once if it already has. A job that was closed before does not fail any more.
@@ -257,7 +266,7 @@ public final class Job implements AutoCloseable {
      * @param listener the listener
      */
     public void onFailure(Consumer<JobFailedException> listener) {
-        state.onFailure(listener);
+        state.onFailure(Objects.requireNonNull(listener, "listener is null"));
     }
 
     /**
@@ -281,7 +290,7 @@ public final class Job implements AutoCloseable {
      * @return the failure, or {@code null} if there is none, or the job is closed
      */
     public JobFailedException awaitFailure(Duration time) {
-        return state.awaitFailure(time);
+        return state.awaitFailure(Objects.requireNonNull(time, "time is null: say how long"));
     }
 
     /** Notes that ranks of this process begin to take part in operations with those of others. */

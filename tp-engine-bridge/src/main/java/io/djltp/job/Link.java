@@ -89,6 +89,11 @@ final class Link extends ByteToMessageDecoder {
         return channel.isActive() && System.nanoTime() - heard > nanos;
     }
 
+    /** Returns for how long nothing has come. */
+    Duration silence() {
+        return Duration.ofNanos(System.nanoTime() - heard);
+    }
+
     /** Counts as if something had come now. */
     void touch() {
         heard = System.nanoTime();
@@ -108,10 +113,10 @@ final class Link extends ByteToMessageDecoder {
         return error == null ? " ended without a word" : " sent what it must not: " + error;
     }
 
-    /** Says in words that nothing has come for too long. */
-    String describeSilence(Duration timeout) {
+    /** Says in words that nothing has come for so long. */
+    String describeSilence(Duration silence) {
         String last = lastStatus.isEmpty() ? "" : "; when last heard it was in: " + lastStatus;
-        return " has not been heard for " + Texts.time(timeout) + last;
+        return " has not been heard for " + Texts.time(silence) + last;
     }
 
     /** Queues a message. */

@@ -1,5 +1,7 @@
 package io.djltp.job;
 
+import static java.util.stream.Collectors.joining;
+
 import io.netty.channel.EventLoop;
 import io.netty.util.concurrent.Future;
 
@@ -10,7 +12,7 @@ import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
-import java.util.stream.Collectors;
+import java.util.function.IntFunction;
 
 /**
  * The control of process 0: it hears all others, and tells all what one says. The exchange and who
@@ -19,6 +21,12 @@ import java.util.stream.Collectors;
 final class MasterControl implements Control, Link.Events {
 
     private static final String WAITED_IN_VAIN = "time-out after"; // as the backends say it
+    private static final String NOT_COME =
+            "%s did not come to the exchange '%s' within %s: see whether its program has gone"
+                    + " another way or has returned, or give the job a longer time-out";
+    private static final String NOT_HEARD =
+            "%s. The exchange '%s' has waited for it for %s: see whether its process was stopped,"
+                    + " or cannot be reached any more";
     private static final int MAX_TEXT = 8 * 1024;
 
     private final List<JobMember> members;
@@ -90,7 +98,7 @@ final class MasterControl implements Control, Link.Events {
                         .filter(member -> member.process() != failure.getProcess())
                         .map(member -> lastStatus(member.process()))
                         .filter(last -> !last.isEmpty())
-                        .collect(Collectors.joining("; "));
+                        .collect(joining("; "));
         String text = Texts.cut(failure.getMessage() + ". Meanwhile: " + places, MAX_TEXT);
         return places.isEmpty()
                 ? failure
@@ -163,15 +171,33 @@ final class MasterControl implements Control, Link.Events {
         result.complete(all);
     }
 
+    /** Of those who have not come, who is not heard any more is the cause: it is not elsewhere. */
     private void tooLate() {
         List<Integer> missing = round.missing();
-        String who = missing.stream().map(this::describeLast).collect(Collectors.joining(", "));
-        String text =
-                ("%s did not come to the exchange '%s' within %s: see whether its program has gone"
-                                + " another way or has returned, or give the job a longer time-out")
-                        .formatted(who, round.name(), Texts.time(local.options().getTimeout()));
-        int one = missing.size() == 1 ? missing.get(0) : -1;
-        fail(new JobFailedException(text, one, -1, null));
+        List<Integer> silent = missing.stream().filter(this::isSilent).toList();
+        fail(
+                silent.isEmpty()
+                        ? late(missing, this::describeLast, NOT_COME)
+                        : late(silent, this::describeSilence, NOT_HEARD));
+    }
+
+    private JobFailedException late(
+            List<Integer> processes, IntFunction<String> describe, String text) {
+        String who =
+                processes.stream().mapToInt(it -> it).mapToObj(describe).collect(joining(", "));
+        String time = Texts.time(local.options().getTimeout());
+        int one = processes.size() == 1 ? processes.get(0) : -1;
+        return new JobFailedException(text.formatted(who, round.name(), time), one, -1, null);
+    }
+
+    private boolean isSilent(int process) {
+        long nanos = Heartbeats.several(local.options().getHeartbeatTimeout());
+        return process != 0 && others.get(process).isSilent(nanos);
+    }
+
+    private String describeSilence(int process) {
+        Link link = others.get(process);
+        return members.get(process) + link.describeSilence(link.silence());
     }
 
     private String describeLast(int process) {
@@ -179,7 +205,9 @@ final class MasterControl implements Control, Link.Events {
         return members.get(process) + (last.isEmpty() ? "" : " [last in: " + last + "]");
     }
 
-    private String lastStatus(int process) {
+    /** {@inheritDoc} */
+    @Override
+    public String lastStatus(int process) {
         return process == 0 ? local.status().get() : others.get(process).lastStatus();
     }
 }

@@ -124,6 +124,12 @@ final class MemberControl implements Control, Link.Events {
 
     /** {@inheritDoc} */
     @Override
+    public String lastStatus(int process) {
+        return process == 0 ? link.lastStatus() : "";
+    }
+
+    /** {@inheritDoc} */
+    @Override
     public void close() {
         Link.finish(List.of(link));
     }

@@ -25,6 +25,11 @@ final class Rendezvous {
     private static final String OTHER_USER =
             "without TP_SECRET all processes of a job on loopback must be of one user; otherwise "
                     + SECRET_REMEDY;
+    private static final int MIN_SECRET = 16;
+    private static final String SHORT_SECRET =
+            "The secret has {}: whoever records a connection of the job can try out all as short,"
+                    + " and join later ones. Give {} or more to all processes, random, such as"
+                    + " openssl rand -hex 32 prints";
     private static final String UNRESOLVED =
             "the name '%s' does not resolve on this machine: set MASTER_ADDR to an address of the"
                     + " machine of process 0%s, or add the name to /etc/hosts";
@@ -111,10 +116,16 @@ final class Rendezvous {
     }
 
     /** Listens, in process 0: at the first of the ports that is free. */
-    ServerSocketChannel listen() {
-        if (bound != null) {
-            return bound;
+    ServerSocketChannel listen() throws IOException {
+        ServerSocketChannel channel = bound == null ? listenAtFree() : bound;
+        InetSocketAddress place = (InetSocketAddress) channel.getLocalAddress();
+        if (secret.length < MIN_SECRET && !place.getAddress().isLoopbackAddress()) {
+            logger.warn(SHORT_SECRET, Texts.count(secret.length, "byte", "bytes"), MIN_SECRET);
         }
+        return channel;
+    }
+
+    private ServerSocketChannel listenAtFree() {
         IOException reason = null;
         for (int candidate : environment.masterPorts()) {
             try {

@@ -23,8 +23,11 @@ final class Texts {
         return millis % 1000 == 0 ? millis / 1000 + " s" : millis / 100 / 10.0 + " s";
     }
 
-    /** Writes a throwable and its causes, in short. */
+    /** Writes a throwable and its causes, in short, or that there is none. */
     static String causes(Throwable throwable) {
+        if (throwable == null) {
+            return "no cause was given";
+        }
         StringBuilder text = new StringBuilder();
         Throwable cause = throwable;
         for (int i = 0; i < MAX_CAUSES && cause != null; i++) {

@@ -9,6 +9,7 @@ import java.io.UncheckedIOException;
 import java.nio.channels.ServerSocketChannel;
 import java.time.Duration;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Optional;
 
 /**
@@ -124,6 +125,7 @@ public final class Launcher {
      */
     public static Job join(
             LaunchEnvironment environment, JobOptions options, ServerSocketChannel bound) {
+        Objects.requireNonNull(environment, "environment is null: say which process this is");
         String wrong = bound == null ? null : whyNot(environment, bound);
         if (wrong != null || environment.processes() == 1) {
             close(bound);

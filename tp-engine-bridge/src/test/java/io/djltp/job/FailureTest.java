@@ -157,6 +157,28 @@ public class FailureTest {
                 });
     }
 
+    /** A process that stands still has gone no other way, whichever time-out is over first. */
+    @Test(timeOut = 30_000)
+    public void whoDoesNotComeToAnExchangeBecauseItStandsStillIsSaidToBeSilent() throws Exception {
+        JobOptions.Builder options = Jobs.options(6).optTimeout(Duration.ofSeconds(4));
+        withFake(
+                options.optHeartbeatTimeout(Duration.ofSeconds(30)).build(),
+                (job, fake) -> {
+                    fake.write(new Message(Message.Type.HEARTBEAT, "all-reduce #7").encode());
+                    JobFailedException e =
+                            Assert.expectThrows(
+                                    JobFailedException.class,
+                                    () -> job.exchange("sizes", new byte[1]));
+                    Jobs.assertMatches(
+                            e,
+                            "process 2 \\(ranks 4-5, pid 7 on far\\) has not been heard for \\d+(.\\d)? s;"
+                                    + " when last heard it was in: all-reduce #7. The"
+                                    + " exchange 'sizes' has waited for it for 4 s: see whether its"
+                                    + " process was stopped, or cannot be reached any more");
+                    Assert.assertEquals(e.getProcess(), 2);
+                });
+    }
+
     @Test(timeOut = 30_000)
     public void theMasterTellsOfAProcessThatTalksNonsense() throws Exception {
         withFake(
@@ -220,7 +242,10 @@ public class FailureTest {
 
     /** Runs a job whose third process is a fake, and looks how the second sees what it does. */
     private static void withFake(Duration heartbeat, Deed deed) throws Exception {
-        JobOptions options = Jobs.options(6).optHeartbeatTimeout(heartbeat).build();
+        withFake(Jobs.options(6).optHeartbeatTimeout(heartbeat).build(), deed);
+    }
+
+    private static void withFake(JobOptions options, Deed deed) throws Exception {
         ServerSocketChannel bound = Jobs.bind();
         int port = MasterPort.getPort(bound);
         Hello hello = new Hello(1, "1.0", 2, 3, 6, "far", 7, Jobs.LOOPBACK);

@@ -59,7 +59,7 @@ public class ForkedJobTest {
         String message;
         try (Job job = join(0, 2, port)) {
             pid = job.getMember(1).pid();
-            TimeUnit.MILLISECONDS.sleep(HEARTBEAT_MILLIS); // its status is told in the meantime
+            awaitStatus(job, 1);
             signal("STOP", pid);
             message = job.awaitFailure(LONG).getMessage();
             Assert.assertTrue(
@@ -79,7 +79,7 @@ public class ForkedJobTest {
         CompletableFuture<String> frozen = fork(0, 2, port);
         try (Job job = join(1, 2, port)) {
             long pid = job.getMember(0).pid();
-            TimeUnit.MILLISECONDS.sleep(HEARTBEAT_MILLIS);
+            awaitStatus(job, 0);
             signal("STOP", pid);
             String message = job.awaitFailure(LONG).getMessage();
             Assert.assertTrue(
@@ -89,6 +89,13 @@ public class ForkedJobTest {
                     message);
             signal("CONT", pid);
             Assert.assertEquals(frozen.get(20, TimeUnit.SECONDS).trim(), message);
+        }
+    }
+
+    /** Waits until the job has heard what a process does. */
+    private static void awaitStatus(Job job, int process) throws InterruptedException {
+        while (job.lastStatus(process).isEmpty()) {
+            Assert.assertNull(job.awaitFailure(Duration.ofMillis(10)));
         }
     }
 

@@ -8,6 +8,8 @@ import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -98,6 +100,47 @@ public class SecretTest {
                         IllegalArgumentException.class,
                         () -> Job.join(Jobs.environment(0, 2, port), Jobs.options(2).build(), all));
         Jobs.assertMatches(e, "A job at .* needs a secret: .*");
+    }
+
+    @DataProvider
+    static Object[][] lengths() {
+        return new Object[][] {
+            {"0.0.0.0", 1, "The secret has 1 byte: whoever"},
+            {"0.0.0.0", 15, "The secret has 15 bytes: whoever"},
+            {"0.0.0.0", 16, null},
+            {"127.0.0.1", 1, null}
+        };
+    }
+
+    @Test(dataProvider = "lengths", timeOut = 30_000)
+    public void aShortSecretIsWarnedOfWhereOthersReachTheJob(
+            String address, int length, String warning) {
+        ServerSocketChannel bound = MasterPort.bindEphemeral(address);
+        JobOptions options =
+                Jobs.options(2)
+                        .optTimeout(Duration.ofMillis(10))
+                        .optSecret(secret("x".repeat(length)))
+                        .build();
+        PrintStream before = System.err;
+        ByteArrayOutputStream logged = new ByteArrayOutputStream();
+        System.setErr(new PrintStream(logged, true, StandardCharsets.UTF_8));
+        try {
+            Assert.expectThrows( // nobody else comes
+                    JobFailedException.class,
+                    () ->
+                            Job.join(
+                                    Jobs.environment(0, 2, MasterPort.getPort(bound)),
+                                    options,
+                                    bound));
+        } finally {
+            System.setErr(before);
+        }
+        String log = logged.toString(StandardCharsets.UTF_8);
+        Assert.assertEquals(
+                log.split("The secret has", -1).length - 1, warning == null ? 0 : 1, log);
+        Assert.assertTrue(warning == null || log.contains(warning), log);
+        Assert.assertTrue(warning == null || log.contains("Give 16 or more"), log);
+        Assert.assertTrue(warning == null || log.contains("openssl rand -hex 32"), log);
     }
 
     /** With a secret, it may be any address: here the wildcard, and the secret is in a file. */
