@@ -22,6 +22,9 @@ import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Collections;
@@ -38,7 +41,6 @@ final class DifferentListener {
     static final Map<String, Consumer<CheckpointBuilder>> SETTINGS = new TreeMap<>();
 
     static {
-        SETTINGS.put("setFolder", builder -> builder.setFolder(builder.path.resolve("other")));
         SETTINGS.put("optEverySteps", builder -> builder.optEverySteps(2));
         SETTINGS.put("optEveryMinutes", builder -> builder.optEveryMinutes(1.5));
         SETTINGS.put("optEveryEpoch", builder -> builder.optEveryEpoch(true));
@@ -76,13 +78,24 @@ final class DifferentListener {
         environment.put("MASTER_PORT", args[1]);
         try (Job job = Launcher.join(environment, 2, Duration.ofSeconds(60))) {
             report("same", job, builder -> {}, args[0], true);
-            report("resumed", job, builder -> {}, args[0], true);
+            String folder = job.getProcess() == 0 ? args[0] : link(args[0]);
+            report("resumed", job, builder -> {}, folder, true);
             SETTINGS.forEach(
                     (name, setting) -> {
-                        report(name, job, setting, args[0], true);
+                        report(name, job, setting, folder, true);
                         report("begun " + name, job, setting, args[0] + "-other", false);
                     });
-            report("last", job, builder -> {}, args[0], true);
+            report("last", job, builder -> {}, folder, true);
+        }
+    }
+
+    /** The folder may have another path in another process. */
+    private static String link(String folder) {
+        try {
+            Path link = Path.of(folder + "-link");
+            return Files.createSymbolicLink(link, Path.of(folder)).toString();
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
         }
     }
 
