@@ -136,19 +136,21 @@ public final class LemmatiserOnSpark implements Callable<Integer> {
         for (int i = 0; i < lemmas.length; i++) {
             lemmas[i] = corpus.lexicon().lemma(i);
         }
-        return new ParallelClassifier()
-                .setFeaturesCol("ngrams")
-                .setLabelCol("lemma")
-                .setClassNames(lemmas)
-                .setBody(LemmaBody.class.getName())
-                .setBodyArguments("rows=" + TABLE, "dim=" + dim)
-                .setHeadSigma(LemmaNetwork.HEAD_SIGMA)
-                .setRanks(ranks)
-                .setCheckpointFolder(checkpoints)
-                .setCheckpointInterval(interval)
-                .setMaxAttempts(attempts)
-                .setBatchSize(batch)
-                .setEpochs(epochs)
-                .setLearningRate(0.01);
+        ParallelClassifier classifier =
+                new ParallelClassifier()
+                        .setFeaturesCol("ngrams")
+                        .setLabelCol("lemma")
+                        .setClassNames(lemmas)
+                        .setBody(LemmaBody.class.getName())
+                        .setBodyArguments("rows=" + TABLE, "dim=" + dim)
+                        .setHeadSigma(LemmaNetwork.HEAD_SIGMA)
+                        .setRanks(ranks)
+                        .setMaxAttempts(attempts)
+                        .setBatchSize(batch)
+                        .setEpochs(epochs)
+                        .setLearningRate(0.01);
+        return checkpoints.isEmpty()
+                ? classifier
+                : classifier.setCheckpointFolder(checkpoints).setCheckpointInterval(interval);
     }
 }
