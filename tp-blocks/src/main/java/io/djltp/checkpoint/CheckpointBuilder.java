@@ -28,7 +28,7 @@ public final class CheckpointBuilder {
     /**
      * Sets the folder of the checkpoints, which is made if there is none.
      *
-     * @param path the folder; one that all processes of a job see, under the same path
+     * @param path the folder; one that all processes of a job see, under whatever path
      * @return this builder
      */
     public CheckpointBuilder setFolder(Path path) {

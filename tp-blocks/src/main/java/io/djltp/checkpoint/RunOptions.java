@@ -13,7 +13,7 @@ import java.util.Set;
 /** The options that make one training another one, such as the seed: a run is resumed with them. */
 final class RunOptions {
 
-    private static final String NOT_SET = "not set";
+    static final String NOT_SET = "not set";
 
     private final Map<String, String> values;
 

@@ -27,7 +27,6 @@ record RunSettings(
         Map<String, String> compared) {
 
     private static final double NANOS_OF_MINUTE = 60e9;
-    private static final String NOT_SET = "not set";
 
     /** Returns the settings of a builder, which may change later. */
     static RunSettings of(CheckpointBuilder builder) {
@@ -51,7 +50,8 @@ record RunSettings(
         compared.put("optEveryEpoch", "" + builder.everyEpoch);
         compared.put("optKeep", "" + builder.keep);
         compared.put(
-                "optResumeFrom", builder.resumeFrom == null ? NOT_SET : "" + builder.resumeFrom);
+                "optResumeFrom",
+                builder.resumeFrom == null ? RunOptions.NOT_SET : "" + builder.resumeFrom);
         compared.put("optSignals", "" + builder.signals);
         new TreeMap<>(builder.options)
                 .forEach((name, value) -> compared.put("optOptions " + name, value));
@@ -60,7 +60,7 @@ record RunSettings(
     }
 
     private static String positive(Number number) {
-        return number.doubleValue() == 0 ? NOT_SET : "" + number;
+        return number.doubleValue() == 0 ? RunOptions.NOT_SET : "" + number;
     }
 
     /**
