@@ -3,21 +3,32 @@ package io.djltp.torch;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
+import com.sun.jna.Native;
+import com.sun.jna.Pointer;
+
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayDeque;
+import java.util.Deque;
 
 /**
- * Frees a large array and prints how much of it the process still has, in MiB. Then several
- * threads, each of which has another arena, use and free eight arrays again and again; what is
- * printed is how much memory the system has given the process anew in the later half of it, in MiB.
+ * Frees a large array and prints how much of it the process still has, in MiB. Then threads that
+ * need not have the same arena take and free a few such pieces of memory again and again; what is
+ * printed is how much memory the system has given the process anew after the first times, in MiB.
+ *
+ * <p>A piece is larger than any that glibc takes from an arena by default (32 MiB), so that by
+ * default each is fresh. And a segment of an arena (64 MiB) has room for one piece only, so that
+ * where arenas are used each segment is empty once its piece is freed. The pieces are not arrays,
+ * whose alignment and small companions would decide whether a segment is quite empty.
  */
 final class AllocatorProbe {
 
     private static final long SIZE = 12 << 20; // elements: 48 MiB
-    private static final int THREADS = 8;
-    private static final int TIMES = 10;
+    private static final int THREADS = 2;
+    private static final int TIMES = 8;
+    private static final int PIECES = 3;
     private static final long PAGE = 4096;
 
     private static long fresh;
@@ -41,24 +52,30 @@ final class AllocatorProbe {
     }
 
     private static void useAgain() {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            useSeveral(manager, TIMES / 2); // until all are in their places
+        try {
+            useSeveral(); // until all pieces have their places
             long before = faults();
-            useSeveral(manager, TIMES / 2);
+            useSeveral();
             fresh += faults() - before;
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }
     }
 
-    private static void useSeveral(NDManager manager, int times) {
-        for (int time = 0; time < times; time++) {
-            try (NDManager step = manager.newSubManager()) {
-                for (int i = 0; i < 8; i++) {
-                    step.ones(new Shape(SIZE / 3));
-                }
-            }
+    private static void useSeveral() {
+        for (int time = 0; time < TIMES; time++) {
+            takeAndFree();
         }
+    }
+
+    private static void takeAndFree() {
+        Deque<Pointer> pieces = new ArrayDeque<>();
+        for (int i = 0; i < PIECES; i++) {
+            Pointer piece = new Pointer(Native.malloc(SIZE * Float.BYTES));
+            piece.setMemory(0, SIZE * Float.BYTES, (byte) 1);
+            pieces.push(piece);
+        }
+        pieces.forEach(piece -> Native.free(Pointer.nativeValue(piece)));
     }
 
     /** Returns how many pages the system has given to this process. */
