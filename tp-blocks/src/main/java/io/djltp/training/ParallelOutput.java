@@ -216,26 +216,43 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     }
 
     /**
-     * Returns whether a backward pass of the coordinator has reached a loss, and the ranks have not
-     * followed yet.
-     *
-     * @throws IllegalArgumentException if it has reached the predictions, which are no part of a
-     *     graph
+     * Returns whether a backward pass of the coordinator has reached a loss, or what is none, and
+     * the ranks have not followed yet.
      */
     boolean isReached() {
+        return !consumed
+                && (losses.stream().anyMatch(LossOfPass::isReached) || reachedPrediction() != null);
+    }
+
+    /** Returns an array of the predictions that a backward pass has reached, or null. */
+    private NDArray reachedPrediction() {
         for (NDArray array : this) {
             try (NDArray gradient = isWhole(array) ? Autograd.gradient(array) : null) {
                 if (gradient != null) {
-                    throw new IllegalArgumentException(
-                            "A term of what is differentiated was computed from the predictions "
-                                    + array.getShape()
-                                    + " outside of the loss: they are values, whose graph the ranks"
-                                    + " have. Let the loss of the training configuration compute"
-                                    + " the term, such as one of a SimpleCompositeLoss");
+                    return array;
                 }
             }
         }
-        return !consumed && losses.stream().anyMatch(LossOfPass::isReached);
+        return null;
+    }
+
+    /**
+     * Checks that the ranks can follow the backward pass that has reached this.
+     *
+     * @throws IllegalArgumentException if it has reached the predictions, which are no part of a
+     *     graph, or a loss of a fused head of which another loss has been computed since
+     */
+    void checkReached() {
+        NDArray array = reachedPrediction();
+        if (array != null) {
+            throw new IllegalArgumentException(
+                    "A term of what is differentiated was computed from the predictions "
+                            + array.getShape()
+                            + " outside of the loss: they are values, whose graph the ranks"
+                            + " have. Let the loss of the training configuration compute"
+                            + " the term, such as one of a SimpleCompositeLoss");
+        }
+        checkHeads();
     }
 
     /** Returns whether an array holds numbers: slices have a stand-in. */
@@ -271,12 +288,8 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                 });
     }
 
-    /**
-     * Checks that fused heads have what the losses that were reached are differentiated with.
-     *
-     * @throws IllegalArgumentException if another loss has been computed since
-     */
-    void checkHeads() {
+    /** Checks that fused heads have what the losses that were reached are differentiated with. */
+    private void checkHeads() {
         RankOutput first = parts.get(0);
         List<Long> now = first.countLosses();
         for (LossOfPass loss : losses) {

@@ -88,13 +88,13 @@ final class TrainingSteps implements AutoCloseable {
     /**
      * Runs the backward passes of all outputs that the coordinator's backward pass has reached.
      *
-     * @throws IllegalArgumentException if it has reached none, or one whose graph is not complete
-     *     any more; no rank has begun then
+     * @throws IllegalArgumentException if it has reached none, or something that the ranks cannot
+     *     follow; no rank has begun then, and their graphs of what was reached are freed
      */
     void backward() {
         List<ParallelOutput> reached = pending.stream().filter(ParallelOutput::isReached).toList();
         try {
-            reached.forEach(ParallelOutput::checkHeads);
+            reached.forEach(ParallelOutput::checkReached);
         } catch (IllegalArgumentException e) {
             reached.forEach(ParallelOutput::drop);
             throw e;

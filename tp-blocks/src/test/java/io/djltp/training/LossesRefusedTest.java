@@ -68,6 +68,24 @@ public class LossesRefusedTest {
                 });
     }
 
+    /** The batch may stay open, as that of a loop whose arrays are one manager's does. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void aTermOfPredictions(TrainerKind kind) {
+        assertGoesOn(
+                kind,
+                gathered(new SoftmaxCrossEntropyLoss()::evaluate),
+                use -> {
+                    try (GradientCollector collector = use.trainer.newGradientCollector()) {
+                        NDList labels = use.labels();
+                        NDList output = use.trainer.forward(use.data(), labels);
+                        NDArray loss = use.trainer.getLoss().evaluate(labels, output);
+                        NDArray term = loss.add(output.head().square().mean());
+                        assertRefused(() -> collector.backward(term), "(6, 7)", "outside");
+                    }
+                    assertThrows(IllegalStateException.class, use.trainer::step, "no gradients");
+                });
+    }
+
     /** As a term it is a number. */
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void aTermWithoutAGraphIsNot(TrainerKind kind) {
