@@ -7,6 +7,7 @@ import io.djltp.rank.RankPool;
 
 import java.util.BitSet;
 import java.util.List;
+import java.util.zip.CRC32C;
 
 /**
  * Which parameters are frozen, said with every collective operation of a job of several processes:
@@ -33,25 +34,45 @@ final class FrozenParameters {
         if (all == null) {
             all = parameters.getAll();
         }
-        BitSet frozen = new BitSet();
+        if (isSaid()) {
+            return; // as in nearly all steps
+        }
+        said = frozen();
+        ranks.setTerms(said.isEmpty() ? "" : describe(said));
+    }
+
+    private boolean isSaid() {
+        int size = all.size();
+        for (int i = 0; i < size; i++) {
+            if (said.get(i) == all.get(i).requiresGradient()) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    private BitSet frozen() {
+        BitSet frozen = new BitSet(all.size());
         for (int i = 0; i < all.size(); i++) {
             frozen.set(i, !all.get(i).requiresGradient());
         }
-        if (!frozen.equals(said)) {
-            ranks.setTerms(frozen.isEmpty() ? "" : describe(frozen));
-            said = frozen;
-        }
+        return frozen;
+    }
+
+    private String describe(BitSet frozen) {
+        String last = parameters.nameOf(all.get(frozen.length() - 1));
+        return describe(frozen, all.size(), last);
     }
 
     /**
-     * The last one, because networks are frozen from their beginning; the number tells the rest.
+     * Tells a set from any other in a few words: with its last one, because networks are frozen
+     * from their beginning, and a checksum of the rest. (That of {@link BitSet#hashCode()} is the
+     * same for parameters that are 32 apart.)
      */
-    private String describe(BitSet frozen) {
+    static String describe(BitSet frozen, int parameters, String last) {
+        CRC32C checksum = new CRC32C();
+        checksum.update(frozen.toByteArray());
         return "%d of %d parameters frozen, the last %s (checksum %x)"
-                .formatted(
-                        frozen.cardinality(),
-                        all.size(),
-                        parameters.nameOf(all.get(frozen.length() - 1)),
-                        frozen.hashCode());
+                .formatted(frozen.cardinality(), parameters, last, checksum.getValue());
     }
 }
