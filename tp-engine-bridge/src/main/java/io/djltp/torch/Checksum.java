@@ -3,6 +3,7 @@ package io.djltp.torch;
 import ai.djl.ndarray.NDArray;
 
 import org.bytedeco.pytorch.Scalar;
+import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
@@ -13,10 +14,22 @@ public final class Checksum {
 
     private static final long CHUNK = 1 << 20;
 
+    /**
+     * The words are summed in so many columns: a multiple of 8, as vectors have elements, and of a
+     * prime number that is no factor of usual lengths, so that the rows of an array that are
+     * exchanged come to other columns.
+     */
+    private static final long WIDTH = 8 * 127;
+
+    // those of SplitMix64
+    private static final long GAMMA = 0x9E3779B97F4A7C15L;
+    private static final long MIX = 0xBF58476D1CE4E5B9L;
+
     private Checksum() {}
 
     /**
-     * Returns a checksum: equal for equal bits, and different if any one element differs.
+     * Returns a checksum: equal for equal bits, and different if any one element differs. That two
+     * elements, or rows, were exchanged is seen unless they lie a multiple of 1,016 words apart.
      *
      * @param array a contiguous array of 4- or 8-byte elements, or of any size whose bytes fill
      *     whole 2-byte words
@@ -69,19 +82,26 @@ public final class Checksum {
         if (size == 0) {
             return 0;
         }
-        // rows that are summed with a weight of their own: an exchange of two is seen too
-        long width = Math.min(size, 1024);
+        long width = Math.min(size, WIDTH);
         long whole = size / width * width;
         Tensor rows = words.narrow(0, 0, whole).view(-1, width);
         Tensor sums = rows.sum(new long[] {0}, false, wide());
-        Tensor weights = torch.arange(scalar(1), scalar(width + 1), sums.options());
-        long sum = sums.mul(weights).sum().item_long();
-        Tensor rest = words.narrow(0, whole, size - whole);
-        return 31 * sum + rest.sum(wide()).item_long();
+        if (whole < size) {
+            sums.narrow(0, 0, size - whole).add_(words.narrow(0, whole, size - whole));
+        }
+        return sums.mul_(weights(sums)).sum().item_long();
     }
 
-    private static org.bytedeco.pytorch.ScalarTypeOptional wide() {
-        return new org.bytedeco.pytorch.ScalarTypeOptional(ScalarType.Long);
+    /** Odd numbers that no small multiples of each other add up to, as those of labels would. */
+    private static Tensor weights(Tensor sums) {
+        Tensor places = torch.arange(scalar(1), scalar(sums.numel() + 1), sums.options());
+        Tensor mixed = places.mul_(scalar(GAMMA));
+        mixed.bitwise_xor_(mixed.bitwise_right_shift(scalar(30)));
+        return mixed.mul_(scalar(MIX)).bitwise_or_(scalar(1));
+    }
+
+    private static ScalarTypeOptional wide() {
+        return new ScalarTypeOptional(ScalarType.Long);
     }
 
     private static Scalar scalar(long value) {

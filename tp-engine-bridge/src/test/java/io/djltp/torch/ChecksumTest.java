@@ -9,6 +9,9 @@ import ai.djl.ndarray.types.Shape;
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
+import java.util.HashSet;
+import java.util.Set;
+
 /** A checksum sees a change of one bit, and the exchange of two values. */
 public class ChecksumTest {
 
@@ -37,6 +40,57 @@ public class ChecksumTest {
             NDArray first = manager.create(new float[] {1, 2, 3});
             NDArray second = manager.create(new float[] {2, 1, 3});
             Assert.assertNotEquals(Checksum.of(first), Checksum.of(second));
+        }
+    }
+
+    /** As the same rows are in the batch of a process that has shuffled otherwise. */
+    @Test(timeOut = 60_000)
+    public void anExchangeOfTwoRowsChangesIt() {
+        LibTorch.load();
+        try (NDManager manager = NDManager.newBaseManager()) {
+            for (Shape shape :
+                    new Shape[] {
+                        new Shape(3, 1024),
+                        new Shape(9, 256),
+                        new Shape(4, 4, 512),
+                        new Shape(3, 3, 32, 32)
+                    }) {
+                for (DataType type : new DataType[] {DataType.FLOAT32, DataType.INT64}) {
+                    NDArray rows = manager.arange((float) shape.size()).toType(type, false);
+                    NDArray array = rows.reshape(shape);
+                    long sum = Checksum.of(array);
+                    for (int i = 1; i < shape.get(0); i++) {
+                        NDArray other = array.duplicate();
+                        other.set(new NDIndex(0), array.get(i));
+                        other.set(new NDIndex(i), array.get(0));
+                        Assert.assertNotEquals(Checksum.of(other), sum, shape + " " + type + i);
+                    }
+                }
+            }
+        }
+    }
+
+    /** As labels are. */
+    @Test(timeOut = 60_000)
+    public void smallNumbersAreToldApart() {
+        LibTorch.load();
+        int places = 7;
+        int values = 3;
+        try (NDManager manager = NDManager.newBaseManager()) {
+            for (DataType type : new DataType[] {DataType.INT32, DataType.INT64}) {
+                Set<Long> sums = new HashSet<>();
+                for (int i = 0; i < Math.pow(values, places); i++) {
+                    String digits = Integer.toString(i, values);
+                    int[] labels = new int[places];
+                    for (int j = 0; j < digits.length(); j++) {
+                        labels[j] = digits.charAt(digits.length() - 1 - j) - '0';
+                    }
+                    try (NDArray array = manager.create(labels);
+                            NDArray typed = array.toType(type, true)) {
+                        Assert.assertTrue(sums.add(Checksum.of(typed)), type + " " + i);
+                    }
+                }
+            }
         }
     }
 
