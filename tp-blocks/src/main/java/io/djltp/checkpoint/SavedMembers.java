@@ -20,7 +20,6 @@ import java.util.Set;
  */
 final class SavedMembers {
 
-    private static final String FILE = "index.json";
     private static final int SHOWN = 40; // characters of a wrong value
 
     private final String file;
@@ -35,8 +34,8 @@ final class SavedMembers {
 
     /** Returns all values of a checkpoint. */
     static SavedMembers of(Checkpoint checkpoint) {
-        String file = checkpoint.getPath().resolve(FILE).toString();
-        return new SavedMembers(file, "values", checkpoint.getValues());
+        return new SavedMembers(
+                checkpoint.getIndexFile().toString(), "values", checkpoint.getValues());
     }
 
     /** Returns the names of the members, in their order. */

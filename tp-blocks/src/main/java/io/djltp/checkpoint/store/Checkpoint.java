@@ -66,6 +66,11 @@ public final class Checkpoint implements Closeable {
         return path;
     }
 
+    /** {@return the file that holds {@link #getValues()}} */
+    public Path getIndexFile() {
+        return path.resolve(StepNames.INDEX);
+    }
+
     /**
      * Returns the step after which it was taken.
      *
