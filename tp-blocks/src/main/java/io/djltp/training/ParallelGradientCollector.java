@@ -8,6 +8,7 @@ import io.djltp.torch.Autograd;
 import io.djltp.torch.JavaMemory;
 
 /** Runs the backward passes of all ranks. */
+@SuppressWarnings("try") // a call is begun by being open
 final class ParallelGradientCollector implements GradientCollector {
 
     private final TrainingSteps steps;
@@ -25,6 +26,12 @@ final class ParallelGradientCollector implements GradientCollector {
      */
     @Override
     public void backward(NDArray target) {
+        try (OneCaller.Call call = steps.begin("newGradientCollector().backward")) {
+            differentiate(target);
+        }
+    }
+
+    private void differentiate(NDArray target) {
         steps.checkTrained();
         float scale = steps.getLossScale().get(); // 1 if no loss is scaled
         try (NDArray gradient = target.onesLike()) {

@@ -51,10 +51,15 @@ import java.nio.file.Path;
  * are read for their settings and learning rates, and the trainer begins with state of its own.
  * Parameters that were frozen stay frozen.
  *
+ * <p>One thread at a time may call it, such as one that holds a lock from forward to step. A call
+ * while another thread is in {@code forward}, {@code evaluate}, {@code backward} or {@code step} of
+ * this trainer is an {@link IllegalStateException}; {@link #close()} ends what is running.
+ *
  * <p>While the trainer is open, the model's parameters that are cut hold no values, and a predictor
  * of the model throws; {@link #save} and {@code model.save} gather them, and {@link #close()} puts
  * the trained weights into the model.
  */
+@SuppressWarnings("try") // a call is begun by being open
 public class ParallelTrainer extends Trainer {
 
     private static final Logger logger = LoggerFactory.getLogger(ParallelTrainer.class);
@@ -166,20 +171,22 @@ public class ParallelTrainer extends Trainer {
     }
 
     private NDList forward(NDList data, NDList labels, boolean training) {
-        long begin = System.nanoTime();
-        trained.checkOpen();
-        if (!trained.isInitialized()) {
-            initialize(data.getShapes());
+        try (OneCaller.Call call = steps.begin(training ? "forward" : "evaluate")) {
+            long begin = System.nanoTime();
+            trained.checkOpen();
+            if (!trained.isInitialized()) {
+                initialize(data.getShapes());
+            }
+            BatchPart.check(parallelConfig, data);
+            trained.beginForward(training);
+            NDManager manager = data.head().getManager().newSubManager();
+            ParallelOutput output = forwardPass.run(manager, data, labels, training);
+            if (training) {
+                steps.add(output);
+                addMetric("forward", begin);
+            }
+            return output;
         }
-        BatchPart.check(parallelConfig, data);
-        trained.beginForward(training);
-        NDManager manager = data.head().getManager().newSubManager();
-        ParallelOutput output = forwardPass.run(manager, data, labels, training);
-        if (training) {
-            steps.add(output);
-            addMetric("forward", begin);
-        }
-        return output;
     }
 
     /**
@@ -192,15 +199,17 @@ public class ParallelTrainer extends Trainer {
      */
     @Override
     public void step() {
-        long begin = System.nanoTime();
-        trained.checkOpen();
-        steps.update(trained::beginStep);
-        trained.endStep(steps.count());
-        if (parallelConfig.isDriftCheckDue(steps.count())) {
-            driftCheck.run(steps.count());
+        try (OneCaller.Call call = steps.begin("step")) {
+            long begin = System.nanoTime();
+            trained.checkOpen();
+            steps.update(trained::beginStep);
+            trained.endStep(steps.count());
+            if (parallelConfig.isDriftCheckDue(steps.count())) {
+                driftCheck.run(steps.count());
+            }
+            addMetric("step", begin);
+            steps.getLossScale().addTo(getMetrics());
         }
-        addMetric("step", begin);
-        steps.getLossScale().addTo(getMetrics());
     }
 
     /**
@@ -271,10 +280,8 @@ public class ParallelTrainer extends Trainer {
     }
 
     /**
-     * Returns the learning rates, with the number of updates of each parameter. To be used while no
-     * step is running; the counts are the same in all processes.
-     *
-     * @return the learning rates
+     * {@return the learning rates, with the number of updates of each parameter; to be used while
+     * no step is running} The counts are the same in all processes.
      */
     public LearningRates getLearningRates() {
         return steps.getLearningRates();
@@ -286,19 +293,14 @@ public class ParallelTrainer extends Trainer {
     }
 
     /**
-     * Returns the norm of all gradients of the last step, over all ranks and before it was limited.
-     *
-     * @return the norm; NaN without {@link ParallelConfig.Builder#optGradientClipNorm}
+     * {@return the norm of all gradients of the last step, over all ranks and before it was
+     * limited; NaN without {@link ParallelConfig.Builder#optGradientClipNorm}}
      */
     public double getGradientNorm() {
         return steps.getGradientNorm();
     }
 
-    /**
-     * Returns how many collective operations rank 0 has taken part in.
-     *
-     * @return a snapshot of the counts
-     */
+    /** {@return a snapshot of how many collective operations rank 0 has taken part in} */
     public CollectiveCounts getCollectiveCounts() {
         return ranks.getContext(0).getCounts();
     }

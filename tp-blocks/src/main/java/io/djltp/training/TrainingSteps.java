@@ -38,6 +38,7 @@ final class TrainingSteps implements AutoCloseable {
     private final RankUpdate updates;
     private final LossScale lossScale;
     private final FrozenParameters frozen;
+    private final OneCaller caller = new OneCaller();
     private final List<ParallelOutput> pending = new ArrayList<>(); // without a backward pass
     private long count;
     private boolean hasGradients;
@@ -59,6 +60,15 @@ final class TrainingSteps implements AutoCloseable {
         for (int i = 0; i < ranks.size(); i++) {
             ranks.getContext(i).setRowSparse(optimizer.isRowSparse());
         }
+    }
+
+    /**
+     * Begins a call of the trainer.
+     *
+     * @throws IllegalStateException if another thread is in one
+     */
+    OneCaller.Call begin(String what) {
+        return caller.begin(what);
     }
 
     /** Begins a forward pass that is trained on. */

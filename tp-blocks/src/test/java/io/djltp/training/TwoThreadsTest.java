@@ -1,0 +1,183 @@
+package io.djltp.training;
+
+import static io.djltp.testing.Blocks.first;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.nn.LambdaBlock;
+import ai.djl.training.GradientCollector;
+import ai.djl.training.Trainer;
+
+import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
+
+/**
+ * A trainer that a second thread calls while a first one is in a call refuses the second, and the
+ * first goes on. Threads that take turns may share it.
+ */
+public class TwoThreadsTest {
+
+    private static final Shape INPUT = new Shape(4, 5);
+    private static final int STEPS = 4;
+
+    private volatile CountDownLatch inForward;
+    private volatile CountDownLatch goOn;
+
+    @DataProvider
+    public Object[][] kinds() {
+        return TrainerKind.parallel(1, 2);
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void aCallDuringACallIsRefused(TrainerKind kind) {
+        TrainingRun plain = run(TrainerKind.PLAIN, TwoThreadsTest::train);
+        TrainingRun parallel =
+                run(
+                        kind,
+                        (trainer, manager, step) -> {
+                            inForward = new CountDownLatch(1);
+                            goOn = new CountDownLatch(1);
+                            CompletableFuture<Float> first =
+                                    CompletableFuture.supplyAsync(
+                                            () -> train(trainer, manager, step));
+                            await(inForward);
+                            NDList data = data(manager, step);
+                            assertRefused("forward", () -> trainer.forward(data));
+                            assertRefused("evaluate", () -> trainer.evaluate(data));
+                            assertRefused("step", trainer::step);
+                            assertRefused("backward", () -> backward(trainer, data.head()));
+                            goOn.countDown();
+                            return first.join();
+                        });
+        parallel.assertSame(plain, 1e-5);
+    }
+
+    /** One thread computes the gradients of a step, another makes it, for each step other ones. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void threadsTakeTurns(TrainerKind kind) {
+        TrainingRun plain = run(TrainerKind.PLAIN, TwoThreadsTest::train);
+        TrainingRun parallel =
+                run(
+                        kind,
+                        (trainer, manager, step) -> {
+                            float loss =
+                                    inNewThread(
+                                            () ->
+                                                    TrainingRun.backward(
+                                                            trainer,
+                                                            data(manager, step).head(),
+                                                            labels(manager, step)));
+                            inNewThread(
+                                    () -> {
+                                        trainer.step();
+                                        return loss;
+                                    });
+                            return loss;
+                        });
+        parallel.assertSame(plain, 1e-5);
+    }
+
+    /** A call that throws is over. */
+    @Test(timeOut = 60_000)
+    public void afterAnErrorAnotherThreadMayCall() {
+        run(
+                TrainerKind.mesh(1, 2),
+                (trainer, manager, step) -> {
+                    Assert.expectThrows(IllegalStateException.class, trainer::step);
+                    return inNewThread(() -> train(trainer, manager, step));
+                });
+    }
+
+    private interface Step {
+        float run(Trainer trainer, NDManager manager, int step);
+    }
+
+    private TrainingRun run(TrainerKind kind, Step step) {
+        inForward = null;
+        Block waits = new LambdaBlock(this::pass);
+        return TrainingRun.of(
+                kind,
+                sequence(linear(4), waits, first(kind.isParallel(), 6), row(kind.isParallel(), 3)),
+                new HalfSquareLoss(),
+                INPUT,
+                (trainer, manager, numbers) -> {
+                    for (int i = 0; i < STEPS; i++) {
+                        numbers.add(step.run(trainer, manager, i));
+                    }
+                });
+    }
+
+    private NDList pass(NDList input) {
+        if (inForward != null) {
+            inForward.countDown();
+            await(goOn);
+        }
+        return input;
+    }
+
+    private static void await(CountDownLatch latch) {
+        try {
+            Assert.assertTrue(latch.await(30, TimeUnit.SECONDS));
+        } catch (InterruptedException e) {
+            throw new AssertionError(e);
+        }
+    }
+
+    private static <T> T inNewThread(Supplier<T> task) {
+        ExecutorService thread = Executors.newSingleThreadExecutor();
+        try {
+            return CompletableFuture.supplyAsync(task, thread).join();
+        } catch (CompletionException e) {
+            throw new AssertionError(e.getCause());
+        } finally {
+            thread.shutdown();
+        }
+    }
+
+    private static float train(Trainer trainer, NDManager manager, int step) {
+        float loss =
+                TrainingRun.backward(trainer, data(manager, step).head(), labels(manager, step));
+        trainer.step();
+        return loss;
+    }
+
+    private static void backward(Trainer trainer, NDArray target) {
+        try (GradientCollector collector = trainer.newGradientCollector()) {
+            collector.backward(target);
+        }
+    }
+
+    private static NDList data(NDManager manager, int step) {
+        return new NDList(TrainingRun.random(manager, step, INPUT.getShape()));
+    }
+
+    private static NDArray labels(NDManager manager, int step) {
+        return TrainingRun.random(manager, 10 + step, INPUT.get(0), 3);
+    }
+
+    private static void assertRefused(String call, Assert.ThrowingRunnable refused) {
+        String message = Assert.expectThrows(IllegalStateException.class, refused).getMessage();
+        for (String part : new String[] {call, Thread.currentThread().getName(), "lock"}) {
+            Assert.assertTrue(message.contains(part), part + " in: " + message);
+        }
+    }
+}
