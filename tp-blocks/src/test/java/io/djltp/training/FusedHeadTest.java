@@ -241,6 +241,21 @@ public class FusedHeadTest {
         runs.get(1).assertSame(runs.get(0));
     }
 
+    /** The loss has a gradient all the same, of the head alone. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void aFrozenBody(TrainerKind kind) {
+        Block plain = plain();
+        Block fused = fused();
+        List.of(plain, fused).forEach(block -> first(block).freezeParameters(true));
+        FusedTraining expected =
+                run(TrainerKind.PLAIN, plain, LossOptions.DEFAULT, FusedTraining.sgd());
+        run(kind, fused, LossOptions.DEFAULT, FusedTraining.sgd()).assertSame(expected);
+    }
+
+    private static Block first(Block network) {
+        return network.getChildren().values().get(0);
+    }
+
     private static void freeze(Block block) {
         block.getChildren()
                 .values()
