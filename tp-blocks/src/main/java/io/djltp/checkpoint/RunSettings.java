@@ -52,7 +52,7 @@ record RunSettings(
         compared.put(
                 "optResumeFrom",
                 builder.resumeFrom == null ? RunOptions.NOT_SET : "" + builder.resumeFrom);
-        compared.put("optSignals", "" + builder.signals);
+        compared.put("optSignals", "" + new TreeSet<>(builder.signals)); // in any order
         new TreeMap<>(builder.options)
                 .forEach((name, value) -> compared.put("optOptions " + name, value));
         compared.put("the names of optState", "" + new TreeSet<>(builder.states.keySet()));
