@@ -42,6 +42,7 @@ public final class ParallelParameters {
     private final ParameterReplicas replicated;
     private final WeightGathering gathering;
     private final PlaceholderWatch placeholders;
+    private final HeldArrays held;
     private final Map<Parameter, String> names = new IdentityHashMap<>();
     private ReplicaGroups replicas = ReplicaGroups.NONE;
 
@@ -69,6 +70,7 @@ public final class ParallelParameters {
         drawn = new InitialValues(ranks.isDistributed());
         replicated = new ParameterReplicas(ranks, stores);
         placeholders = new PlaceholderWatch(modelManager);
+        held = new HeldArrays(shards, placeholders, replicated);
         gathering = new WeightGathering(modelManager, placeholders, ranks, this, shards);
     }
 
@@ -105,7 +107,7 @@ public final class ParallelParameters {
             replicated.agree(block, shards);
         }
         replicas = ReplicaGroups.of(ranks, this);
-        shards.parameters().forEach(placeholders::begin);
+        held.begin(names.keySet());
         shards.blocks().forEach(b -> b.setWeightSource(gathering));
         names.keySet().forEach(p -> HeldParameters.hold(p, shards.contains(p), gathering));
         checkBatchGather();
@@ -144,12 +146,12 @@ public final class ParallelParameters {
     }
 
     /**
-     * Refuses what was written into the model's arrays of parameters that are cut.
+     * Refuses what was written into the model's arrays of parameters that are cut, or loaded.
      *
      * @throws IllegalStateException if something was; it is then discarded
      */
-    public void checkPlaceholders() {
-        placeholders.check(this::nameOf);
+    public void checkModel() {
+        held.check(this::nameOf);
     }
 
     private void checkBatchGather() {

@@ -72,6 +72,15 @@ final class ParameterReplicas {
         }
     }
 
+    /** Lets the model's array be the replica of rank 0, or a copy of it for another device. */
+    void show(Parameter parameter) {
+        NDArray array = parameter.getArray();
+        try (Autograd.GradMode mode = Autograd.gradMode(false)) {
+            NDArray value = Autograd.detach(stores.get(0).getHeld(parameter), array.getManager());
+            Placeholder.replace(parameter, value.toDevice(array.getDevice(), false));
+        }
+    }
+
     /** Copies the replica of rank 0 back if it is not the model's own array. */
     void copyBack(Parameter parameter) {
         NDArray value = stores.get(0).getHeld(parameter);

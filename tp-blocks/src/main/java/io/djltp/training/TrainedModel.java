@@ -119,7 +119,9 @@ final class TrainedModel {
                             + " ranks have the weights of the first: close the trainer, and make a"
                             + " new one after model.setBlock(...)");
         }
-        parameters.checkPlaceholders();
+        if (!closed) {
+            parameters.checkModel();
+        }
     }
 
     /** Begins a forward pass: in training blocks change their buffers, else they use them. */
@@ -224,7 +226,7 @@ final class TrainedModel {
 
     /** What is saved must be the weights after one step, and the same on all ranks. */
     private void beforeSave() {
-        parameters.checkPlaceholders();
+        parameters.checkModel();
         if (remoteShards != null && steps.isOpen()) {
             throw new IllegalStateException(
                     "While ranks of several processes train the model, it can be saved between two"
@@ -246,7 +248,7 @@ final class TrainedModel {
     void close() {
         closed = true;
         try {
-            parameters.checkPlaceholders();
+            parameters.checkModel();
         } finally {
             handBack();
         }

@@ -128,6 +128,65 @@ public class PlaceholderWritesTest {
         Files.delete(folder);
     }
 
+    /**
+     * A file gives the model other arrays, of replicas too, which would be saved beside weights.
+     */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void aFileThatIsLoadedIsRefused(TrainerKind kind) throws Exception {
+        assertLoadRefused(kind);
+    }
+
+    /** Where nothing is cut. */
+    @Test(timeOut = 60_000)
+    public void aFileIsRefusedForReplicasToo() throws Exception {
+        assertLoadRefused(new TrainerKind(ParallelMode.DATA, 2));
+        assertLoadRefused(new TrainerKind(ParallelMode.TENSOR, 1));
+    }
+
+    private void assertLoadRefused(TrainerKind kind) throws Exception {
+        Path folder = Files.createTempDirectory("loads");
+        List<float[]> untouched = train(kind, (model, trainer) -> save(trainer, folder));
+        List<float[]> refused =
+                train(
+                        kind,
+                        (model, trainer) -> {
+                            byte[] expected = saved(trainer);
+                            for (ThrowingRunnable call :
+                                    List.<ThrowingRunnable>of(
+                                            () -> trainer.forward(data()),
+                                            () -> trainer.evaluate(data()),
+                                            trainer::step,
+                                            () -> save(trainer, folder),
+                                            () -> state(trainer))) {
+                                model.load(folder, "net");
+                                String message =
+                                        Assert.expectThrows(IllegalStateException.class, call)
+                                                .getMessage();
+                                for (String part :
+                                        List.of("model.load", "discarded", "close the trainer")) {
+                                    Assert.assertTrue(message.contains(part), message);
+                                }
+                                Assert.assertEquals(saved(trainer), expected);
+                            }
+                        });
+        Files.delete(folder.resolve("net-0000.params"));
+        Files.delete(folder);
+        assertEqual(refused, untouched);
+    }
+
+    private static byte[] saved(ParallelTrainer trainer) throws Exception {
+        Path folder = Files.createTempDirectory("saved");
+        save(trainer, folder);
+        try (var files = Files.list(folder)) {
+            Path file = files.toList().get(0);
+            byte[] bytes = Files.readAllBytes(file);
+            Files.delete(file);
+            return bytes;
+        } finally {
+            Files.delete(folder);
+        }
+    }
+
     /** The remedy: values that are set before are those that are trained. */
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void areTakenBeforeTheTrainerIsInitialized(TrainerKind kind) {
