@@ -122,10 +122,8 @@ final class Agreement {
     }
 
     private String self() {
-        Job job = state.getConfig().getJob();
-        return job == null
-                ? "the process of rank " + state.getRanks().getContext(0).getRank()
-                : job.getMember(job.getProcess()).toString();
+        Job job = state.getConfig().getJob(); // without one there are no other processes
+        return job.getMember(job.getProcess()).toString();
     }
 
     private static Exception heard(byte[] first, Exception own) {
