@@ -19,6 +19,10 @@ import java.util.function.Consumer;
  * Compares the batches of the processes by checksums, in the steps after which replicas are
  * compared. The replicas do not tell: they stay alike where gradients are summed, whatever the
  * batches were, and labels that differ give each rank the loss of none of the batches.
+ *
+ * <p>Of what is evaluated, the data is compared: the first batch after a step, and those after it
+ * in the same intervals as steps. Its labels are not, as one process alone may compute a loss of
+ * what all have evaluated.
  */
 final class BatchComparison {
 
@@ -26,6 +30,8 @@ final class BatchComparison {
     private final RankPool ranks;
     private final ParallelParameters parameters;
     private final TrainingSteps steps;
+    private long evaluatedAfter = -1; // the step
+    private long evaluations; // since then
 
     BatchComparison(
             ParallelConfig config,
@@ -50,15 +56,35 @@ final class BatchComparison {
         if (!ranks.isDistributed() || !config.isBatchCheckDue(step)) {
             return others -> {};
         }
-        gather(step, "the comparison of batches", data, labels);
-        return others -> gather(step, "the comparison of labels", null, others);
+        String where = "in step " + step;
+        gather(where, "the comparison of batches", data, labels);
+        return others -> gather(where, "the comparison of labels", null, others);
     }
 
-    private void gather(long step, String issuer, NDList data, NDList labels) {
+    /**
+     * Compares what is evaluated, if that is due.
+     *
+     * @param data the data of this process's batch
+     */
+    void compareEvaluated(NDList data) {
+        if (!ranks.isDistributed()) {
+            return;
+        }
+        long step = steps.count();
+        evaluations = step == evaluatedAfter ? evaluations + 1 : 1;
+        evaluatedAfter = step;
+        boolean first = evaluations == 1 && config.isBatchCheckDue(0); // every so many, from 0
+        if (first || config.isBatchCheckDue(evaluations)) {
+            String where = "in evaluation batch " + evaluations + " after step " + step;
+            gather(where, "the comparison of evaluation batches", data, null);
+        }
+    }
+
+    private void gather(String where, String issuer, NDList data, NDList labels) {
         long[] own = {checksum(data), checksum(labels)};
         ranks.run(
                 context -> {
-                    compare(all(context, own, issuer), own.length, step);
+                    compare(all(context, own, issuer), own.length, where);
                     return null;
                 });
     }
@@ -68,14 +94,14 @@ final class BatchComparison {
         return GatheredNumbers.of(context.getWorld(), manager, own, issuer);
     }
 
-    private static void compare(long[] all, int kinds, long step) {
+    private static void compare(long[] all, int kinds, String where) {
         for (int i = 0; i < all.length; i++) {
             if (all[i] != all[i % kinds]) {
                 throw new CollectiveException(
-                        ("in step %d rank %d has %s of another batch than rank 0: let all processes"
+                        ("%s rank %d has %s of another batch than rank 0: let all processes"
                                         + " iterate the same batches, in the same order")
                                 .formatted(
-                                        step,
+                                        where,
                                         i / kinds,
                                         i % kinds == 0 ? "the data" : "the labels"));
             }

@@ -73,6 +73,8 @@ final class ParallelForward {
         if (training) {
             comparison = batches.compare(data, labels);
             normalized.check(data);
+        } else {
+            batches.compareEvaluated(data);
         }
         GradientFlow flow = lossOnRanks.getFlow();
         boolean watched = watchable && flow.getWatched().isNew(training, data);

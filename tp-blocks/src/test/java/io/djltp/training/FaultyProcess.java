@@ -36,8 +36,10 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Collections;
+import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.TimeUnit;
 
 /** One process of jobs in each of which one rank does what it should not, at the third step. */
@@ -54,6 +56,10 @@ public final class FaultyProcess {
 
     /** By default batches are compared before the steps 1, 2, 4, 8 .., replicas after them. */
     private static final int STEPS_TO_COMPARISON = 3;
+
+    /** What is found where nothing is said of comparisons. */
+    private static final Set<Fault> BY_DEFAULT =
+            EnumSet.of(Fault.CLOSE_AT_COMPARISON, Fault.FREEZE, Fault.OTHER_EVALUATION);
 
     private static final int RANKS = 4;
     private static final int STEPS = 6;
@@ -82,6 +88,8 @@ public final class FaultyProcess {
         OTHER_BATCH,
         /** Its process has other labels, which the loss is given and the forward pass is not. */
         OTHER_LABELS,
+        /** Its process evaluates another batch, after the step. */
+        OTHER_EVALUATION,
         /** Its process makes a step of two batches. */
         ANOTHER_BATCH_IN_STEP,
         /** Its process freezes the last layer between a backward pass and the update. */
@@ -149,7 +157,7 @@ public final class FaultyProcess {
                         .optJob(job)
                         .optDevices(Collections.nCopies(job.getLocalRanks(), Device.cpu()))
                         .optTimeout(TIMEOUT);
-        if (fault != Fault.CLOSE_AT_COMPARISON && fault != Fault.FREEZE) {
+        if (!BY_DEFAULT.contains(fault)) {
             ranks.optDriftCheck(fault == Fault.SAVE_ALONE ? 100 : 1);
         }
         DefaultTrainingConfig config =
@@ -181,6 +189,9 @@ public final class FaultyProcess {
                     stepWithLateLabels(trainer, step, faulty ? 1 : 0);
                 } else {
                     step(trainer, other ? 100 : step, another ? 2 : 1, frozen);
+                }
+                if (fault == Fault.OTHER_EVALUATION && step == STEP) {
+                    evaluate(trainer, faulty ? 100 : step);
                 }
             }
             if (fault == Fault.SAVE_ALONE && here) {
@@ -228,6 +239,12 @@ public final class FaultyProcess {
                 frozen.freezeParameters(true);
             }
             trainer.step();
+        }
+    }
+
+    private static void evaluate(ParallelTrainer trainer, int seed) {
+        try (NDManager manager = trainer.getManager().newSubManager()) {
+            trainer.evaluate(new NDList(TrainingRun.random(manager, seed, BATCH, 5)));
         }
     }
 

@@ -118,6 +118,14 @@ public class ProcessFailureTest {
         }
     }
 
+    @Test(dataProvider = "modes")
+    public void aProcessEvaluatesAnotherBatch(ParallelMode mode) {
+        String expected = "in evaluation batch 1 after step 3 rank 2 has the data of another batch";
+        for (String report : reports(mode, Fault.OTHER_EVALUATION, 2)) {
+            assertMatches(report, expected);
+        }
+    }
+
     /**
      * Nobody tells how many batches make a step. In tensor mode the comparison of the second one
      * meets that of the replicas, as many numbers; whoever is first says what differs.
@@ -217,6 +225,7 @@ public class ProcessFailureTest {
             case DRIFT, SAVE_ALONE -> 3;
             case OTHER_BATCH,
                     OTHER_LABELS,
+                    OTHER_EVALUATION,
                     ANOTHER_BATCH_IN_STEP,
                     FREEZE,
                     STOP_EARLY,

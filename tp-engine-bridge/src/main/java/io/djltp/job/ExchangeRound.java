@@ -59,7 +59,8 @@ final class ExchangeRound {
     String disagreement() {
         for (int i = 1; i < members.size(); i++) {
             if (!name(i).equals(name(0))) {
-                return "%s is in the exchange '%s', but %s in '%s': call the same on all processes"
+                return ("%s is in the exchange '%s', but %s in '%s': call the same on all processes, in"
+                                + " the same order and one thread")
                         .formatted(members.get(0), name(0), members.get(i), name(i));
             }
         }

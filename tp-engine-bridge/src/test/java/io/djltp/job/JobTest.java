@@ -121,7 +121,8 @@ public class JobTest {
             Assert.assertTrue(
                     message.matches(
                             "process 0 \\(.*\\) is in the exchange 'a', but process 1 \\(.*\\) in"
-                                    + " 'b': call the same on all processes"),
+                                    + " 'b': call the same on all processes, in the same order and"
+                                    + " one thread"),
                     message);
         }
     }

@@ -94,7 +94,15 @@ final class LmOptions implements JobOptions {
         notNegative("--temperature", temperature);
         notNegative("--characters", characters);
         checkRanks();
-        checkpoints.check(out, Launcher.process(System.getenv()) == 0);
+        checkpoints.check(out);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void checkFiles() {
+        if (Launcher.process(System.getenv()) == 0) {
+            checkpoints.checkFolder();
+        }
         JsonFile.check(json);
         reports.check();
     }

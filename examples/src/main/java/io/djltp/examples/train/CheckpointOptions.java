@@ -60,9 +60,8 @@ public final class CheckpointOptions {
      * Checks everything that can be checked before anything is read.
      *
      * @param out the folder of the run, or {@code null} if none was given
-     * @param first whether this is the first process of a job, which has the folder
      */
-    public void check(Path out, boolean first) {
+    public void check(Path out) {
         DeviceOptions.positive("--checkpoint-steps", steps == null ? 1 : steps);
         DeviceOptions.positive("--checkpoint-minutes", minutes == null ? 1 : minutes);
         DeviceOptions.positive("--keep", keep);
@@ -76,7 +75,11 @@ public final class CheckpointOptions {
                             + " --out, the folder of the run");
         }
         folder = out.resolve(FOLDER);
-        if (first) {
+    }
+
+    /** Checks what a run before has left in the folder, in the process that has it. */
+    public void checkFolder() {
+        if (isOn()) {
             checkSteps(steps());
         }
     }

@@ -9,6 +9,12 @@ public interface JobOptions {
     void check();
 
     /**
+     * Checks the files that are written, and those that would be in the way. It is for when the
+     * processes have met: what one of them alone finds, the others are told.
+     */
+    void checkFiles();
+
+    /**
      * Returns which ranks train.
      *
      * @return the ranks

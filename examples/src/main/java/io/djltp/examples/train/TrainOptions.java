@@ -158,10 +158,15 @@ final class TrainOptions implements JobOptions {
         checkHeldOut();
         positive("--lr", learningRate == null ? 1 : learningRate);
         ranks.checkBatch(batch);
-        boolean first = Launcher.process(System.getenv()) == 0;
-        checkpoints.check(out, first);
-        if (first) {
-            checkOut(); // the others write no model
+        checkpoints.check(out);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void checkFiles() {
+        if (Launcher.process(System.getenv()) == 0) { // the others write no model
+            checkpoints.checkFolder();
+            checkOut();
         }
         JsonFile.check(json);
         reports.check();

@@ -8,6 +8,7 @@ import io.djltp.checkpoint.TrainingStoppedException;
 import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.examples.BadInputException;
 import io.djltp.job.Job;
+import io.djltp.job.JobFailedException;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelTrainer;
 
@@ -73,6 +74,7 @@ public final class TrainingJob {
             if (joined != null) {
                 OptionsAgreement.check(all, joined);
             }
+            checkFiles(options, joined);
             options.ranks().checkDevices(joined);
             try {
                 work.run(job);
@@ -86,6 +88,26 @@ public final class TrainingJob {
             }
         }
         return 0;
+    }
+
+    private static void checkFiles(JobOptions options, Job joined) {
+        BadInputException own = null;
+        try {
+            options.checkFiles();
+        } catch (BadInputException e) {
+            own = e;
+        }
+        try {
+            if (joined != null) {
+                joined.check(
+                        "The check of the files of the run", own == null ? null : own.getMessage());
+            }
+        } catch (JobFailedException e) {
+            throw own == null ? e : own;
+        }
+        if (own != null) {
+            throw own;
+        }
     }
 
     private static String howToGoOn(boolean saved, CommandLine command) {

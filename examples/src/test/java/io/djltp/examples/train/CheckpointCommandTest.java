@@ -1,11 +1,14 @@
 package io.djltp.examples.train;
 
+import ai.djl.Device;
+
 import com.google.gson.JsonObject;
 
 import io.djltp.examples.ForkedTp;
 import io.djltp.examples.FreePort;
 import io.djltp.examples.JobVariables;
 import io.djltp.examples.TpRun;
+import io.djltp.torch.Precision;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
@@ -147,6 +150,14 @@ public class CheckpointCommandTest {
                 TRAIN.replace("--steps 40", "--steps 39") + " --out @train --resume",
                 "tp: --steps: the checkpoint in ",
                 " has trained for 40 steps, which is beyond the 39 that are asked for");
+        if (Precision.BFLOAT16.whyNot(Device.cpu()).isEmpty()) {
+            TpRun other =
+                    run(
+                            TRAIN.replace("--steps 40", "--steps 41 --precision bfloat16")
+                                    + " --out @train --resume");
+            Assert.assertEquals(other.status(), 0, other.output());
+            Assert.assertTrue(other.output().contains("Going on after step 40"), other.output());
+        }
     }
 
     private void assertRefused(String arguments, String... texts) {

@@ -50,6 +50,9 @@ public class ManyProcessesBadInputTest {
         return new Object[][] {
             {"--seed 1", "--seed 2", "--seed is 1 on process 0 and 2 on process 1"},
             {"--tp 2", "--tp 4", "says 2 ranks, process 1 .*says 4"},
+            {"--checkpoint-steps 9", "--checkpoint-steps 9 --resume", "--resume is false on proc"},
+            // process 0 looks into the folder, and tells the other
+            {"--resume-from 7", "--resume-from 7", "--resume-from 7: .*has no checkpoint"},
             {"--tp 3", "--tp 3", "--tp 3 ranks cannot be shared evenly by the 2 processes"},
             {"--tp 4 --backend mpi", "--tp 4 --backend mpi", "the backend mpi has one rank in"},
             {"--backend local", "--backend local", "the backend local reaches the ranks of one"},
