@@ -11,37 +11,23 @@ import org.testng.annotations.Test;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.TimeUnit;
 
 /** Processes whose checkpoint listeners have other settings are refused where these begin. */
 public class DifferentListenersTest {
 
     private static final String REMEDY = ": build them with the same settings on all processes";
 
-    private final List<List<String>> lines = new ArrayList<>();
+    private List<List<String>> lines;
 
     @BeforeClass(timeOut = 120_000)
     public void run() throws Exception {
         Path root = Files.createTempDirectory("listeners");
         String folder = root.resolve("run").toString();
-        List<Process> processes = new ArrayList<>();
-        List<Path> outputs = new ArrayList<>();
         List<String> arguments = List.of(folder, JobProcess.ports(1).get(0));
         try {
-            for (int i = 0; i < 2; i++) {
-                outputs.add(root.resolve("output" + i));
-                processes.add(
-                        JobProcess.start(DifferentListener.class, i, 2, outputs.get(i), arguments));
-            }
-            for (int i = 0; i < 2; i++) {
-                boolean ended = processes.get(i).waitFor(90, TimeUnit.SECONDS);
-                Assert.assertTrue(ended, Files.readString(outputs.get(i)));
-                lines.add(Files.readAllLines(outputs.get(i)));
-            }
+            lines = JobProcess.runTwo(DifferentListener.class, root, 90, arguments);
         } finally {
-            processes.forEach(Process::destroyForcibly);
             Utils.deleteQuietly(root);
         }
     }

@@ -11,7 +11,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.TimeUnit;
 
 /**
  * The processes of a job have one folder of checkpoints, or all of them say whose is another; and
@@ -85,27 +84,12 @@ public class OneFolderTest {
 
     /** Returns what became of each job, which is the same in both processes. */
     private List<String> run(Path root) throws Exception {
-        List<Process> processes = new ArrayList<>();
         List<List<String>> said = new ArrayList<>();
-        try {
-            for (int i = 0; i < 2; i++) {
-                processes.add(
-                        JobProcess.start(OneFolderProcess.class, i, 2, output(root, i), arguments));
-            }
-            for (int i = 0; i < 2; i++) {
-                boolean ended = processes.get(i).waitFor(SECONDS, TimeUnit.SECONDS);
-                List<String> lines = Files.readAllLines(output(root, i));
-                Assert.assertTrue(ended && processes.get(i).exitValue() == 0, "" + lines);
-                said.add(lines.stream().filter(line -> line.startsWith("JOB")).toList());
-            }
-        } finally {
-            processes.forEach(Process::destroyForcibly);
+        for (List<String> lines :
+                JobProcess.runTwo(OneFolderProcess.class, root, SECONDS, arguments)) {
+            said.add(lines.stream().filter(line -> line.startsWith("JOB")).toList());
         }
         Assert.assertEquals(said.get(1), said.get(0));
         return said.get(0);
-    }
-
-    private static Path output(Path root, int process) {
-        return root.resolve("output" + process);
     }
 }

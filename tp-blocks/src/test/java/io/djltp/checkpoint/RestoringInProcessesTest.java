@@ -11,12 +11,10 @@ import io.djltp.training.JobProcess;
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
-import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.TimeUnit;
 
 /** Each process of a job writes its own parts, and reads what its own ranks hold. */
 public class RestoringInProcessesTest {
@@ -44,7 +42,8 @@ public class RestoringInProcessesTest {
             String folder = root.resolve("job").toString();
             arguments.addAll(List.of(jobs[i][0], folder, jobs[i][1], ports.get(i)));
         }
-        List<List<String>> lines = run(root, arguments);
+        List<List<String>> lines =
+                JobProcess.runTwo(RestoringProcess.class, root, SECONDS, arguments);
         for (List<String> ofProcess : lines) {
             List<String> losses = ofProcess.stream().filter(l -> l.startsWith("LOSS")).toList();
             List<String> whole = losses.subList(0, 4);
@@ -66,33 +65,6 @@ public class RestoringInProcessesTest {
             Assert.assertEquals(checkpoint.getParts(), 4);
             Assert.assertEquals(checkpoint.verify(), List.of());
         }
-    }
-
-    private static List<List<String>> run(Path root, List<String> arguments) throws Exception {
-        List<Process> processes = new ArrayList<>();
-        List<Path> outputs = new ArrayList<>();
-        try {
-            for (int i = 0; i < 2; i++) {
-                outputs.add(root.resolve("output" + i));
-                processes.add(
-                        JobProcess.start(RestoringProcess.class, i, 2, outputs.get(i), arguments));
-            }
-            for (int i = 0; i < 2; i++) {
-                boolean ended = processes.get(i).waitFor(SECONDS, TimeUnit.SECONDS);
-                Assert.assertTrue(ended && processes.get(i).exitValue() == 0, text(outputs.get(i)));
-            }
-        } finally {
-            processes.forEach(Process::destroyForcibly);
-        }
-        List<List<String>> lines = new ArrayList<>();
-        for (Path output : outputs) {
-            lines.add(Files.readAllLines(output));
-        }
-        return lines;
-    }
-
-    private static String text(Path output) throws IOException {
-        return Files.readString(output);
     }
 
     private static float lossOf(String line) {

@@ -1,12 +1,16 @@
 package io.djltp.training;
 
+import org.testng.Assert;
+
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.TimeUnit;
 
 /** Processes that find each other by the variables of a launcher, and run one job or several. */
 public final class JobProcess {
@@ -25,6 +29,27 @@ public final class JobProcess {
             socket.close();
         }
         return ports;
+    }
+
+    /** Runs the two processes of jobs to their end, a good one, and returns the lines of each. */
+    public static List<List<String>> runTwo(
+            Class<?> main, Path folder, int seconds, List<String> arguments) throws Exception {
+        List<Process> processes = new ArrayList<>();
+        List<List<String>> lines = new ArrayList<>();
+        try {
+            for (int i = 0; i < 2; i++) {
+                processes.add(start(main, i, 2, folder.resolve("output" + i), arguments));
+            }
+            for (int i = 0; i < 2; i++) {
+                boolean ended = processes.get(i).waitFor(seconds, TimeUnit.SECONDS);
+                lines.add(Files.readAllLines(folder.resolve("output" + i)));
+                Assert.assertTrue(ended, "process " + i + " hangs: " + lines.get(i));
+                Assert.assertEquals(processes.get(i).exitValue(), 0, "" + lines.get(i));
+            }
+        } finally {
+            processes.forEach(Process::destroyForcibly);
+        }
+        return lines;
     }
 
     /** Starts a process of the jobs, with the class path of this one. */

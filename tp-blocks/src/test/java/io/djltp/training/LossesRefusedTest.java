@@ -120,8 +120,7 @@ public class LossesRefusedTest {
                 use -> {
                     assertRefused(use::loss, "The loss own has returned null", "scalar");
                     NDList output = use.trainer.evaluate(use.data());
-                    assertRefused(
-                            () -> use.trainer.getLoss().evaluate(use.labels(), output), "null");
+                    assertRefused(() -> use.loss(output), "null");
                 });
     }
 
@@ -130,7 +129,7 @@ public class LossesRefusedTest {
     public void severalLossesOfAFusedHead(TrainerKind kind) {
         assertGoesOn(
                 kind,
-                withHead(null),
+                withHead(),
                 use -> {
                     Trainer trainer = use.trainer;
                     try (GradientCollector collector = trainer.newGradientCollector()) {
@@ -138,8 +137,8 @@ public class LossesRefusedTest {
                         NDArray second = use.loss();
                         assertHeadRefused(() -> collector.backward(first.add(second)));
                         NDList output = trainer.forward(use.data(), use.labels());
-                        NDArray third = trainer.getLoss().evaluate(use.labels(), output);
-                        NDArray fourth = trainer.getLoss().evaluate(use.labels(), output);
+                        NDArray third = use.loss(output);
+                        NDArray fourth = use.loss(output);
                         assertHeadRefused(() -> collector.backward(third.add(fourth)));
                         NDArray fifth = use.loss();
                         use.loss();
@@ -163,11 +162,11 @@ public class LossesRefusedTest {
                         .addLoss(new VocabParallelCrossEntropyLoss());
         assertGoesOn(
                 kind,
-                withHead(both::evaluate),
+                withHead(new VocabParallelCrossEntropyLoss(), both::evaluate),
                 use -> {
                     assertRefused(use::loss, "2 losses of the fused head", "(7, 4)", "LossOptions");
                     NDList output = use.trainer.evaluate(use.data());
-                    use.trainer.getLoss().evaluate(use.labels(), output); // that is possible
+                    use.loss(output); // that is possible
                 });
     }
 
@@ -176,7 +175,7 @@ public class LossesRefusedTest {
         Loss other = new VocabParallelCrossEntropyLoss();
         assertGoesOn(
                 kind,
-                withHead(null),
+                withHead(),
                 use -> {
                     for (NDList output :
                             List.of(
@@ -195,7 +194,7 @@ public class LossesRefusedTest {
     public void anAccuracyOfDjlOnAFusedHead(TrainerKind kind) {
         assertGoesOn(
                 kind,
-                withHead(null),
+                withHead(),
                 use -> {
                     NDList output = use.trainer.forward(use.data(), use.labels());
                     String message =
@@ -244,10 +243,13 @@ public class LossesRefusedTest {
         return new Network(sequence(linear(4), last), loss);
     }
 
-    private static Network withHead(BiFunction<NDList, NDList, NDArray> wrong) {
-        Loss sound = new VocabParallelCrossEntropyLoss();
-        BiFunction<NDList, NDList, NDArray> other = wrong == null ? sound::evaluate : wrong;
-        return new Network(sequence(linear(4), fused(CLASSES)), new Switched(sound, other));
+    private static Network withHead() {
+        Loss loss = new VocabParallelCrossEntropyLoss();
+        return withHead(loss, loss::evaluate);
+    }
+
+    private static Network withHead(Loss sound, BiFunction<NDList, NDList, NDArray> wrong) {
+        return new Network(sequence(linear(4), fused(CLASSES)), new Switched(sound, wrong));
     }
 
     /** A trainer in use. */
@@ -264,6 +266,10 @@ public class LossesRefusedTest {
         NDArray loss() {
             NDList labels = labels();
             return trainer.getLoss().evaluate(labels, trainer.forward(data(), labels));
+        }
+
+        NDArray loss(NDList output) {
+            return trainer.getLoss().evaluate(labels(), output);
         }
     }
 

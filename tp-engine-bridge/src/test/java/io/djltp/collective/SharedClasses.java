@@ -1,5 +1,7 @@
 package io.djltp.collective;
 
+import static java.util.stream.Collectors.toSet;
+
 import org.testng.IExecutionListener;
 
 import java.io.File;
@@ -11,32 +13,38 @@ import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
-import java.util.Arrays;
+import java.util.Comparator;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.function.Predicate;
-import java.util.stream.Collectors;
+import java.util.zip.ZipFile;
 
 /**
  * An archive of the classes of the jars, already parsed and verified, for the JVMs that tests
  * start: reading 2,000 classes of DJL and of the preset takes a third of the time until the first
  * operation, and 700 of Netty and BouncyCastle half of the time until a job has come together.
  *
- * <p>A listener of the whole run of tests: the first JVM of a module makes the archive beside its
- * tests, where the build names a file in {@value #FILE} and in {@value #MAIN} a program that loads
- * what most tests load. What the started JVMs are to be given is in {@value #OPTION} as soon as the
- * archive is there: a file of options, which {@link ForkOptions} writes. A JVM that the archive
- * does not fit, because its class path is another, reads its classes as ever and says nothing.
+ * <p>A listener of the whole run of tests: the first JVM of all makes the archive beside its tests,
+ * where the build names a file in {@value #FILE}. The modules share it: nine of ten classes that a
+ * started JVM reads are of the JDK, the preset, Netty and BouncyCastle, and to make it takes as
+ * long as to start eight JVMs. What the started JVMs are to be given is in {@value #OPTION} as soon
+ * as the archive is there: a file of options, which {@link ForkOptions} writes. A JVM that the
+ * archive does not fit, because its class path is another, reads its classes as ever and says
+ * nothing.
  */
 public final class SharedClasses implements IExecutionListener {
 
     private static final String FILE = "djltp.test.archive";
-    private static final String MAIN = "djltp.test.archive.main";
     private static final String OPTION = "djltp.test.archive.option";
-    private static final String JOB = "io.djltp.job.TwoMembers"; // Netty's and BouncyCastle's
+
+    /** Programs that load what most tests load: the preset's; Netty's and BouncyCastle's. */
+    private static final List<String> PROGRAMS =
+            List.of(
+                    "io.djltp.torch.FirstCallProbe io.djltp.update.EmbeddingBags",
+                    "io.djltp.job.TwoMembers");
+
     private static final int MINUTES = 4; // of a machine that has much else to do
     private static final String CLASS_PATH = "java.class.path";
     private static final AtomicBoolean BEGUN = new AtomicBoolean();
@@ -48,10 +56,8 @@ public final class SharedClasses implements IExecutionListener {
         if (file == null || !BEGUN.compareAndSet(false, true)) {
             return;
         }
-        // an archive holds for class paths that begin as its own does; it takes no folders
-        System.setProperty(
-                CLASS_PATH, jars() + File.pathSeparator + entries(entry -> !isJar(entry)));
-        Path archive = Path.of(file);
+        arrange(List.of());
+        Path archive = Path.of(file).toAbsolutePath().normalize();
         if (isMade(archive)) {
             offer(archive);
             return;
@@ -81,17 +87,32 @@ public final class SharedClasses implements IExecutionListener {
     }
 
     private static void offer(Path archive) {
+        try {
+            arrange(entries(Files.readString(pathOf(archive))));
+        } catch (IOException e) {
+            return; // another build has taken it away
+        }
         System.setProperty(OPTION, "@" + new ForkOptions(archive).getFile());
     }
 
-    /** An archive of another class path would stay unused. */
+    /** An archive holds for class paths that begin as its own does; folders take longest. */
+    private static void arrange(List<String> first) {
+        Set<String> path = new LinkedHashSet<>(first);
+        entries(System.getProperty(CLASS_PATH)).stream()
+                .sorted(Comparator.comparing(entry -> !isJar(entry))) // stable
+                .forEach(path::add);
+        System.setProperty(CLASS_PATH, String.join(File.pathSeparator, path));
+    }
+
+    /** An archive of jars that are not in this class path would stay unused. */
     private static boolean isMade(Path archive) {
         Path path = pathOf(archive);
         try {
             return Files.exists(archive)
                     && Files.exists(new ForkOptions(archive).getFile())
                     && Files.exists(path)
-                    && Files.readString(path).equals(jars());
+                    && entries(System.getProperty(CLASS_PATH))
+                            .containsAll(entries(Files.readString(path)));
         } catch (IOException e) {
             return false; // it is being written
         }
@@ -109,7 +130,9 @@ public final class SharedClasses implements IExecutionListener {
         try {
             options.write();
             Path list = folder.resolve("all.classes");
-            Files.write(list, classes(folder, List.of(System.getProperty(MAIN), JOB)));
+            Set<String> classes = classes(folder);
+            Files.write(list, classes);
+            String jars = jarsOf(classes);
             java(
                     List.of(
                             "-Xshare:dump",
@@ -117,9 +140,9 @@ public final class SharedClasses implements IExecutionListener {
                             "-XX:SharedClassListFile=" + list,
                             "-XX:SharedArchiveFile=" + made,
                             "-cp",
-                            jars()));
+                            jars));
             Files.move(made, archive, StandardCopyOption.ATOMIC_MOVE);
-            Files.writeString(pathOf(archive), jars());
+            Files.writeString(pathOf(archive), jars);
         } finally {
             for (String name : folder.toFile().list()) {
                 Files.delete(folder.resolve(name));
@@ -129,21 +152,21 @@ public final class SharedClasses implements IExecutionListener {
     }
 
     /** What the programs load, and what the JDK's own archive has, whose place this one takes. */
-    private static Set<String> classes(Path folder, List<String> programs)
-            throws IOException, InterruptedException {
+    private static Set<String> classes(Path folder) throws IOException, InterruptedException {
         Set<String> lines = new LinkedHashSet<>();
         Path usual = Path.of(System.getProperty("java.home"), "lib", "classlist");
         if (Files.exists(usual)) {
             lines.addAll(Files.readAllLines(usual));
         }
-        for (int i = 0; i < programs.size(); i++) {
+        for (int i = 0; i < PROGRAMS.size(); i++) {
             Path list = folder.resolve(i + ".classes");
             List<String> load = new ArrayList<>(List.of("-XX:DumpLoadedClassList=" + list));
             load.addAll(List.of("-Dai.djl.offline=true", "-cp", System.getProperty(CLASS_PATH)));
-            load.addAll(List.of(programs.get(i).split(" ")));
+            load.addAll(List.of(PROGRAMS.get(i).split(" ")));
             java(load);
             lines.addAll(Files.readAllLines(list));
         }
+        lines.removeIf(line -> line.startsWith("io/djltp/")); // of jars that each build makes anew
         return lines;
     }
 
@@ -164,17 +187,28 @@ public final class SharedClasses implements IExecutionListener {
         }
     }
 
-    private static String jars() {
-        return entries(SharedClasses::isJar);
+    /** Returns the jars of this class path that have any of some classes; folders cannot be. */
+    private static String jarsOf(Set<String> classes) throws IOException {
+        Set<String> files =
+                classes.stream().map(line -> line.split(" ")[0] + ".class").collect(toSet());
+        List<String> jars = new ArrayList<>();
+        for (String entry : entries(System.getProperty(CLASS_PATH))) {
+            if (isJar(entry)) {
+                try (ZipFile jar = new ZipFile(entry)) {
+                    if (jar.stream().anyMatch(each -> files.contains(each.getName()))) {
+                        jars.add(entry);
+                    }
+                }
+            }
+        }
+        return String.join(File.pathSeparator, jars);
     }
 
     private static boolean isJar(String entry) {
         return entry.endsWith(".jar");
     }
 
-    private static String entries(Predicate<String> chosen) {
-        return Arrays.stream(System.getProperty(CLASS_PATH).split(File.pathSeparator))
-                .filter(chosen)
-                .collect(Collectors.joining(File.pathSeparator));
+    private static List<String> entries(String path) {
+        return List.of(path.split(File.pathSeparator));
     }
 }

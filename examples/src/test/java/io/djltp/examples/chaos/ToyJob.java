@@ -18,8 +18,6 @@ import ai.djl.training.Trainer;
 import ai.djl.training.TrainingConfig;
 
 import io.djltp.environment.LaunchEnvironment;
-import io.djltp.examples.FreePort;
-import io.djltp.examples.JobVariables;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 import io.djltp.job.JobOptions;
@@ -32,13 +30,7 @@ import io.djltp.rank.RankFailedException;
 import io.djltp.training.ParallelTrainer;
 
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.Collections;
-import java.util.List;
-import java.util.Map;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
-import java.util.concurrent.Future;
 
 /** One process of a job that trains a toy model, and says how far it has come. */
 public final class ToyJob {
@@ -62,7 +54,6 @@ public final class ToyJob {
         int status = 0;
         try {
             run(
-                    System.getenv(),
                     ParallelMode.valueOf(args[0]),
                     Integer.parseInt(args[1]),
                     Integer.parseInt(args[2]),
@@ -80,48 +71,16 @@ public final class ToyJob {
         System.exit(status);
     }
 
-    /**
-     * Trains one step in the processes of a job that are threads of this one, with a rank each.
-     *
-     * @param processes how many
-     * @throws Exception if one of them fails
-     */
-    public static void inThreads(int processes) throws Exception {
-        int port = FreePort.find();
-        Duration timeout = Duration.ofMinutes(1);
-        ExecutorService threads = Executors.newFixedThreadPool(processes);
-        try {
-            List<Future<?>> running = new ArrayList<>();
-            for (int i = 0; i < processes; i++) {
-                Map<String, String> environment = JobVariables.of(i, processes, port);
-                Runnable process =
-                        () -> run(environment, ParallelMode.TENSOR, processes, 1, timeout, timeout);
-                running.add(threads.submit(process));
-            }
-            for (Future<?> each : running) {
-                each.get();
-            }
-        } finally {
-            threads.shutdownNow();
-        }
-    }
-
     private static void run(
-            Map<String, String> variables,
-            ParallelMode mode,
-            int ranks,
-            int steps,
-            Duration timeout,
-            Duration toJoin) {
+            ParallelMode mode, int ranks, int steps, Duration timeout, Duration toJoin) {
         say(KillPlan.Phase.START);
         JobOptions options =
                 JobOptions.builder()
                         .setRanks(ranks)
-                        .optEnvironment(variables)
                         .optTimeout(toJoin)
                         .optHeartbeatTimeout(timeout)
                         .build();
-        LaunchEnvironment environment = LaunchEnvironment.detect(variables).orElseThrow();
+        LaunchEnvironment environment = LaunchEnvironment.detect(System.getenv()).orElseThrow();
         try (Job job = Launcher.join(environment, options, null);
                 Model model = Model.newInstance("toy", Device.cpu(), "PyTorch")) {
             say(KillPlan.Phase.JOINED);

@@ -40,7 +40,7 @@ public class TensorParallelSparkTest {
                         .set("spark.eventLog.enabled", "true")
                         .set("spark.eventLog.compress", "false")
                         .set("spark.eventLog.dir", events.toUri().toString());
-        spark = TestCluster.start("local-cluster[2,1,1024]", conf);
+        spark = TestCluster.twoExecutors(conf);
     }
 
     @AfterClass(alwaysRun = true)

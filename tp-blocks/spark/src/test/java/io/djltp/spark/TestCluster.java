@@ -14,7 +14,12 @@ public final class TestCluster {
 
     /** Returns two executors, each a JVM of one core. */
     public static SparkSession twoExecutors() throws IOException {
-        return start("local-cluster[2,1,1024]", new SparkConf());
+        return twoExecutors(new SparkConf());
+    }
+
+    /** Returns two executors, each a JVM of one core. */
+    public static SparkSession twoExecutors(SparkConf conf) throws IOException {
+        return start("local-cluster[2,1,1024]", conf);
     }
 
     /** Returns a session on a master. */

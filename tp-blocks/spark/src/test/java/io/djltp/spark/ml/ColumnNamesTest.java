@@ -1,48 +1,20 @@
 package io.djltp.spark.ml;
 
-import io.djltp.spark.TestCluster;
-
-import org.apache.spark.SparkConf;
 import org.apache.spark.ml.feature.StringIndexer;
 import org.apache.spark.ml.param.ParamMap;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
-import org.apache.spark.sql.SparkSession;
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
-import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.io.IOException;
-
 /** Names of columns mean what they mean elsewhere in Spark ML. */
-public class ColumnNamesTest {
+public class ColumnNamesTest extends OnThreeClasses {
 
     private static final String CASES = "spark.sql.caseSensitive";
 
-    private SparkSession spark;
-    private Dataset<Row> rows;
-    private ParallelClassificationModel model;
-
-    @BeforeClass
-    public void start() throws IOException {
-        spark = TestCluster.start("local[1]", new SparkConf());
-        rows =
-                spark.range(24)
-                        .selectExpr("array(1f, float(id % 3)) as features", "id % 3 as label");
-        model = classifier().fit(rows);
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void stop() {
-        if (spark != null) {
-            spark.stop();
-        }
-    }
-
-    private static ParallelClassifier classifier() {
-        return new ParallelClassifier().setRanks(2).setBatchSize(8).setEpochs(30);
+    public ColumnNamesTest() {
+        super(30);
     }
 
     private ParallelClassificationModel model(String prediction, String topClasses) {

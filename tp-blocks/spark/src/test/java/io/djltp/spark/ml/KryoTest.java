@@ -34,8 +34,7 @@ public class KryoTest {
     @BeforeClass
     public void start() throws IOException {
         spark =
-                TestCluster.start(
-                        "local-cluster[2,1,1024]",
+                TestCluster.twoExecutors(
                         new SparkConf()
                                 .set(
                                         "spark.serializer",

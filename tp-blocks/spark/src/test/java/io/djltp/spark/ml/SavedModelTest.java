@@ -13,15 +13,9 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 
-import io.djltp.spark.TestCluster;
-
-import org.apache.spark.SparkConf;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
-import org.apache.spark.sql.SparkSession;
 import org.testng.Assert;
-import org.testng.annotations.AfterClass;
-import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -37,30 +31,10 @@ import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
 /** Models in files: what is written, and what is refused when it is read. */
-public class SavedModelTest {
+public class SavedModelTest extends OnThreeClasses {
 
-    private SparkSession spark;
-    private Dataset<Row> rows;
-    private ParallelClassificationModel model;
-
-    @BeforeClass
-    public void start() throws IOException {
-        spark = TestCluster.start("local[1]", new SparkConf());
-        rows =
-                spark.range(24)
-                        .selectExpr("array(1f, float(id % 3)) as features", "id % 3 as label");
-        model = classifier().fit(rows);
-    }
-
-    @AfterClass(alwaysRun = true)
-    public void stop() {
-        if (spark != null) {
-            spark.stop();
-        }
-    }
-
-    private static ParallelClassifier classifier() {
-        return new ParallelClassifier().setRanks(2).setBatchSize(8).setEpochs(2);
+    public SavedModelTest() {
+        super(2);
     }
 
     private Path saved() throws IOException {
