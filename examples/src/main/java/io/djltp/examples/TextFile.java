@@ -8,10 +8,12 @@ import java.nio.file.Path;
 /** A text that an option names. */
 public final class TextFile {
 
+    private static final String BYTE_ORDER_MARK = "\uFEFF";
+
     private TextFile() {}
 
     /**
-     * Reads a text in UTF-8.
+     * Reads a text in UTF-8, without the mark that some programs begin it with.
      *
      * @param option the option that names the file
      * @param file the file
@@ -20,7 +22,8 @@ public final class TextFile {
      */
     public static String read(String option, Path file) {
         try {
-            return Files.readString(file);
+            String text = Files.readString(file);
+            return text.startsWith(BYTE_ORDER_MARK) ? text.substring(1) : text;
         } catch (CharacterCodingException e) {
             throw new BadInputException(option + " " + file + " is no text in UTF-8", e);
         } catch (IOException e) {

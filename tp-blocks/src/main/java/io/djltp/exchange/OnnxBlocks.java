@@ -14,18 +14,45 @@ import io.djltp.nn.RowParallelLinear;
 
 import java.util.HashMap;
 import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
 
 /** Which of ONNX's operators a block is. */
 final class OnnxBlocks {
 
     private final OnnxGraph graph;
     private final Map<String, OnnxNodes> others;
+    private final Set<String> unused;
+    private final String networkInput;
+    private final boolean integers; // the network takes, not float32
     private final boolean matrices; // values are [rows, features]
 
-    OnnxBlocks(OnnxGraph graph, Map<String, OnnxNodes> others, boolean matrices) {
+    /**
+     * Creates the translation of a network.
+     *
+     * @param graph where the operators go
+     * @param others what adds those of other blocks, by path or name
+     * @param input the input of the network
+     * @param type its data type
+     * @param matrices whether values are [rows, features]
+     */
+    OnnxBlocks(
+            OnnxGraph graph,
+            Map<String, OnnxNodes> others,
+            String input,
+            DataType type,
+            boolean matrices) {
         this.graph = graph;
         this.matrices = matrices;
         this.others = others;
+        networkInput = input;
+        integers = type != DataType.FLOAT32;
+        unused = new TreeSet<>(others.keySet());
+    }
+
+    /** Returns which of the others no block has needed. */
+    Set<String> getUnused() {
+        return unused;
     }
 
     /** Adds a block, and returns the value that it computes. */
@@ -33,6 +60,7 @@ final class OnnxBlocks {
         String key = block instanceof LambdaBlock ? ((LambdaBlock) block).getName() : path;
         OnnxNodes said = others.getOrDefault(path, others.get(key));
         if (said != null) {
+            unused.remove(others.containsKey(path) ? path : key);
             String value = said.add(graph, input);
             if (value == null) {
                 throw new IllegalArgumentException(
@@ -49,6 +77,7 @@ final class OnnxBlocks {
             return value;
         }
         if (block instanceof EmbeddingBag) {
+            checkInput(input, true, block);
             return bag(block, path, input);
         }
         boolean linear =
@@ -57,15 +86,37 @@ final class OnnxBlocks {
                         || block instanceof RowParallelLinear;
         boolean head = block instanceof ClassificationHead;
         if (!linear && !head || head && ((ClassificationHead) block).getMargin() != null) {
+            throw refusal(block, path, head ? " with a margin" : "");
+        }
+        if (block.isInitialized() && block.getOutputShapes(block.getInputShapes()).length > 1) {
+            throw refusal(block, path, " with optSkipBiasAdd"); // the bias is an output of its own
+        }
+        checkInput(input, false, block);
+        return linear(block, path, input);
+    }
+
+    private static IllegalArgumentException refusal(Block block, String path, String how) {
+        return new IllegalArgumentException(
+                String.format(
+                        "%s is a %s%s, which is not known in ONNX's operators: say what it"
+                                + " computes with optBlock(\"%s\", ...)",
+                        path.isEmpty() ? "The network" : path,
+                        block.getClass().getSimpleName(),
+                        how,
+                        path));
+    }
+
+    /** Refuses an input of the network that ONNX's operator for a block does not take. */
+    private void checkInput(String input, boolean takesIntegers, Block block) {
+        if (input.equals(networkInput) && takesIntegers != integers) {
             throw new IllegalArgumentException(
                     String.format(
-                            "%s is a %s%s, which is not known in ONNX's operators: say what it"
-                                    + " computes with optBlock",
-                            path.isEmpty() ? "The network" : path,
+                            "The input %s has %s, and a %s takes %s: say so with setInput",
+                            input,
+                            integers ? "integers" : "float32",
                             block.getClass().getSimpleName(),
-                            head ? " with a margin" : ""));
+                            integers ? "float32" : "int32 or int64"));
         }
-        return linear(block, path, input);
     }
 
     /** y = x Wᵀ + b over the last axis. */

@@ -10,6 +10,7 @@ import io.djltp.files.SideFolder;
 
 import java.io.IOException;
 import java.nio.file.FileAlreadyExistsException;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -65,23 +66,33 @@ public final class OnnxExport {
      *     optOverwrite(true)} does not let them be replaced; nothing is written
      * @throws IOException if it cannot be written
      * @throws IllegalArgumentException if the network has a block that is none of those above, or
-     *     takes another number of features than the input has, or a name is used twice
+     *     takes another number of features or another data type than the input has, or {@code
+     *     optBlock} names a block that it has not, or a name is used twice
      */
     public void write(Model model, Path path) throws IOException {
         Block block = model.getBlock();
         checkInput(block);
+        Path weights = path.resolveSibling(path.getFileName() + OnnxWeightData.SUFFIX);
         if (!overwrite) {
-            Path weights = path.resolveSibling(path.getFileName() + OnnxWeightData.SUFFIX);
             OutputFiles.checkNone(List.of(path, weights));
         }
         String name = path.getFileName().toString();
         try (SideFolder side = SideFolder.in(path.toAbsolutePath().getParent());
                 OnnxGraph graph = new OnnxGraph(side.resolve(name), bytes(block) > externalAbove)) {
-            String last =
-                    new OnnxBlocks(graph, lambdas, inputShape.dimension() == 2)
-                            .add(block, "", input);
+            boolean matrices = inputShape.dimension() == 2;
+            OnnxBlocks blocks = new OnnxBlocks(graph, lambdas, input, inputType, matrices);
+            String last = blocks.add(block, "", input);
+            if (!blocks.getUnused().isEmpty()) {
+                throw new IllegalArgumentException(
+                        "optBlock names "
+                                + String.join(", ", blocks.getUnused())
+                                + ", and the network has no such block: children are named without"
+                                + " DJL's count, and numbered where several have one name");
+            }
             graph.write(model.getName(), input, inputType, inputShape, last, output);
-            side.replace(name); // after the weights
+            if (!side.replace(name).contains(weights.getFileName().toString())) {
+                Files.deleteIfExists(weights); // of the file that is replaced
+            }
         }
     }
 

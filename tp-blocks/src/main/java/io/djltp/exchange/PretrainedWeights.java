@@ -41,7 +41,8 @@ import java.util.Map;
  * that is cut is never whole in memory; {@code block.initialize} or {@link #load} the whole.
  *
  * <p>Tensors are float32, float16, bfloat16 or float64, and are converted to the data type of the
- * model: the first three to float32 without loss, float64 rounded.
+ * model: the first three to float32 without loss, float64 rounded. Numbers beyond those of the
+ * model's type are refused when they are read.
  */
 public final class PretrainedWeights implements Closeable {
 
@@ -69,9 +70,11 @@ public final class PretrainedWeights implements Closeable {
      * @throws MalformedModelException if names or shapes do not fit, with all of them; the model is
      *     then as it was
      * @throws IOException if a file cannot be read
-     * @throws IllegalStateException if a {@code ParallelTrainer} is training the model
+     * @throws IllegalStateException if a {@code ParallelTrainer} is training the model, or these
+     *     weights are closed
      */
     public void assign(Model model, Shape... inputs) throws MalformedModelException, IOException {
+        files.checkOpen();
         Block block = model.getBlock();
         ParallelParameters.checkFree(block);
         Preconditions.checkArgument(

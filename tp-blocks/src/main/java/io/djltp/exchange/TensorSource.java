@@ -14,6 +14,7 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Locale;
 
 /** Reads a parameter, or a rank's shard of it, out of the tensors whose rows it has. */
 final class TensorSource implements SlicedInitializer {
@@ -111,7 +112,28 @@ final class TensorSource implements SlicedInitializer {
             array = replace(array, columns(array, axis, columns));
         }
         // bfloat16 is the upper half of a float32; float64 is rounded
-        return array.getDataType() == type ? array : replace(array, array.toType(type, false));
+        return array.getDataType() == type ? array : converted(array, type, name);
+    }
+
+    private static NDArray converted(NDArray array, DataType type, String name) throws IOException {
+        NDArray result = array.toType(type, false);
+        if (type.getNumOfBytes() > array.getDataType().getNumOfBytes()) {
+            return replace(array, result);
+        }
+        try (array;
+                NDManager scope = array.getManager().newSubManager()) {
+            scope.tempAttachAll(array, result);
+            NDArray lost = result.isInfinite().logicalAnd(array.isInfinite().logicalNot());
+            if (lost.any().getBoolean()) {
+                throw new IOException(
+                        String.format(
+                                "tensor %s has numbers that %s cannot hold: %s",
+                                name,
+                                type.name().toLowerCase(Locale.ROOT),
+                                array.booleanMask(lost).toArray()[0]));
+            }
+        }
+        return result;
     }
 
     private static NDArray columns(NDArray array, int axis, List<ShardRange> ranges) {

@@ -33,6 +33,7 @@ final class WeightFiles implements Closeable {
     private final Path path;
     private final Map<Path, SafetensorsFile> files = new LinkedHashMap<>();
     private final Map<String, SafetensorsFile> tensors = new LinkedHashMap<>();
+    private volatile boolean closed;
 
     private WeightFiles(Path path) {
         this.path = path;
@@ -130,7 +131,19 @@ final class WeightFiles implements Closeable {
 
     /** Returns the file that has a tensor. */
     SafetensorsFile fileOf(String name) {
+        checkOpen();
         return tensors.get(name);
+    }
+
+    /** Refuses to read what has been closed. */
+    void checkOpen() {
+        if (closed) {
+            throw new IllegalStateException(
+                    "The weights of "
+                            + path
+                            + " are closed: close them after the model is initialized, by a"
+                            + " trainer, by its first prediction or by block.initialize");
+        }
     }
 
     /** Returns how many bytes of tensors were read so far. */
@@ -140,6 +153,7 @@ final class WeightFiles implements Closeable {
 
     @Override
     public void close() throws IOException {
+        closed = true;
         for (SafetensorsFile file : files.values()) {
             file.close();
         }

@@ -113,6 +113,7 @@ final class SafetensorsHeader {
         } catch (JsonParseException | MalformedJsonException | EOFException e) {
             throw new IOException("its header is no JSON, at " + at, e);
         } catch (NumberFormatException
+                | ArithmeticException
                 | IllegalStateException
                 | UnsupportedOperationException
                 | ClassCastException e) {
@@ -131,7 +132,7 @@ final class SafetensorsHeader {
         JsonArray lengths = json.getAsJsonArray("shape");
         long[] shape = new long[lengths.size()];
         for (int i = 0; i < shape.length; i++) {
-            shape[i] = lengths.get(i).getAsLong();
+            shape[i] = whole(lengths.get(i));
             if (shape[i] < 0) {
                 throw new IOException("tensor " + name + " has a negative length: " + lengths);
             }
@@ -140,16 +141,24 @@ final class SafetensorsHeader {
         if (offsets.size() != 2) {
             throw new IOException("data_offsets of tensor " + name + " are not two numbers");
         }
-        long begin = offsets.get(0).getAsLong();
+        long begin = whole(offsets.get(0));
         StoredTensor tensor =
                 new StoredTensor(name, json.get("dtype").getAsString(), new Shape(shape), begin);
-        if (offsets.get(1).getAsLong() - begin != tensor.bytes()) {
+        if (whole(offsets.get(1)) - begin != tensor.bytes()) {
             throw new IOException(
                     String.format(
                             "tensor %s %s %s has the bytes %s, which are not its %d",
                             name, tensor.type(), tensor.shape(), offsets, tensor.bytes()));
         }
         return tensor;
+    }
+
+    /** Returns a whole number as such, where Gson would round it, or take it from a text. */
+    private static long whole(JsonElement element) {
+        if (!element.getAsJsonPrimitive().isNumber()) {
+            throw new NumberFormatException(element + " is no number");
+        }
+        return element.getAsBigDecimal().longValueExact();
     }
 
     private static void checkNoGaps(List<StoredTensor> tensors, long dataBytes) throws IOException {

@@ -17,7 +17,9 @@ import org.testng.annotations.Test;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.PrintStream;
+import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -186,13 +188,78 @@ public class BadWeightsTest {
                             .build()) {
                 weights.assign(model, INPUT);
             }
-            Assert.expectThrows(
-                    java.io.UncheckedIOException.class,
-                    () ->
-                            model.getBlock()
-                                    .initialize(model.getNDManager(), DataType.FLOAT32, INPUT));
+            String message =
+                    Assert.expectThrows(
+                                    IllegalStateException.class,
+                                    () ->
+                                            model.getBlock()
+                                                    .initialize(
+                                                            model.getNDManager(),
+                                                            DataType.FLOAT32,
+                                                            INPUT))
+                            .getMessage();
+            Assert.assertTrue(message.contains("are closed: close them after"), message);
         }
         Files.delete(path);
+    }
+
+    @Test
+    public void closedWeightsAreNotAssigned() throws Exception {
+        Path path = file(Map.of("weight", new Shape(4, 3)), DataType.FLOAT32);
+        try (Model model = Model.newInstance("m")) {
+            model.setBlock(Linear.builder().setUnits(4).optBias(false).build());
+            PretrainedWeights weights =
+                    PretrainedWeights.builder().setPath(path).setMapping(NameMapping.own()).build();
+            weights.close();
+            Assert.expectThrows(IllegalStateException.class, () -> weights.assign(model, INPUT));
+        }
+        Files.delete(path);
+    }
+
+    /** What is infinite in the file is so in the model, and nothing else. */
+    @Test
+    public void numbersBeyondFloat32AreNamed() throws Exception {
+        double most = Float.MAX_VALUE;
+        try (Model model = read(new double[] {most, 0.1, Double.NEGATIVE_INFINITY})) {
+            float[] values = model.getBlock().getParameters().valueAt(0).getArray().toFloatArray();
+            Assert.assertEquals(
+                    values, new float[] {Float.MAX_VALUE, 0.1f, Float.NEGATIVE_INFINITY});
+        }
+        String message =
+                Assert.expectThrows(
+                                UncheckedIOException.class,
+                                () -> read(new double[] {1, -1e300, Double.POSITIVE_INFINITY}))
+                        .getMessage();
+        Assert.assertTrue(
+                message.contains("tensor weight has numbers that float32 cannot hold: -1.0E300"),
+                message);
+    }
+
+    /** Returns a model with the weight (1, 3) of a file of float64. */
+    private static Model read(double[] values) throws Exception {
+        Path path = Files.createTempFile("weights", ".safetensors");
+        try (SafetensorsWriter writer =
+                SafetensorsWriter.builder()
+                        .addTensor("weight", DataType.FLOAT64, new Shape(1, values.length))
+                        .build(FileChannel.open(path, StandardOpenOption.WRITE))) {
+            ByteBuffer bytes =
+                    ByteBuffer.allocate(8 * values.length).order(ByteOrder.LITTLE_ENDIAN);
+            bytes.asDoubleBuffer().put(values);
+            writer.write(bytes);
+            writer.finish();
+        }
+        Model model = Model.newInstance("m");
+        model.setBlock(Linear.builder().setUnits(1).optBias(false).build());
+        try (PretrainedWeights weights =
+                PretrainedWeights.builder().setPath(path).setMapping(NameMapping.own()).build()) {
+            weights.load(model, new Shape(1, values.length));
+            return model;
+        } catch (Exception e) {
+            model.close();
+            throw e;
+        } finally {
+            Files.delete(path);
+        }
     }
 
     @Test

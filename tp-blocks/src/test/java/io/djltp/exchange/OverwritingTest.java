@@ -87,6 +87,7 @@ public class OverwritingTest {
         Assert.assertFalse(Files.exists(folder.resolve("other.onnx")));
         onnx.optOverwrite(true).build().write(model, folder.resolve("other.onnx"));
         Assert.assertTrue(Files.exists(folder.resolve("other.onnx")));
+        Assert.assertFalse(Files.exists(folder.resolve("other.onnx.data"))); // nobody's any more
     }
 
     @DataProvider

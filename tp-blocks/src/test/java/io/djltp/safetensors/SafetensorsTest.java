@@ -128,7 +128,17 @@ public class SafetensorsTest {
             {"{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}", "byte 4"},
             {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", "file has 8"},
             {"{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0]}}", "two numbers"},
+            {withShape("18446744073709551618"), "another kind at w"}, // 2 in 64 bits
+            {withShape("2.4"), "another kind at w"},
+            {withShape("\"2\""), "another kind at w"},
+            {withShape("1e999999999"), "another kind at w"},
+            {withShape("[2]"), "another kind at w"},
+            {"{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0.9,8.9]}}", "kind at w"},
         };
+    }
+
+    private static String withShape(String length) {
+        return "{\"w\":{\"dtype\":\"F32\",\"shape\":[" + length + "],\"data_offsets\":[0,8]}}";
     }
 
     @Test(dataProvider = "brokenHeaders")

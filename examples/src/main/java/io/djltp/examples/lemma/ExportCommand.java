@@ -4,6 +4,7 @@ import ai.djl.MalformedModelException;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.exchange.OnnxExport;
+import io.djltp.zoo.ModelFolder;
 import io.djltp.zoo.lemma.LemmaTranslatorFactory;
 
 import picocli.CommandLine.Command;
@@ -49,7 +50,7 @@ public final class ExportCommand implements Callable<Integer> {
 
     @Option(
             names = "--overwrite",
-            description = "Replace what --onnx and --safetensors name, if it is there.")
+            description = "Replace what --onnx, --safetensors and --serving name, if it is there.")
     private boolean overwrite;
 
     /** Creates the command; its options are set by the command line. */
@@ -77,6 +78,9 @@ public final class ExportCommand implements Callable<Integer> {
             throw new BadInputException(
                     "Say what to write: --onnx FILE, --safetensors FOLDER, --serving FOLDER");
         }
+        if (serving != null) {
+            checkServing();
+        }
         if (onnx != null || safetensors != null) {
             export();
         }
@@ -86,6 +90,16 @@ public final class ExportCommand implements Callable<Integer> {
                     "The model folder is %s: DJL Serving takes it as it is, Criteria with"
                             + " optModelPath and optTranslatorFactory(new %s())%n",
                     serving, LemmaTranslatorFactory.class.getSimpleName());
+        }
+    }
+
+    private void checkServing() {
+        Path properties = serving.resolve(ModelFolder.PROPERTIES);
+        if (!overwrite && Files.exists(properties)) {
+            throw new BadInputException(
+                    properties
+                            + ": there is a model folder already, and nothing is written. Choose"
+                            + " another folder, or let it be replaced (--overwrite)");
         }
     }
 

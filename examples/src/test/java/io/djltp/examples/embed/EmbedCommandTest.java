@@ -29,7 +29,7 @@ public class EmbedCommandTest {
         folder = Files.createTempDirectory("embed");
         Files.write(folder.resolve("latin1.txt"), new byte[] {'n', (byte) 0xe9, 'e', '\n'});
         Files.writeString(folder.resolve("empty.txt"), "\n  \n");
-        Files.writeString(folder.resolve("texts.txt"), "A dog barks.\n\nEin Hund bellt.\n");
+        Files.writeString(folder.resolve("texts.txt"), "\uFEFFA dog barks.\n\nEin Hund bellt.\n");
     }
 
     @AfterClass

@@ -118,7 +118,13 @@ public class LemmaFolderTest {
         Path out = Files.createDirectory(folder.resolve("there"));
         Path weights = Files.writeString(out.resolve("lemma.safetensors"), "another");
         Path onnx = Files.writeString(out.resolve("lemma.onnx"), "another");
-        String[][] options = {{"--safetensors", out.toString()}, {"--onnx", onnx.toString()}};
+        Path serving = Files.createDirectory(folder.resolve("served"));
+        Path properties = Files.writeString(serving.resolve("serving.properties"), "another");
+        String[][] options = {
+            {"--safetensors", out.toString()},
+            {"--onnx", onnx.toString()},
+            {"--serving", serving.toString()}
+        };
         for (String[] each : options) {
             TpRun run = TpRun.of("export", "--model", saved, each[0], each[1]);
             Assert.assertEquals(run.status(), 2, run.output());
@@ -126,12 +132,14 @@ public class LemmaFolderTest {
         }
         Assert.assertEquals(Files.readString(weights), "another");
         Assert.assertEquals(Files.readString(onnx), "another");
+        Assert.assertEquals(Files.readString(properties), "another");
         for (String[] each : options) {
             TpRun run = TpRun.of("export", "--model", saved, each[0], each[1], "--overwrite");
             Assert.assertEquals(run.status(), 0, run.output());
         }
         Assert.assertTrue(Files.size(weights) > 100);
         Assert.assertTrue(Files.size(onnx) > 100);
+        Assert.assertTrue(Files.readString(properties).contains("translatorFactory"));
     }
 
     @DataProvider
