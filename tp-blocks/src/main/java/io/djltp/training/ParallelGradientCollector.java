@@ -7,6 +7,8 @@ import ai.djl.training.GradientCollector;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.JavaMemory;
 
+import java.util.List;
+
 /** Runs the backward passes of all ranks. */
 final class ParallelGradientCollector implements GradientCollector {
 
@@ -26,6 +28,7 @@ final class ParallelGradientCollector implements GradientCollector {
     @Override
     public void backward(NDArray target) {
         steps.checkTrained();
+        List<ParallelOutput> reached = steps.find(target);
         float scale = steps.getLossScale().get(); // 1 if no loss is scaled
         try (NDArray gradient = target.onesLike()) {
             Autograd.backward(target, scale == 1 ? gradient : gradient.muli(scale));
@@ -40,7 +43,7 @@ final class ParallelGradientCollector implements GradientCollector {
                             + " toType(...)",
                     e);
         }
-        steps.backward();
+        steps.backward(reached);
     }
 
     /** {@inheritDoc} */

@@ -19,6 +19,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.function.BiFunction;
 import java.util.function.Consumer;
+import java.util.function.Predicate;
 
 /**
  * The output of a forward pass on all ranks. To DJL it is the list of the output arrays of the
@@ -36,6 +37,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     private final transient LossOnRanks lossOnRanks;
     private final transient List<RankOutput> parts;
     private final transient List<LossOfPass> losses = new ArrayList<>();
+    private transient List<LossOfPass> reached = List.of(); // by what is to be differentiated
     private transient Consumer<NDList> comparison = labels -> {};
     private boolean consumed;
 
@@ -158,6 +160,9 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      * @return the loss
      */
     NDArray getLoss(NDList labels) {
+        if (parts.get(0).getPass().isTraining()) {
+            BatchGradients.checkLabels(labels);
+        }
         for (LossOfPass loss : losses) {
             if (loss.isOf(labels)) {
                 return loss.leaf();
@@ -216,26 +221,37 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     }
 
     /**
-     * Returns whether a backward pass of the coordinator has reached a loss, and the ranks have not
-     * followed yet.
+     * Finds the losses that are to be differentiated.
      *
-     * @throws IllegalArgumentException if it has reached the predictions, which are no part of a
-     *     graph
+     * @param isReached says of the leaf of a loss whether it is
+     * @return whether there are some; none of a pass that was differentiated before
      */
-    boolean isReached() {
+    boolean find(Predicate<NDArray> isReached) {
+        reached = losses.stream().filter(l -> isPending() && isReached.test(l.leaf())).toList();
+        return !reached.isEmpty();
+    }
+
+    /** Returns the losses that were found last. */
+    List<LossOfPass> getReached() {
+        return reached;
+    }
+
+    /**
+     * Checks that what is to be differentiated was not computed from the predictions.
+     *
+     * @throws IllegalArgumentException if it was: they are no part of a graph
+     */
+    void checkPredictions(CallersGraph graph) {
         for (NDArray array : this) {
-            try (NDArray gradient = isWhole(array) ? Autograd.gradient(array) : null) {
-                if (gradient != null) {
-                    throw new IllegalArgumentException(
-                            "A term of what is differentiated was computed from the predictions "
-                                    + array.getShape()
-                                    + " outside of the loss: they are values, whose graph the ranks"
-                                    + " have. Let the loss of the training configuration compute"
-                                    + " the term, such as one of a SimpleCompositeLoss");
-                }
+            if (isPending() && isWhole(array) && graph.has(array)) {
+                throw new IllegalArgumentException(
+                        "A term of what is differentiated was computed from the predictions "
+                                + array.getShape()
+                                + " outside of the loss: they are values, whose graph the ranks"
+                                + " have. Let the loss of the training configuration compute"
+                                + " the term, such as one of a SimpleCompositeLoss");
             }
         }
-        return !consumed && losses.stream().anyMatch(LossOfPass::isReached);
     }
 
     /** Returns whether an array holds numbers: slices have a stand-in. */
@@ -249,13 +265,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      * @param groups gets how the losses that were reached depend on the parameters
      */
     void backward(GradientGroups groups) {
-        List<LossOfPass> reached = new ArrayList<>();
-        for (LossOfPass loss : losses) {
-            if (loss.isReached()) {
-                groups.add(loss.uses());
-                reached.add(loss);
-            }
-        }
+        reached.forEach(loss -> groups.add(loss.uses()));
         consumed = true;
         ranks.run(
                 context -> {
@@ -279,8 +289,8 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     void checkHeads() {
         RankOutput first = parts.get(0);
         List<Long> now = first.countLosses();
-        for (LossOfPass loss : losses) {
-            if (loss.isReached() && !loss.ofHeads().equals(now)) {
+        for (LossOfPass loss : reached) {
+            if (!loss.ofHeads().equals(now)) {
                 throw new IllegalArgumentException(
                         "What is differentiated has a loss of the fused head with the weight "
                                 + first.getHeads().get(0).getShape()
