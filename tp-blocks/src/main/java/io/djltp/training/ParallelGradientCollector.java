@@ -15,9 +15,11 @@ final class ParallelGradientCollector implements GradientCollector {
     private final TrainingSteps steps;
     private final Autograd.GradMode mode = Autograd.gradMode(true);
     private final JavaMemory memory = JavaMemory.keep(); // of what is computed from losses
+    private boolean closed;
 
     ParallelGradientCollector(TrainingSteps steps) {
         this.steps = steps;
+        steps.getTermsOfPredictions().begin();
     }
 
     /**
@@ -55,6 +57,10 @@ final class ParallelGradientCollector implements GradientCollector {
     /** {@inheritDoc} */
     @Override
     public void close() {
+        if (!closed) {
+            closed = true;
+            steps.getTermsOfPredictions().end();
+        }
         memory.close();
         mode.close();
     }

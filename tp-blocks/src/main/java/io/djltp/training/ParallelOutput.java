@@ -40,6 +40,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     private transient List<LossOfPass> reached = List.of(); // by what is to be differentiated
     private transient Consumer<NDList> comparison = labels -> {};
     private boolean consumed;
+    private boolean shown; // in graphs of the caller's
 
     /**
      * Creates the output.
@@ -62,11 +63,10 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         this.parts = parts;
         RankOutput first = parts.get(0);
         for (int i = 0; i < first.arrays.size(); i++) {
-            NDArray array = wholeArray(first, i, training);
-            if (training && isWhole(array)) {
-                array.setRequiresGradient(true); // to see whether something is computed from it
-            }
-            add(array);
+            add(wholeArray(first, i, training));
+        }
+        if (training) {
+            setShown(true);
         }
     }
 
@@ -190,6 +190,9 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     NDArray setLoss(NDList labels) {
         LossOfPass loss = LossOfPass.of(labels, parts, manager);
         losses.add(loss);
+        if (shown && !parts.get(0).getPass().isTraining()) {
+            loss.leaf().setRequiresGradient(true); // in training it is if that of the ranks is
+        }
         return loss.leaf();
     }
 
@@ -236,22 +239,18 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         return reached;
     }
 
-    /**
-     * Checks that what is to be differentiated was not computed from the predictions.
-     *
-     * @throws IllegalArgumentException if it was: they are no part of a graph
-     */
-    void checkPredictions(CallersGraph graph) {
-        for (NDArray array : this) {
-            if (isPending() && isWhole(array) && graph.has(array)) {
-                throw new IllegalArgumentException(
-                        "A term of what is differentiated was computed from the predictions "
-                                + array.getShape()
-                                + " outside of the loss: they are values, whose graph the ranks"
-                                + " have. Let the loss of the training configuration compute"
-                                + " the term, such as one of a SimpleCompositeLoss");
-            }
-        }
+    /** Returns the predictions that hold numbers, as long as they are there. */
+    List<NDArray> getPredictions() {
+        return stream().filter(array -> isPending() && isWhole(array)).toList();
+    }
+
+    /** Sets whether what is computed from the predictions and their losses can be seen. */
+    void setShown(boolean shown) {
+        this.shown = shown;
+        getPredictions().forEach(array -> array.setRequiresGradient(shown));
+        losses.stream()
+                .filter(loss -> isPending())
+                .forEach(loss -> loss.leaf().setRequiresGradient(shown));
     }
 
     /** Returns whether an array holds numbers: slices have a stand-in. */

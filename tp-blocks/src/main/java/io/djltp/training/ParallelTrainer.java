@@ -176,8 +176,8 @@ public class ParallelTrainer extends Trainer {
         trained.beginForward(training);
         NDManager manager = data.head().getManager().newSubManager();
         ParallelOutput output = forwardPass.run(manager, data, labels, training);
+        steps.add(output, training);
         if (training) {
-            steps.add(output);
             addMetric("forward", begin);
         }
         return output;

@@ -42,7 +42,8 @@ final class TrainingSteps implements AutoCloseable {
     private final RankUpdate updates;
     private final LossScale lossScale;
     private final FrozenParameters frozen;
-    private final TermsOfParameters terms;
+    private final TermsOfParameters ofParameters;
+    private final TermsOfPredictions ofPredictions = new TermsOfPredictions();
     private final List<ParallelOutput> pending = new ArrayList<>(); // without a backward pass
     private long count;
     private boolean hasGradients;
@@ -57,7 +58,7 @@ final class TrainingSteps implements AutoCloseable {
         learningRates = new LearningRates(optimizer, name -> parameters.byName(name) != null);
         gradientGroups = new GradientGroups(parameters);
         frozen = new FrozenParameters(ranks, parameters);
-        terms = new TermsOfParameters(ranks, parameters);
+        ofParameters = new TermsOfParameters(ranks, parameters);
         lossScale = new LossScale(config.getLossScaling());
         float clipNorm = config.getGradientClipNorm();
         boolean scaled = lossScale.isUsed();
@@ -72,10 +73,19 @@ final class TrainingSteps implements AutoCloseable {
         frozen.say();
     }
 
-    /** Adds a forward pass that may be differentiated. */
-    void add(ParallelOutput output) {
-        pending.removeIf(before -> !before.isPending());
-        pending.add(output);
+    /** Adds a forward pass that may be differentiated, or an evaluation. */
+    void add(ParallelOutput output, boolean training) {
+        if (training) {
+            pending.removeIf(before -> !before.isPending());
+            pending.add(output);
+        } else {
+            ofPredictions.add(output);
+        }
+    }
+
+    /** Returns what sees terms of predictions. */
+    TermsOfPredictions getTermsOfPredictions() {
+        return ofPredictions;
     }
 
     /**
@@ -113,9 +123,9 @@ final class TrainingSteps implements AutoCloseable {
                 losses += output.getReached().size();
             }
             if (graph.size() > losses) {
-                pending.forEach(output -> output.checkPredictions(graph));
+                ofPredictions.check(graph, pending);
                 checkLosses(losses);
-                terms.check(graph, uses);
+                ofParameters.check(graph, uses);
             }
         }
         return reached;

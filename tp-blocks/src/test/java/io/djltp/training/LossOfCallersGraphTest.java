@@ -41,6 +41,7 @@ import java.util.function.Supplier;
  * what is in that graph a step has the gradients of DJL's trainer, or it is refused before anything
  * is computed, and the training goes on as though nothing had been.
  */
+@SuppressWarnings("try") // a collector is used by being open
 public class LossOfCallersGraphTest {
 
     private static final int ROWS = 5;
@@ -268,6 +269,48 @@ public class LossOfCallersGraphTest {
                         output = trainer.evaluate(new NDList(leaf.tanh()));
                     }
                     return output.head().sum().getFloat();
+                });
+    }
+
+    /** DJL's trainer would differentiate it as it does the other. */
+    @Test(dataProvider = "all", timeOut = 60_000)
+    public void aTermOfAnEvaluation(TrainerKind kind) {
+        assertRefused(
+                kind,
+                LossOfCallersGraphTest::network,
+                (trainer, manager) -> {
+                    NDList labels = labels(manager);
+                    NDList output;
+                    try (GradientCollector collector = trainer.newGradientCollector()) {
+                        NDArray loss = loss(trainer, manager);
+                        output = trainer.evaluate(data(manager));
+                        NDArray other = trainer.getLoss().evaluate(labels, output);
+                        String part = "trainer.evaluate";
+                        assertThrows(() -> collector.backward(other), part);
+                        assertThrows(() -> collector.backward(loss.add(other)), part);
+                        NDArray mean = output.head().mean();
+                        assertThrows(() -> collector.backward(loss.add(mean)), part);
+                        assertThrows(() -> trainer.forward(data(manager), output), "Label 0");
+                    }
+                    output.head().muli(2); // a value like any other from here on
+                });
+    }
+
+    @Test(dataProvider = "all", timeOut = 60_000)
+    public void aDetachedTermOfAnEvaluation(TrainerKind kind) {
+        assertSame(
+                kind,
+                (trainer, manager) -> {
+                    float value;
+                    try (GradientCollector collector = trainer.newGradientCollector()) {
+                        NDList output = trainer.evaluate(data(manager));
+                        NDArray other = trainer.getLoss().evaluate(labels(manager), output);
+                        NDArray loss = loss(trainer, manager).mul(other.stopGradient());
+                        collector.backward(loss);
+                        value = loss.getFloat();
+                    }
+                    trainer.step();
+                    return value;
                 });
     }
 
