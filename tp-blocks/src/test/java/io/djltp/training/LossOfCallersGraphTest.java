@@ -8,22 +8,32 @@ import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
 
+import ai.djl.Device;
+import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
+import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+import ai.djl.util.Pair;
 
+import io.djltp.job.Job;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.LossScaling;
+import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.ThreadedJob;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -141,6 +151,73 @@ public class LossOfCallersGraphTest {
     public void aTermOfASummedParameterIsScaled() {
         TrainerKind scaled = DATA.scaledBy(LossScaling.builder().build());
         assertSame(scaled, (trainer, manager) -> penalized(trainer, manager, REPLICATED));
+    }
+
+    /** In DATA mode, too: each process would add its gradient, and refuses it. */
+    @Test(timeOut = 60_000)
+    public void aTermInSeveralProcesses() throws Exception {
+        List<List<float[]>> refused =
+                ThreadedJob.run(
+                        job ->
+                                process(
+                                        job,
+                                        (trainer, manager) -> {
+                                            assertThrows(
+                                                    () -> penalized(trainer, manager, REPLICATED),
+                                                    "rank 0 alone");
+                                            NDArray input = data(manager).head();
+                                            input.setRequiresGradient(true);
+                                            assertThrows(
+                                                    () -> trainer.forward(new NDList(input)),
+                                                    "Input 0");
+                                        }));
+        List<List<float[]>> expected =
+                ThreadedJob.run(job -> process(job, (trainer, manager) -> {}));
+        for (int process = 0; process < 2; process++) {
+            for (int i = 0; i < expected.get(process).size(); i++) {
+                ArrayAssert.assertBitEqual(
+                        refused.get(process).get(i), expected.get(process).get(i), "weights");
+            }
+        }
+    }
+
+    private static List<float[]> process(Job job, BiConsumer<Trainer, NDManager> between) {
+        try (Model model = Model.newInstance("net", Device.cpu());
+                NDManager manager = NDManager.newBaseManager()) {
+            Block block = sequence(linear(6), tanh(), linear(3));
+            model.setBlock(block);
+            initialize(block, model.getNDManager());
+            DefaultTrainingConfig config =
+                    new DefaultTrainingConfig(new HalfSquareLoss())
+                            .optOptimizer(
+                                    Optimizer.sgd()
+                                            .setLearningRateTracker(Tracker.fixed(0.1f))
+                                            .build())
+                            .optDevices(new Device[] {Device.cpu()});
+            ParallelConfig ranks =
+                    ParallelConfig.builder()
+                            .setMode(ParallelMode.DATA)
+                            .setRanks(2)
+                            .optJob(job)
+                            .build();
+            try (Trainer trainer = new ParallelTrainer(model, config, ranks)) {
+                trainer.initialize(INPUT);
+                step(trainer, manager);
+                between.accept(trainer, manager);
+                step(trainer, manager);
+            }
+            return TrainingRun.weights(block);
+        }
+    }
+
+    /** The engine's seed is that of all threads. */
+    private static void initialize(Block block, NDManager manager) {
+        block.initialize(manager, DataType.FLOAT32, INPUT);
+        int seed = 0;
+        for (Pair<String, Parameter> parameter : block.getParameters()) {
+            NDArray array = parameter.getValue().getArray();
+            TrainingRun.random(manager, seed++, array.getShape().getShape()).copyTo(array);
+        }
     }
 
     /** No loss of the ranks: its gradient must not wait for the next backward pass. */
