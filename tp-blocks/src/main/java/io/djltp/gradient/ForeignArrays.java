@@ -46,9 +46,8 @@ final class ForeignArrays {
         if (context.getLocalIndex() > 0) {
             foreign.putAll(leavesOf(parameters.getStores().get(0)));
         }
-        for (Parameter parameter : parameters.getTrained()) {
-            if (parameters.getStrategy(parameter) != null
-                    && TensorView.of(parameter.getArray()).requiresGradient()) {
+        for (Parameter parameter : parameters.getCut()) { // the model's arrays are placeholders
+            if (TensorView.of(parameter.getArray()).requiresGradient()) {
                 foreign.put(AutogradGraph.nodeOfLeaf(parameter.getArray()), parameter);
             }
         }

@@ -15,7 +15,7 @@ import java.util.function.Function;
 
 /**
  * The placeholders that a model holds while ranks train it, and whether somebody has written into
- * one: values that no rank would ever see.
+ * one: values that no rank would ever see. They require a gradient, to be seen in graphs.
  */
 final class PlaceholderWatch {
 
@@ -30,8 +30,17 @@ final class PlaceholderWatch {
     private record Mark(NDArray array, long version) {
 
         static Mark of(Parameter parameter) {
-            NDArray array = parameter.getArray();
-            return new Mark(array, Autograd.version(array));
+            Mark mark = new Mark(parameter.getArray(), Autograd.version(parameter.getArray()));
+            mark.showInGraphs();
+            return mark;
+        }
+
+        /** What is computed from a placeholder is NaN, that of a frozen parameter, too. */
+        void showInGraphs() {
+            boolean open = !((NativeResource<?>) array).isReleased();
+            if (open && array.getDataType().isFloating() && !array.hasGradient()) {
+                array.setRequiresGradient(true);
+            }
         }
 
         boolean isWrittenTo(Parameter parameter) {
@@ -76,6 +85,7 @@ final class PlaceholderWatch {
                     if (mark.isWrittenTo(parameter)) {
                         written.add(parameter);
                     }
+                    mark.showInGraphs(); // it may have been frozen meanwhile
                 });
         if (written.isEmpty()) {
             return;

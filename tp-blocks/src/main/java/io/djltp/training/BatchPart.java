@@ -18,6 +18,7 @@ import io.djltp.torch.Autograd;
  * Which rows of a batch a rank gets. A rank that a small batch leaves without a row gets the first
  * one, to go through the network with the others; what it computes of it does not count.
  */
+@SuppressWarnings("try") // a scope is used by being open
 final class BatchPart {
 
     private BatchPart() {}
@@ -88,7 +89,7 @@ final class BatchPart {
 
     /**
      * Returns a rank's part of some arrays, without a copy where the rank is on the same device and
-     * the part is aligned.
+     * the part is aligned. It is no part of a graph.
      *
      * @param arrays the arrays of the whole batch
      * @param context the rank
@@ -99,6 +100,13 @@ final class BatchPart {
      * @throws IllegalArgumentException if an array holds strings, of which libtorch has no tensor
      */
     static NDList of(NDList arrays, ParallelContext context, long batchRows, NDManager manager) {
+        try (Autograd.GradMode mode = Autograd.gradMode(false)) { // a graph ends with the rank
+            return parts(arrays, context, batchRows, manager);
+        }
+    }
+
+    private static NDList parts(
+            NDList arrays, ParallelContext context, long batchRows, NDManager manager) {
         NDList part = new NDList(arrays.size());
         for (NDArray array : arrays) {
             if (array.getDataType() == DataType.STRING) {

@@ -66,13 +66,6 @@ record LossOfPass(
         return same && labels.changed() < 0;
     }
 
-    /** Returns whether a backward pass has reached it. */
-    boolean isReached() {
-        try (NDArray gradient = Autograd.gradient(leaf)) {
-            return gradient != null;
-        }
-    }
-
     /**
      * Returns what the backward pass multiplies a rank's loss with: what the coordinator's has
      * multiplied the whole with, times the rank's share. Computed on the device: to read it, the

@@ -7,6 +7,8 @@ import ai.djl.training.GradientCollector;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.JavaMemory;
 
+import java.util.List;
+
 /** Runs the backward passes of all ranks. */
 @SuppressWarnings("try") // a call is begun by being open
 final class ParallelGradientCollector implements GradientCollector {
@@ -14,9 +16,11 @@ final class ParallelGradientCollector implements GradientCollector {
     private final TrainingSteps steps;
     private final Autograd.GradMode mode = Autograd.gradMode(true);
     private final JavaMemory memory = JavaMemory.keep(); // of what is computed from losses
+    private boolean closed;
 
     ParallelGradientCollector(TrainingSteps steps) {
         this.steps = steps;
+        steps.getTermsOfPredictions().begin();
     }
 
     /**
@@ -33,6 +37,7 @@ final class ParallelGradientCollector implements GradientCollector {
 
     private void differentiate(NDArray target) {
         steps.checkTrained();
+        List<ParallelOutput> reached = steps.find(target);
         float scale = steps.getLossScale().get(); // 1 if no loss is scaled
         try (NDArray gradient = target.onesLike()) {
             Autograd.backward(target, scale == 1 ? gradient : gradient.muli(scale));
@@ -47,7 +52,7 @@ final class ParallelGradientCollector implements GradientCollector {
                             + " toType(...)",
                     e);
         }
-        steps.backward();
+        steps.backward(reached);
     }
 
     /** {@inheritDoc} */
@@ -59,6 +64,10 @@ final class ParallelGradientCollector implements GradientCollector {
     /** {@inheritDoc} */
     @Override
     public void close() {
+        if (!closed) {
+            closed = true;
+            steps.getTermsOfPredictions().end();
+        }
         memory.close();
         mode.close();
     }

@@ -19,6 +19,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.function.BiFunction;
 import java.util.function.Consumer;
+import java.util.function.Predicate;
 
 /**
  * The output of a forward pass on all ranks. To DJL it is the list of the output arrays of the
@@ -36,8 +37,10 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     private final transient LossOnRanks lossOnRanks;
     private final transient List<RankOutput> parts;
     private final transient List<LossOfPass> losses = new ArrayList<>();
+    private transient List<LossOfPass> reached = List.of(); // by what is to be differentiated
     private transient Consumer<NDList> comparison = labels -> {};
     private boolean consumed;
+    private boolean shown; // in graphs of the caller's
 
     /**
      * Creates the output.
@@ -60,11 +63,10 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         this.parts = parts;
         RankOutput first = parts.get(0);
         for (int i = 0; i < first.arrays.size(); i++) {
-            NDArray array = wholeArray(first, i, training);
-            if (training && isWhole(array)) {
-                array.setRequiresGradient(true); // to see whether something is computed from it
-            }
-            add(array);
+            add(wholeArray(first, i, training));
+        }
+        if (training) {
+            setShown(true);
         }
     }
 
@@ -158,6 +160,9 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      * @return the loss
      */
     NDArray getLoss(NDList labels) {
+        if (parts.get(0).getPass().isTraining()) {
+            BatchGradients.checkLabels(labels);
+        }
         for (LossOfPass loss : losses) {
             if (loss.isOf(labels)) {
                 return loss.leaf();
@@ -185,6 +190,9 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     NDArray setLoss(NDList labels) {
         LossOfPass loss = LossOfPass.of(labels, parts, manager);
         losses.add(loss);
+        if (shown && !parts.get(0).getPass().isTraining()) {
+            loss.leaf().setRequiresGradient(true); // in training it is if that of the ranks is
+        }
         return loss.leaf();
     }
 
@@ -216,43 +224,33 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     }
 
     /**
-     * Returns whether a backward pass of the coordinator has reached a loss, or what is none, and
-     * the ranks have not followed yet.
-     */
-    boolean isReached() {
-        return !consumed
-                && (losses.stream().anyMatch(LossOfPass::isReached) || reachedPrediction() != null);
-    }
-
-    /** Returns an array of the predictions that a backward pass has reached, or null. */
-    private NDArray reachedPrediction() {
-        for (NDArray array : this) {
-            try (NDArray gradient = isWhole(array) ? Autograd.gradient(array) : null) {
-                if (gradient != null) {
-                    return array;
-                }
-            }
-        }
-        return null;
-    }
-
-    /**
-     * Checks that the ranks can follow the backward pass that has reached this.
+     * Finds the losses that are to be differentiated.
      *
-     * @throws IllegalArgumentException if it has reached the predictions, which are no part of a
-     *     graph, or a loss of a fused head of which another loss has been computed since
+     * @param isReached says of the leaf of a loss whether it is
+     * @return whether there are some; none of a pass that was differentiated before
      */
-    void checkReached() {
-        NDArray array = reachedPrediction();
-        if (array != null) {
-            throw new IllegalArgumentException(
-                    "A term of what is differentiated was computed from the predictions "
-                            + array.getShape()
-                            + " outside of the loss: they are values, whose graph the ranks"
-                            + " have. Let the loss of the training configuration compute"
-                            + " the term, such as one of a SimpleCompositeLoss");
-        }
-        checkHeads();
+    boolean find(Predicate<NDArray> isReached) {
+        reached = losses.stream().filter(l -> isPending() && isReached.test(l.leaf())).toList();
+        return !reached.isEmpty();
+    }
+
+    /** Returns the losses that were found last. */
+    List<LossOfPass> getReached() {
+        return reached;
+    }
+
+    /** Returns the predictions that hold numbers, as long as they are there. */
+    List<NDArray> getPredictions() {
+        return stream().filter(array -> isPending() && isWhole(array)).toList();
+    }
+
+    /** Sets whether what is computed from the predictions and their losses can be seen. */
+    void setShown(boolean shown) {
+        this.shown = shown;
+        getPredictions().forEach(array -> array.setRequiresGradient(shown));
+        losses.stream()
+                .filter(loss -> isPending())
+                .forEach(loss -> loss.leaf().setRequiresGradient(shown));
     }
 
     /** Returns whether an array holds numbers: slices have a stand-in. */
@@ -266,13 +264,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      * @param groups gets how the losses that were reached depend on the parameters
      */
     void backward(GradientGroups groups) {
-        List<LossOfPass> reached = new ArrayList<>();
-        for (LossOfPass loss : losses) {
-            if (loss.isReached()) {
-                groups.add(loss.uses());
-                reached.add(loss);
-            }
-        }
+        reached.forEach(loss -> groups.add(loss.uses()));
         consumed = true;
         ranks.run(
                 context -> {
@@ -289,11 +281,11 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     }
 
     /** Checks that fused heads have what the losses that were reached are differentiated with. */
-    private void checkHeads() {
+    void checkHeads() {
         RankOutput first = parts.get(0);
         List<Long> now = first.countLosses();
-        for (LossOfPass loss : losses) {
-            if (loss.isReached() && !loss.ofHeads().equals(now)) {
+        for (LossOfPass loss : reached) {
+            if (!loss.ofHeads().equals(now)) {
                 throw new IllegalArgumentException(
                         "What is differentiated has a loss of the fused head with the weight "
                                 + first.getHeads().get(0).getShape()

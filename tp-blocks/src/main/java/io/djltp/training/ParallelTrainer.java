@@ -178,11 +178,12 @@ public class ParallelTrainer extends Trainer {
                 initialize(data.getShapes());
             }
             BatchPart.check(parallelConfig, data);
+            BatchGradients.check(training, data, labels);
             trained.beginForward(training);
             NDManager manager = data.head().getManager().newSubManager();
             ParallelOutput output = forwardPass.run(manager, data, labels, training);
+            steps.add(output, training);
             if (training) {
-                steps.add(output);
                 addMetric("forward", begin);
             }
             return output;

@@ -1,9 +1,11 @@
 package io.djltp.training;
 
+import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.Direction;
 import io.djltp.gradient.GradientGroups;
+import io.djltp.gradient.PartialAxes;
 import io.djltp.gradient.RankUpdate;
 import io.djltp.gradient.WeightReader;
 import io.djltp.optimizer.LearningRates;
@@ -20,12 +22,14 @@ import io.djltp.rank.StepParticipant;
 import io.djltp.torch.Autograd;
 
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.Consumer;
+import java.util.function.Predicate;
 
 /** The steps of a training: the forward passes of one, their backward passes, and the update. */
 @SuppressWarnings("try") // a phase is used by being open
@@ -39,6 +43,8 @@ final class TrainingSteps implements AutoCloseable {
     private final LossScale lossScale;
     private final FrozenParameters frozen;
     private final OneCaller caller = new OneCaller();
+    private final TermsOfParameters ofParameters;
+    private final TermsOfPredictions ofPredictions = new TermsOfPredictions();
     private final List<ParallelOutput> pending = new ArrayList<>(); // without a backward pass
     private long count;
     private boolean hasGradients;
@@ -53,6 +59,7 @@ final class TrainingSteps implements AutoCloseable {
         learningRates = new LearningRates(optimizer, name -> parameters.byName(name) != null);
         gradientGroups = new GradientGroups(parameters);
         frozen = new FrozenParameters(ranks, parameters);
+        ofParameters = new TermsOfParameters(ranks, parameters);
         lossScale = new LossScale(config.getLossScaling());
         float clipNorm = config.getGradientClipNorm();
         boolean scaled = lossScale.isUsed();
@@ -76,10 +83,19 @@ final class TrainingSteps implements AutoCloseable {
         frozen.say();
     }
 
-    /** Adds a forward pass that may be differentiated. */
-    void add(ParallelOutput output) {
-        pending.removeIf(before -> !before.isPending());
-        pending.add(output);
+    /** Adds a forward pass that may be differentiated, or an evaluation. */
+    void add(ParallelOutput output, boolean training) {
+        if (training) {
+            pending.removeIf(before -> !before.isPending());
+            pending.add(output);
+        } else {
+            ofPredictions.add(output);
+        }
+    }
+
+    /** Returns what sees terms of predictions. */
+    TermsOfPredictions getTermsOfPredictions() {
+        return ofPredictions;
     }
 
     /**
@@ -96,28 +112,65 @@ final class TrainingSteps implements AutoCloseable {
     }
 
     /**
-     * Runs the backward passes of all outputs that the coordinator's backward pass has reached.
+     * Finds the outputs whose losses are to be differentiated, before anything is.
      *
-     * @throws IllegalArgumentException if it has reached none, or something that the ranks cannot
-     *     follow; no rank has begun then, and their graphs of what was reached are freed
+     * @param target what is to be differentiated
+     * @return the outputs; none if it has no graph at all
+     * @throws IllegalArgumentException if its graph has no loss, or one whose graph is not complete
+     *     any more, or something else whose gradient would be lost; no rank has begun then
      */
-    void backward() {
-        List<ParallelOutput> reached = pending.stream().filter(ParallelOutput::isReached).toList();
-        try {
-            reached.forEach(ParallelOutput::checkReached);
-        } catch (IllegalArgumentException e) {
-            reached.forEach(ParallelOutput::drop);
-            throw e;
+    List<ParallelOutput> find(NDArray target) {
+        List<ParallelOutput> reached = reached(leaf -> leaf == target);
+        if (!reached.isEmpty()) {
+            return reached; // the loss itself, as in nearly all loops
         }
-        frozen.say();
-        reached.forEach(output -> output.backward(gradientGroups));
-        pending.removeIf(output -> !output.isPending());
-        if (reached.isEmpty()) {
+        try (CallersGraph graph = new CallersGraph(target)) {
+            reached = reached(graph::has);
+            Map<Parameter, PartialAxes> uses = new HashMap<>();
+            int losses = 0;
+            for (ParallelOutput output : reached) {
+                output.getReached().forEach(loss -> uses.putAll(loss.uses()));
+                losses += output.getReached().size();
+            }
+            if (graph.size() > losses) {
+                ofPredictions.check(graph, pending);
+                checkLosses(losses);
+                ofParameters.check(graph, uses);
+            }
+        }
+        return reached;
+    }
+
+    private static void checkLosses(int number) {
+        if (number == 0) {
             throw new IllegalArgumentException(
                     "backward() needs a loss that trainer.getLoss().evaluate(labels, predictions)"
                             + " has computed from predictions of trainer.forward(...), and that was"
                             + " not differentiated before");
         }
+    }
+
+    private List<ParallelOutput> reached(Predicate<NDArray> isReached) {
+        List<ParallelOutput> reached =
+                pending.stream().filter(output -> output.find(isReached)).toList();
+        try {
+            reached.forEach(ParallelOutput::checkHeads);
+        } catch (IllegalArgumentException e) {
+            reached.forEach(ParallelOutput::drop);
+            throw e;
+        }
+        return reached;
+    }
+
+    /**
+     * Runs the backward passes of outputs that the coordinator's backward pass has reached.
+     *
+     * @param reached the outputs
+     */
+    void backward(List<ParallelOutput> reached) {
+        frozen.say();
+        reached.forEach(output -> output.backward(gradientGroups));
+        pending.removeIf(output -> !output.isPending());
         hasGradients = true;
     }
 
