@@ -37,6 +37,7 @@ final class TrainingSteps implements AutoCloseable {
     private final GradientGroups gradientGroups;
     private final RankUpdate updates;
     private final LossScale lossScale;
+    private final ScaledGradients scaled;
     private final FrozenParameters frozen;
     private final List<ParallelOutput> pending = new ArrayList<>(); // without a backward pass
     private long count;
@@ -53,6 +54,7 @@ final class TrainingSteps implements AutoCloseable {
         gradientGroups = new GradientGroups(parameters);
         frozen = new FrozenParameters(ranks, parameters);
         lossScale = new LossScale(config.getLossScaling());
+        scaled = new ScaledGradients(lossScale, parameters);
         float clipNorm = config.getGradientClipNorm();
         boolean scaled = lossScale.isUsed();
         updates = new RankUpdate(parameters, gradientGroups, optimizer, ranks, clipNorm, scaled);
@@ -100,6 +102,8 @@ final class TrainingSteps implements AutoCloseable {
             throw e;
         }
         frozen.say();
+        parameters.getStores().forEach(RankParameterStore::followFrozen); // all of them
+        scaled.add();
         reached.forEach(output -> output.backward(gradientGroups));
         pending.removeIf(output -> !output.isPending());
         if (reached.isEmpty()) {
@@ -113,6 +117,7 @@ final class TrainingSteps implements AutoCloseable {
 
     /** Forgets the gradients that are there. */
     void zeroGradients() {
+        scaled.drop();
         ranks.run(
                 context -> {
                     RankParameterStore store = parameters.getStore(context);
@@ -129,7 +134,8 @@ final class TrainingSteps implements AutoCloseable {
      * finite.
      *
      * @param beforeChange is done when nothing can be refused any more
-     * @throws IllegalStateException if no gradients were computed since the last step
+     * @throws IllegalStateException if no gradients were computed since the last step, or of a
+     *     scaled loss some would wait
      * @throws ArithmeticException if no loss scale makes the gradients finite
      */
     void update(Runnable beforeChange) {
@@ -139,7 +145,9 @@ final class TrainingSteps implements AutoCloseable {
                             + " before step()");
         }
         frozen.say();
-        updates.checkNorm(ranks.getContext(0), new HashSet<>(parameters.getTrained()));
+        List<Parameter> trained = parameters.getTrained();
+        scaled.check(trained);
+        updates.checkNorm(ranks.getContext(0), new HashSet<>(trained));
         boolean finite = !lossScale.isUsed() || unscale();
         if (finite) {
             change(beforeChange);
@@ -148,6 +156,7 @@ final class TrainingSteps implements AutoCloseable {
         }
         pending.clear();
         gradientGroups.clear();
+        scaled.clear();
         hasGradients = false;
         count++;
         if (lossScale.isUsed()) {
