@@ -116,7 +116,8 @@ public final class RepeatedPart {
                             + " has not computed the same when it was computed again in the"
                             + " backward pass, so that its gradients would be those of something"
                             + " else: no block in it may change what the next call computes, or"
-                            + " draw random numbers of its own");
+                            + " draw random numbers of its own, and none of its parameters may be"
+                            + " frozen or thawed between the forward and the backward pass");
         }
     }
 

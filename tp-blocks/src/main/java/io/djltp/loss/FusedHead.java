@@ -2,22 +2,19 @@ package io.djltp.loss;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
-import io.djltp.head.AddedGradient;
 import io.djltp.head.FusedCrossEntropy;
 import io.djltp.head.LossOptions;
 import io.djltp.head.TopClasses;
 import io.djltp.layout.DeferredHead;
+import io.djltp.layout.ForwardPass;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.ParticipantStep;
 import io.djltp.rank.StepParticipant;
 import io.djltp.torch.Autograd;
-import io.djltp.torch.GradientKeeper;
-import io.djltp.update.WeightUpdate;
 
 import java.util.List;
 import java.util.Map;
@@ -27,8 +24,7 @@ import java.util.Map;
  * weight, are made from the features that it gets.
  *
  * <p>The weight has no gradient. What one is made of is kept from the loss to the trainer's step,
- * for one batch; where a step has several, the gradients of those before are an {@link
- * AccumulatedGradient}, which the update of the last one adds.
+ * as {@link HeadGradients} says.
  */
 @SuppressWarnings("try") // a scope is used by being open
 public final class FusedHead implements StepParticipant, DeferredHead {
@@ -36,14 +32,12 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     private final Parameter weight;
     private final Parameter bias;
     private final FusedCrossEntropy function;
-    private final AccumulatedGradient accumulated = new AccumulatedGradient();
     private final OtherUse otherUse; // or null
+    private final HeadGradients gradients;
     private NDArray weightValue;
     private NDArray biasValue;
-    private NDArray biasGradient;
     private long losses;
     private long updates;
-    private Float scale; // of the loss in the backward pass, null before it
 
     /**
      * Creates a head.
@@ -59,6 +53,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
         this.weight = weight;
         this.bias = bias;
         this.function = function;
+        gradients = new HeadGradients(weight, bias, function, otherUse);
     }
 
     /**
@@ -74,14 +69,16 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     }
 
     /**
-     * Sets the rank's values of the parameters.
+     * Begins a forward pass: notes what is trained in it.
      *
-     * @param weightShard the shard of the weight
-     * @param biasShard the shard of the bias, or {@code null}
+     * @param pass the pass
+     * @param weightShard the rank's shard of the weight
+     * @param biasShard that of the bias, or {@code null}
      */
-    public void setValues(NDArray weightShard, NDArray biasShard) {
+    public void begin(ForwardPass pass, NDArray weightShard, NDArray biasShard) {
         weightValue = weightShard;
         biasValue = biasShard;
+        gradients.beginPass(pass);
     }
 
     /** {@return the other use of the weight, or {@code null}} */
@@ -107,49 +104,27 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      * @param features the features, which require a gradient
      * @param labels the labels
      * @param options the options of the loss
-     * @param keeper where the gradient of the features is left
+     * @param context the rank, in the pass that the features are of
      * @return the loss as a part of the graph, a scalar
      * @throws IllegalStateException if there is a gradient that no step has used, of classes that
      *     were drawn for it
      */
     public NDArray evaluate(
-            NDArray features, NDArray labels, LossOptions options, GradientKeeper keeper) {
-        if (hasGradient() && scale != 0) {
-            accumulate();
-        }
-        scale = null;
-        long number = ++losses;
+            NDArray features, NDArray labels, LossOptions options, ParallelContext context) {
+        LastLoss loss = gradients.next(context.getPass(), weightValue, biasValue);
+        losses++;
         FusedCrossEntropy.Result result =
                 function.evaluate(features, weightValue, biasValue, labels, options);
         try (NDArray value = result.value();
                 NDArray gradient = result.gradient();
                 Autograd.GradMode mode = Autograd.gradMode(true)) {
-            return keeper.scalar(features, value, gradient, above -> begin(number, (float) above));
+            return context.getGradientKeeper()
+                    .scalar(
+                            features,
+                            value,
+                            gradient,
+                            above -> gradients.begin(loss, (float) above));
         }
-    }
-
-    /** The next loss takes the place of what the gradient of the last one is made of. */
-    private void accumulate() {
-        if (function.isSampled()) {
-            throw new IllegalStateException(
-                    "A head that draws classes keeps the gradient of one batch, of the classes that"
-                            + " it has drawn for it: call trainer.step() after each backward pass,"
-                            + " or build it without optSampleShare to accumulate the gradients of"
-                            + " several batches");
-        }
-        boolean frozen = !weight.requiresGradient();
-        accumulated.add(function, weightValue, biasValue, frozen, scale);
-    }
-
-    private void begin(long number, float above) {
-        if (number != losses) {
-            throw new IllegalStateException(
-                    "Another loss of the same fused head has been computed since"
-                            + " the one that is differentiated: it keeps one batch only. Compute"
-                            + " one loss, go backward and call trainer.step() before the next, or"
-                            + " build it with optFusedLoss(false)");
-        }
-        scale = above;
     }
 
     /**
@@ -205,21 +180,16 @@ public final class FusedHead implements StepParticipant, DeferredHead {
         return losses;
     }
 
-    /** Returns whether a backward pass has come whose gradient no step has used. */
-    private boolean hasGradient() {
-        return scale != null;
+    /** {@inheritDoc} */
+    @Override
+    public void beginBackward() {
+        gradients.beginBackward();
     }
 
     /** {@inheritDoc} */
     @Override
     public void zeroGradient() {
-        if (scale != null) {
-            scale = 0f;
-        }
-        accumulated.clear();
-        if (otherUse != null) {
-            otherUse.zeroGradient();
-        }
+        gradients.zero();
     }
 
     /**
@@ -230,71 +200,21 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      */
     @Override
     public boolean unscale(float factor) {
-        boolean finite = accumulated.unscale(factor);
-        finite &= otherUse == null || otherUse.unscale(factor);
-        if (scale != null) {
-            scale *= factor;
-            finite &= Float.isFinite(scale);
-        }
-        return finite;
+        return gradients.unscale(factor);
     }
 
     /**
      * {@inheritDoc}
      *
      * <p>Updates the weight while it computes its gradient, a chunk of the classes at a time. A
-     * step that draws classes leaves the others alone.
+     * step that draws classes leaves the others alone, and forgets its gradient if the weight has
+     * been frozen since the backward pass.
      */
     @Override
     public void step(ParticipantStep step) {
-        WeightUpdate ofWeight = step.getUpdate(weight);
-        WeightUpdate ofBias = bias == null ? null : step.getUpdate(bias);
-        try (NDManager scope = step.getValue(weight).getManager().newSubManager()) {
-            NDArray gradient = accumulated.ofBias();
-            AddedGradient added = added(step, scope);
-            if (hasGradient()) {
-                NDArray last = ofBias == null ? null : biasGradient();
-                function.update(weightValue, biasValue, last, ofWeight, scale, added);
-                gradient = last == null || gradient == null ? last : last.addi(gradient);
-                scale = null;
-                updates++;
-            } else if (ofWeight != null && !function.isSampled()) {
-                ofWeight.run(step.getValue(weight), sum(step, added, scope));
-                updates++;
-            }
-            if (ofBias != null) {
-                ofBias.run(step.getValue(bias), gradient);
-            }
-        } finally {
-            accumulated.clear();
+        if (gradients.step(step)) {
+            updates++;
         }
-    }
-
-    /** Returns what the gradient of the weight has beside that of the last batch. */
-    private AddedGradient added(ParticipantStep step, NDManager scope) {
-        AddedGradient other = otherUse == null ? null : otherUse.take(step, scope);
-        NDArray whole = accumulated.ofWeight();
-        return other == null
-                ? new AddedGradient(whole, new long[0], null)
-                : new AddedGradient(whole, other.places(), other.rows());
-    }
-
-    /** Returns the gradient of a step in which no loss of the head is differentiated last. */
-    private NDArray sum(ParticipantStep step, AddedGradient added, NDManager scope) {
-        if (added.isEmpty()) {
-            return null;
-        }
-        NDArray sum = scope.zeros(step.getValue(weight).getShape(), DataType.FLOAT32);
-        added.addTo(sum);
-        return sum.toType(step.getValue(weight).getDataType(), false);
-    }
-
-    private NDArray biasGradient() {
-        if (biasGradient == null) {
-            biasGradient = biasValue.zerosLike();
-            biasGradient.detach();
-        }
-        return biasGradient;
     }
 
     /** {@inheritDoc} As {@link FusedHeadState} says. */
@@ -319,12 +239,9 @@ public final class FusedHead implements StepParticipant, DeferredHead {
     @Override
     public void close() {
         function.close();
-        accumulated.close();
+        gradients.close();
         if (otherUse != null) {
             otherUse.close();
-        }
-        if (biasGradient != null) {
-            biasGradient.close();
         }
     }
 }

@@ -29,6 +29,13 @@ public interface OtherUse extends AutoCloseable {
      */
     boolean unscale(float factor);
 
+    /**
+     * Sets whether backward passes to come leave a gradient.
+     *
+     * @param trained whether the weight is trained now
+     */
+    void setTrained(boolean trained);
+
     /** Forgets the gradients of backward passes since the last step. */
     void zeroGradient();
 

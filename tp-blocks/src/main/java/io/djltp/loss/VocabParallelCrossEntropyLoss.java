@@ -119,7 +119,7 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss, 
                     return head.lossOnly(logits, ids, options);
                 }
             }
-            NDArray value = head.evaluate(logits, ids, options, context.getGradientKeeper());
+            NDArray value = head.evaluate(logits, ids, options, context);
             context.getPass().getTrace().takeSlices(context.getGradientKeeper().getLastNode());
             return value;
         }

@@ -136,7 +136,7 @@ public class ClassificationHead extends AbstractColumnLinear {
         NDArray x =
                 HeadFeatures.forLoss(context, context.getMappings(this), input, gathered, training);
         FusedHead head = head(context);
-        head.setValues(weight, bias);
+        head.begin(context.getPass(), weight, bias);
         ShardedLayout layout = new ShardedLayout(outputCut(context), head);
         // the gradient of a gathered input is reduced where it is scattered
         Features below = gathered ? Features.SHARD : Features.REPLICATED;

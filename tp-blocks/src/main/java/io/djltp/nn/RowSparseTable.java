@@ -21,7 +21,8 @@ import java.util.List;
  * the rows, and the table itself has none.
  *
  * <p>All ranks update their replicas alike: from the gradients of the sums of the whole batch,
- * which are far smaller than the table.
+ * which are far smaller than the table. Where the table is frozen when a step comes, gradients wait
+ * until it is thawed.
  */
 final class RowSparseTable implements StepParticipant {
 
@@ -67,6 +68,12 @@ final class RowSparseTable implements StepParticipant {
         pending.add(bags);
     }
 
+    /** {@inheritDoc} */
+    @Override
+    public void beginBackward() {
+        pending.forEach(bags -> bags.sums().setRequiresGradient(parameter.requiresGradient()));
+    }
+
     /**
      * {@inheritDoc}
      *
@@ -74,13 +81,21 @@ final class RowSparseTable implements StepParticipant {
      */
     @Override
     public void zeroGradient() {
+        if (parameter.requiresGradient()) {
+            forget(true);
+        }
+    }
+
+    /** Forgets the sums that have a gradient, or those that have none. */
+    private void forget(boolean differentiated) {
         pending.removeIf(
                 bags -> {
                     try (NDArray gradient = bags.gradient()) {
-                        if (gradient != null) {
+                        boolean forgotten = (gradient != null) == differentiated;
+                        if (forgotten) {
                             bags.sums().close();
                         }
-                        return gradient != null;
+                        return forgotten;
                     }
                 });
     }
@@ -102,10 +117,11 @@ final class RowSparseTable implements StepParticipant {
     public void step(ParticipantStep step) {
         WeightUpdate update = step.getUpdate(parameter);
         NDArray values = step.getValue(parameter);
+        if (update == null) {
+            forget(false);
+            return;
+        }
         try (NDManager scope = values.getManager().newSubManager()) {
-            if (update == null) {
-                return;
-            }
             TableGradient gradient = TableGradient.of(pending, values, scope);
             Communicator group = step.getGradientGroup(parameter);
             if (group != null) {

@@ -119,6 +119,12 @@ final class TiedLookups implements OtherUse {
 
     /** {@inheritDoc} */
     @Override
+    public void setTrained(boolean trained) {
+        pending.forEach(lookup -> lookup.rows.setRequiresGradient(trained));
+    }
+
+    /** {@inheritDoc} */
+    @Override
     public void zeroGradient() {
         pending.removeIf(
                 lookup -> {

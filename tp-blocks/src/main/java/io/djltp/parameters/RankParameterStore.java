@@ -21,6 +21,7 @@ public final class RankParameterStore extends ParameterStore {
 
     private final ParallelContext context;
     private final Map<String, NDArray> values = new LinkedHashMap<>();
+    private final Map<String, Parameter> parameters = new LinkedHashMap<>(); // of the values
 
     /**
      * Creates an empty store.
@@ -54,6 +55,7 @@ public final class RankParameterStore extends ParameterStore {
             value.setRequiresGradient(true);
         }
         values.put(parameter.getId(), value);
+        parameters.put(parameter.getId(), parameter);
     }
 
     /**
@@ -91,10 +93,23 @@ public final class RankParameterStore extends ParameterStore {
                             + parameter.getName()
                             + ": call trainer.initialize(...) after the block is complete");
         }
-        if (value.hasGradient() != parameter.requiresGradient()) {
-            value.setRequiresGradient(parameter.requiresGradient()); // frozen or thawed meanwhile
-        }
+        follow(parameter, value);
         return value;
+    }
+
+    /**
+     * Lets the rank's values follow what was frozen and thawed meanwhile: a backward pass gives a
+     * gradient to those that are trained when it begins. (A graph has those that were trained in
+     * the forward pass.)
+     */
+    public void followFrozen() {
+        parameters.forEach((id, parameter) -> follow(parameter, values.get(id)));
+    }
+
+    private static void follow(Parameter parameter, NDArray value) {
+        if (value.hasGradient() != parameter.requiresGradient()) {
+            value.setRequiresGradient(parameter.requiresGradient());
+        }
     }
 
     /**
@@ -113,6 +128,7 @@ public final class RankParameterStore extends ParameterStore {
      * @param parameter the parameter
      */
     public void remove(Parameter parameter) {
+        parameters.remove(parameter.getId());
         NDArray value = values.remove(parameter.getId());
         if (value != null) {
             value.close();

@@ -32,7 +32,16 @@ public interface StepParticipant extends AutoCloseable {
      */
     Collection<Parameter> getParameters();
 
-    /** Forgets the gradients of backward passes since the last step. */
+    /**
+     * Begins a backward pass. What is frozen now gets no gradient by it, even if it is thawed
+     * before the step: where a leaf of the graph stands for a parameter, it has to follow ({@code
+     * leaf.setRequiresGradient(parameter.requiresGradient())}). By default, nothing is done.
+     */
+    default void beginBackward() {
+        // nothing follows
+    }
+
+    /** Forgets the gradients of backward passes since the last step, of what is not frozen. */
     void zeroGradient();
 
     /**
@@ -57,7 +66,8 @@ public interface StepParticipant extends AutoCloseable {
 
     /**
      * Takes part in a step: updates what it owns, and uses the gradients up. Called at every step,
-     * with or without a gradient.
+     * with or without a gradient. That of a parameter that is frozen now waits until it is thawed,
+     * as under DJL's trainer.
      *
      * @param step the step
      */

@@ -13,6 +13,7 @@ import io.djltp.loss.ShardedPredictions;
 import io.djltp.parameters.ShardedArray;
 import io.djltp.rank.Phase;
 import io.djltp.rank.RankPool;
+import io.djltp.rank.StepParticipant;
 import io.djltp.torch.Autograd;
 
 import java.util.ArrayList;
@@ -269,6 +270,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         ranks.run(
                 context -> {
                     RankOutput part = parts.get(context.getLocalIndex());
+                    context.getParticipants().forEach(StepParticipant::beginBackward);
                     try (NDManager scope = part.manager.newSubManager();
                             Phase phase = Phase.begin(context, Direction.BACKWARD)) {
                         LossOfPass.backward(reached, context.getLocalIndex(), scope);

@@ -195,7 +195,7 @@ public class ParallelTrainer extends Trainer {
      * and lets every rank update its shards and replicas. With {@link
      * ParallelConfig.Builder#optLossScaling} no parameter is, if a gradient is not finite.
      *
-     * @throws IllegalStateException if no gradients were computed since the last step
+     * @throws IllegalStateException if there are no gradients, or one of a scaled loss would wait
      * @throws ArithmeticException if no scale of the loss makes the gradients finite
      */
     @Override

@@ -41,6 +41,7 @@ final class TrainingSteps implements AutoCloseable {
     private final GradientGroups gradientGroups;
     private final RankUpdate updates;
     private final LossScale lossScale;
+    private final ScaledGradients scaled;
     private final FrozenParameters frozen;
     private final OneCaller caller = new OneCaller();
     private final TermsOfParameters ofParameters;
@@ -61,6 +62,7 @@ final class TrainingSteps implements AutoCloseable {
         frozen = new FrozenParameters(ranks, parameters);
         ofParameters = new TermsOfParameters(ranks, parameters);
         lossScale = new LossScale(config.getLossScaling());
+        scaled = new ScaledGradients(lossScale, parameters);
         float clipNorm = config.getGradientClipNorm();
         boolean scaled = lossScale.isUsed();
         updates = new RankUpdate(parameters, gradientGroups, optimizer, ranks, clipNorm, scaled);
@@ -169,6 +171,8 @@ final class TrainingSteps implements AutoCloseable {
      */
     void backward(List<ParallelOutput> reached) {
         frozen.say();
+        parameters.getStores().forEach(RankParameterStore::followFrozen); // all of them
+        scaled.add();
         reached.forEach(output -> output.backward(gradientGroups));
         pending.removeIf(output -> !output.isPending());
         hasGradients = true;
@@ -176,6 +180,7 @@ final class TrainingSteps implements AutoCloseable {
 
     /** Forgets the gradients that are there. */
     void zeroGradients() {
+        scaled.drop();
         ranks.run(
                 context -> {
                     RankParameterStore store = parameters.getStore(context);
@@ -192,7 +197,8 @@ final class TrainingSteps implements AutoCloseable {
      * finite.
      *
      * @param beforeChange is done when nothing can be refused any more
-     * @throws IllegalStateException if no gradients were computed since the last step
+     * @throws IllegalStateException if no gradients were computed since the last step, or of a
+     *     scaled loss some would wait
      * @throws ArithmeticException if no loss scale makes the gradients finite
      */
     void update(Runnable beforeChange) {
@@ -202,7 +208,9 @@ final class TrainingSteps implements AutoCloseable {
                             + " before step()");
         }
         frozen.say();
-        updates.checkNorm(ranks.getContext(0), new HashSet<>(parameters.getTrained()));
+        List<Parameter> trained = parameters.getTrained();
+        scaled.check(trained);
+        updates.checkNorm(ranks.getContext(0), new HashSet<>(trained));
         boolean finite = !lossScale.isUsed() || unscale();
         if (finite) {
             change(beforeChange);
@@ -211,6 +219,7 @@ final class TrainingSteps implements AutoCloseable {
         }
         pending.clear();
         gradientGroups.clear();
+        scaled.clear();
         hasGradients = false;
         count++;
         if (lossScale.isUsed()) {

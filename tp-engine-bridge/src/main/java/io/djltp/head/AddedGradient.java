@@ -36,6 +36,15 @@ public record AddedGradient(NDArray whole, long[] places, NDArray rows) {
     }
 
     /**
+     * Returns the gradient of the rows alone.
+     *
+     * @return what is left without the whole
+     */
+    public AddedGradient ofRows() {
+        return new AddedGradient(null, places, rows);
+    }
+
+    /**
      * Adds all of it to an array.
      *
      * @param target the array, float32 [classes/p, features]
