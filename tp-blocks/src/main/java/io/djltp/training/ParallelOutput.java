@@ -37,6 +37,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     private final transient List<RankOutput> parts;
     private final transient List<LossOfPass> losses = new ArrayList<>();
     private transient Consumer<NDList> comparison = labels -> {};
+    private final transient ChangedPredictions changed;
     private boolean consumed;
 
     /**
@@ -66,6 +67,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
             }
             add(array);
         }
+        changed = new ChangedPredictions(this, training);
     }
 
     /** Sets what compares labels that come with the loss with those of other processes. */
@@ -124,6 +126,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                             }
                         });
         wholes.subList(1, wholes.size()).forEach(NDArray::close);
+        changed.watch(index, wholes.get(0));
         return wholes.get(0);
     }
 
@@ -158,6 +161,10 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      * @return the loss
      */
     NDArray getLoss(NDList labels) {
+        NDList others = changed.find();
+        if (others != null) {
+            return lossOnRanks.evaluate(labels, others);
+        }
         for (LossOfPass loss : losses) {
             if (loss.isOf(labels)) {
                 return loss.leaf();
@@ -173,6 +180,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                     return null;
                 });
         InPlaceCheck.check(ranks, parts);
+        changed.settle(); // the loss may write into what it gets
         return setLoss(labels);
     }
 
@@ -191,6 +199,10 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     /** {@inheritDoc} */
     @Override
     public NDArray evaluateOnRanks(NDList labels, BiFunction<NDList, NDList, NDArray> evaluator) {
+        NDList others = changed.find();
+        if (others != null) {
+            return evaluator.apply(labels, others);
+        }
         parts.get(0).checkUpToDate();
         boolean few = parts.get(0).getPass().hasSpareRanks(); // rows, and not on all ranks
         boolean cut = parts.get(0).getRegion(0).isRowsCut() && !few;
