@@ -26,6 +26,7 @@ public final class ModelWatch {
     private final PlaceholderWatch placeholders;
     private final Function<Parameter, String> nameOf;
     private final Map<Parameter, WatchedArray> marks = new LinkedHashMap<>(); // of replicas
+    private boolean shown; // whether the model has what the ranks have on another device
 
     ModelWatch(
             RankPool ranks,
@@ -49,6 +50,11 @@ public final class ModelWatch {
 
     /** Takes the arrays as they are: the ranks have changed them. No rank is computing. */
     public synchronized void settle() {
+        mark();
+        shown = false;
+    }
+
+    private void mark() {
         marks.replaceAll((parameter, mark) -> mark.now());
     }
 
@@ -69,21 +75,39 @@ public final class ModelWatch {
         for (Parameter parameter : written()) {
             replicas.spread(parameter, nameOf.apply(parameter));
         }
-        settle();
+        mark();
     }
 
     /**
-     * Does so for one process alone, before it saves the model.
+     * Does so for one process alone, before it saves the model, which then has the ranks' values of
+     * what is on another device.
      *
      * @throws IllegalStateException if no rank would see what was done to the model, or ranks of
      *     other processes would have to
      */
     public synchronized void checkAlone() {
-        if (!ranks.isDistributed()) {
+        if (ranks.isDistributed()) {
+            refuse();
+            refuseWritten();
+        } else {
             check();
-            return;
         }
-        refuse();
+        if (!shown) {
+            showAll();
+        }
+    }
+
+    private void showAll() {
+        for (Parameter parameter : marks.keySet()) {
+            if (!replicas.isModels(parameter)) {
+                replicas.copyBack(parameter);
+            }
+        }
+        mark();
+        shown = true;
+    }
+
+    private void refuseWritten() {
         List<Parameter> written = written();
         if (!written.isEmpty()) {
             throw new IllegalStateException(
@@ -116,12 +140,12 @@ public final class ModelWatch {
         }
         if (!unseen.isEmpty()) {
             unseen.forEach(replicas::copyBack);
-            settle();
+            mark();
             throw new IllegalStateException(
                     "Values were written into the model's array of the parameter "
                             + describe(unseen, nameOf)
-                            + " while a ParallelTrainer is open. It is on another device than the"
-                            + " ranks, or not dense, so that these train copies: the values are"
+                            + " while a ParallelTrainer is open. It is on another device than rank"
+                            + " 0, so that the ranks train copies: the values are"
                             + " discarded. Set them before trainer.initialize(...), or close the"
                             + " trainer, set them, and open another");
         }

@@ -20,7 +20,7 @@ import java.util.Set;
 
 /**
  * The replicas of parameters that are not cut. Rank 0 works on the model's own array where that is
- * on its device and dense, the others on copies.
+ * on its device, the others on copies.
  */
 @SuppressWarnings("try") // a scope is used by being open
 final class ParameterReplicas {
@@ -40,9 +40,10 @@ final class ParameterReplicas {
         for (int i = 0; i < stores.size(); i++) {
             RankParameterStore store = stores.get(i);
             boolean here = array.getDevice().equals(ranks.getContext(0).getDevice());
-            boolean own = i == 0 && here && dense;
-            if (own && !AlignedMemory.holds(array)) {
-                Placeholder.replace(parameter, array.duplicate()); // as those of the other ranks
+            boolean own = i == 0 && here;
+            if (own && !(dense && AlignedMemory.holds(array))) {
+                NDArray copy = copy(array, array.getManager()); // as those of the other ranks
+                Placeholder.replace(parameter, copy);
             }
             NDArray value = own ? array : copy(array, store.getManager());
             if (own) {

@@ -177,24 +177,31 @@ public class ReplicaWritesTest {
         ArrayAssert.assertClose(outputs.get(1), outputs.get(0), TOLERANCE, "" + kind);
     }
 
-    /** The ranks train copies of a weight that lies turned in memory. */
+    /** One that lies turned in memory, and is saved. */
     @Test(timeOut = 60_000)
-    public void intoWhatNoRankHasAreRefused() {
-        try (Model model = model(false)) {
-            Block block = model.getBlock();
-            block.getChildren()
-                    .valueAt(0)
-                    .setInitializer(
-                            (m, shape, type) -> m.ones(new Shape(4, 5)).transpose(),
-                            Parameter.Type.WEIGHT);
+    public void ofATurnedWeight() throws Exception {
+        Path folder = Files.createTempDirectory("turned");
+        try (Model model = model(false);
+                Model loaded = model(false)) {
+            Block body = model.getBlock().getChildren().valueAt(0);
+            body.setInitializer(
+                    (m, shape, type) -> m.ones(new Shape(4, 5)).transpose(), Parameter.Type.WEIGHT);
             try (Trainer trainer = open(new TrainerKind(ParallelMode.DATA, 2), model)) {
+                ParallelTrainer parallel = (ParallelTrainer) trainer;
                 step(trainer);
                 write(model, 0, WRITES.get(0));
-                IllegalStateException e =
-                        Assert.expectThrows(IllegalStateException.class, () -> step(trainer));
-                Assert.assertTrue(e.getMessage().contains("not dense"), e.getMessage());
-                step(trainer); // with the ranks' values
+                step(trainer);
+                Parameter weight = model.getBlock().getParameters().valueAt(0);
+                assertAlike(parallel, weight);
+                parallel.save(folder, "net");
+                loaded.load(folder, "net");
+                float[] trained = parallel.getParameterStore(0).getHeld(weight).toFloatArray();
+                Assert.assertEquals(array(loaded, 0).toFloatArray(), trained);
+                Assert.assertNotEquals(trained, values(trained.length));
             }
+        } finally {
+            Files.deleteIfExists(folder.resolve("net-0000.params"));
+            Files.delete(folder);
         }
     }
 
