@@ -27,7 +27,7 @@ import java.util.function.Predicate;
  *
  * <p>Rank 0 works on the model's own arrays of parameters that are not cut, so that the model
  * always holds them. A parameter that is cut is never whole: until it is gathered, the model holds
- * one element in its place, expanded to the full shape.
+ * a few elements in its place, laid out as the full shape.
  */
 @SuppressWarnings("try") // a scope is used by being open
 public final class ParallelParameters {
@@ -42,7 +42,7 @@ public final class ParallelParameters {
     private final ParameterReplicas replicated;
     private final WeightGathering gathering;
     private final PlaceholderWatch placeholders;
-    private final HeldArrays held;
+    private final ModelWatch watch;
     private final Map<Parameter, String> names = new IdentityHashMap<>();
     private ReplicaGroups replicas = ReplicaGroups.NONE;
 
@@ -70,7 +70,7 @@ public final class ParallelParameters {
         drawn = new InitialValues(ranks.isDistributed());
         replicated = new ParameterReplicas(ranks, stores);
         placeholders = new PlaceholderWatch(modelManager);
-        held = new HeldArrays(shards, placeholders, replicated);
+        watch = new ModelWatch(ranks, replicated, placeholders, this::nameOf);
         gathering = new WeightGathering(modelManager, placeholders, ranks, this, shards);
     }
 
@@ -107,9 +107,9 @@ public final class ParallelParameters {
             replicated.agree(block, shards);
         }
         replicas = ReplicaGroups.of(ranks, this);
-        held.begin(names.keySet());
         shards.blocks().forEach(b -> b.setWeightSource(gathering));
         names.keySet().forEach(p -> HeldParameters.hold(p, shards.contains(p), gathering));
+        block.getParameters().values().forEach(p -> watch.begin(p, shards.contains(p)));
         checkBatchGather();
         Map<Block, String> blocks = BlockNames.of(block);
         contexts.forEach(context -> context.setBlockNames(blocks));
@@ -145,13 +145,9 @@ public final class ParallelParameters {
         }
     }
 
-    /**
-     * Refuses what was written into the model's arrays of parameters that are cut, or loaded.
-     *
-     * @throws IllegalStateException if something was; it is then discarded
-     */
-    public void checkModel() {
-        held.check(this::nameOf);
+    /** {@return what sees what others do to the model} */
+    public ModelWatch getWatch() {
+        return watch;
     }
 
     private void checkBatchGather() {
@@ -183,10 +179,9 @@ public final class ParallelParameters {
     }
 
     /**
-     * Returns how a parameter is cut.
+     * {@return how a parameter is cut, or {@code null} if every rank has the whole}
      *
      * @param parameter the parameter
-     * @return the strategy, or {@code null} if every rank has the whole
      */
     public ShardingStrategy getStrategy(Parameter parameter) {
         return shards.strategyOf(parameter);
@@ -228,10 +223,11 @@ public final class ParallelParameters {
 
     /** Puts the trained values into the model, which from then on holds them itself. */
     public void handBack() {
+        watch.end();
         shards.blocks().forEach(b -> b.setWeightSource(null));
         for (Parameter parameter : shards.parameters()) {
             // an initialization that failed has not come to all of them
-            if (stores.get(0).contains(parameter) && parameter.isInitialized()) {
+            if (stores.get(0).contains(parameter) && WatchedArray.isThere(parameter)) {
                 gathering.gatherInAll(parameter);
                 // one parameter at a time, so that no more than one of them is there twice
                 stores.forEach(store -> store.remove(parameter));
@@ -243,6 +239,7 @@ public final class ParallelParameters {
 
     /** Ends without the values: those of other processes cannot be had any more. */
     public void lose() {
+        watch.end();
         shards.blocks().forEach(b -> b.setWeightSource(null));
         for (Parameter parameter : names.keySet()) {
             // else it was not handed out, and the model has it
@@ -256,7 +253,8 @@ public final class ParallelParameters {
 
     /** Copies a replica of rank 0 back if it is not the model's own array. */
     void copyBack(Parameter parameter) {
-        if (!shards.contains(parameter) && stores.get(0).contains(parameter)) {
+        boolean there = WatchedArray.isThere(parameter) && stores.get(0).contains(parameter);
+        if (there && !shards.contains(parameter)) {
             replicated.copyBack(parameter);
         }
     }
@@ -277,20 +275,18 @@ public final class ParallelParameters {
     }
 
     /**
-     * Returns the name that a parameter has in the whole model.
+     * {@return the name that a parameter has in the whole model}
      *
      * @param parameter the parameter
-     * @return the name that a parameter has in the whole model
      */
     public String nameOf(Parameter parameter) {
         return names.getOrDefault(parameter, parameter.getName());
     }
 
     /**
-     * Returns the parameter of a name that the ranks have values of, or {@code null}.
+     * {@return the parameter of a name that the ranks have values of, or {@code null}}
      *
      * @param name the name of the parameter
-     * @return the parameter of a name that the ranks have values of, or {@code null}
      */
     public Parameter byName(String name) {
         return names.entrySet().stream()

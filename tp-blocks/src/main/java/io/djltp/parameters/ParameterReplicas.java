@@ -20,7 +20,7 @@ import java.util.Set;
 
 /**
  * The replicas of parameters that are not cut. Rank 0 works on the model's own array where that is
- * on its device and dense, the others on copies.
+ * on its device, the others on copies.
  */
 @SuppressWarnings("try") // a scope is used by being open
 final class ParameterReplicas {
@@ -40,9 +40,10 @@ final class ParameterReplicas {
         for (int i = 0; i < stores.size(); i++) {
             RankParameterStore store = stores.get(i);
             boolean here = array.getDevice().equals(ranks.getContext(0).getDevice());
-            boolean own = i == 0 && here && dense;
-            if (own && !AlignedMemory.holds(array)) {
-                Placeholder.replace(parameter, array.duplicate()); // as those of the other ranks
+            boolean own = i == 0 && here;
+            if (own && !(dense && AlignedMemory.holds(array))) {
+                NDArray copy = copy(array, array.getManager()); // as those of the other ranks
+                Placeholder.replace(parameter, copy);
             }
             NDArray value = own ? array : copy(array, store.getManager());
             if (own) {
@@ -65,19 +66,37 @@ final class ParameterReplicas {
             boolean cut = shards.contains(parameter);
             if (seen.add(parameter) && !(cut && overlaid)) {
                 exchange.replicate(
-                        named.getKey(),
+                        "the initialization of " + named.getKey(),
                         cut ? DeviceMesh.DATA : null, // along which ranks have the same shard
                         context -> stores.get(context.getLocalIndex()).getHeld(parameter));
             }
         }
     }
 
-    /** Lets the model's array be the replica of rank 0, or a copy of it for another device. */
-    void show(Parameter parameter) {
-        NDArray array = parameter.getArray();
-        try (Autograd.GradMode mode = Autograd.gradMode(false)) {
-            NDArray value = Autograd.detach(stores.get(0).getHeld(parameter), array.getManager());
-            Placeholder.replace(parameter, value.toDevice(array.getDevice(), false));
+    /** Returns whether rank 0 works on the model's own array. */
+    boolean isModels(Parameter parameter) {
+        return stores.get(0).getHeld(parameter) == parameter.getArray();
+    }
+
+    /** Gives all ranks what was written into the array of rank 0. All processes call it. */
+    void spread(Parameter parameter, String name) {
+        NDArray written = parameter.getArray();
+        ranks.run(
+                context -> {
+                    NDArray own = stores.get(context.getLocalIndex()).getHeld(parameter);
+                    if (own != written) {
+                        try (Autograd.GradMode mode = Autograd.gradMode(false)) {
+                            assign(own, written);
+                        }
+                    }
+                    return null;
+                });
+        if (ranks.isDistributed()) {
+            new ShardExchange(ranks)
+                    .replicate(
+                            "the values written into " + name,
+                            null,
+                            context -> stores.get(context.getLocalIndex()).getHeld(parameter));
         }
     }
 

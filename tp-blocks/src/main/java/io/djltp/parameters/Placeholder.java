@@ -8,11 +8,9 @@ import ai.djl.nn.Parameter;
 
 import io.djltp.torch.ArrayContents;
 
-import java.util.Arrays;
-
 /**
- * What the model holds of a parameter while it lies in shards on the ranks: one element in the
- * place of all, which is NaN, so that no result looks right.
+ * What the model holds of a parameter while it lies in shards on the ranks: a few elements in the
+ * place of all, which are NaN, so that no result looks right.
  */
 final class Placeholder {
 
@@ -20,10 +18,13 @@ final class Placeholder {
 
     /** Returns a placeholder of the full shape. */
     static NDArray of(NDManager manager, Shape shape, DataType dataType) {
-        long[] ones = new long[shape.dimension()];
-        Arrays.fill(ones, 1);
-        try (NDArray one = manager.full(new Shape(ones), noWeight(dataType), dataType)) {
-            return one.broadcast(shape);
+        long elements = 1;
+        for (long length : shape.getShape()) {
+            elements += Math.max(0, length - 1);
+        }
+        Shape few = new Shape(elements);
+        try (NDArray line = manager.full(few, noWeight(dataType), dataType)) {
+            return ArrayContents.overlapped(line, shape);
         }
     }
 

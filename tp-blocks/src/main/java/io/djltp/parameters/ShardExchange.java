@@ -78,11 +78,11 @@ final class ShardExchange {
     /**
      * Gives a parameter the values of the first rank that has the same part of it on all ranks.
      *
-     * @param name the parameter, for errors
+     * @param issuer what needs them, for errors
      * @param axis the axis along which ranks have the same, or {@code null} if all have
      * @param replicas returns a local rank's replica
      */
-    void replicate(String name, String axis, Function<ParallelContext, NDArray> replicas) {
+    void replicate(String issuer, String axis, Function<ParallelContext, NDArray> replicas) {
         ranks.run(
                 context -> {
                     NDArray replica = replicas.apply(context);
@@ -90,7 +90,7 @@ final class ShardExchange {
                     if (replica.size() > 0 && type.isFloating()) {
                         Communicator group =
                                 axis == null ? context.getWorld() : context.getGroup(axis);
-                        group.setIssuer("the initialization of " + name);
+                        group.setIssuer(issuer);
                         try (Autograd.GradMode mode = Autograd.gradMode(false);
                                 NDArray values = Autograd.detach(replica, replica.getManager())) {
                             group.broadcast(TensorView.of(values), 0).await();

@@ -44,11 +44,16 @@ record InPlaceCheck(String kind, NDList arrays, long[] versions) {
         }
     }
 
+    /** Returns whether an array was closed: it has no version then. */
+    static boolean isClosed(NDArray array) {
+        return ((NativeResource<?>) array).isReleased();
+    }
+
     /** Returns the number of the first array that was changed, or -1. */
     int changed() {
         for (int i = 0; i < versions.length; i++) {
             NDArray array = arrays.get(i);
-            boolean closed = ((NativeResource<?>) array).isReleased(); // a block may
+            boolean closed = isClosed(array); // a block may
             if (!closed && Autograd.version(array) != versions[i]) {
                 return i;
             }

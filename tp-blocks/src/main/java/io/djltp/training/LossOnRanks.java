@@ -49,6 +49,11 @@ final class LossOnRanks {
         return flow;
     }
 
+    /** Computes the loss of predictions that are none of the ranks', in the caller's thread. */
+    NDArray evaluate(NDList labels, NDList predictions) {
+        return valueOf(labels, predictions);
+    }
+
     /**
      * Computes the loss and leaves it in the rank's output, with what it counts for and with the
      * loss of the whole batch, which is the same on all ranks.

@@ -40,6 +40,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     private final transient List<LossOfPass> losses = new ArrayList<>();
     private transient List<LossOfPass> reached = List.of(); // by what is to be differentiated
     private transient Consumer<NDList> comparison = labels -> {};
+    private final transient ChangedPredictions changed;
     private boolean consumed;
     private boolean shown; // in graphs of the caller's
 
@@ -69,6 +70,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         if (training) {
             setShown(true);
         }
+        changed = new ChangedPredictions(this, training);
     }
 
     /** Sets what compares labels that come with the loss with those of other processes. */
@@ -127,6 +129,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                             }
                         });
         wholes.subList(1, wholes.size()).forEach(NDArray::close);
+        changed.watch(index, wholes.get(0));
         return wholes.get(0);
     }
 
@@ -164,6 +167,10 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         if (parts.get(0).getPass().isTraining()) {
             BatchGradients.checkLabels(labels);
         }
+        NDList others = changed.find();
+        if (others != null) {
+            return lossOnRanks.evaluate(labels, others);
+        }
         for (LossOfPass loss : losses) {
             if (loss.isOf(labels)) {
                 return loss.leaf();
@@ -179,6 +186,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                     return null;
                 });
         InPlaceCheck.check(ranks, parts);
+        changed.settle(); // the loss may write into what it gets
         return setLoss(labels);
     }
 
@@ -200,6 +208,10 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     /** {@inheritDoc} */
     @Override
     public NDArray evaluateOnRanks(NDList labels, BiFunction<NDList, NDList, NDArray> evaluator) {
+        NDList others = changed.find();
+        if (others != null) {
+            return evaluator.apply(labels, others);
+        }
         parts.get(0).checkUpToDate();
         boolean few = parts.get(0).getPass().hasSpareRanks(); // rows, and not on all ranks
         boolean cut = parts.get(0).getRegion(0).isRowsCut() && !few;

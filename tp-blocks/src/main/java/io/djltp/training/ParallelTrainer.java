@@ -140,6 +140,7 @@ public class ParallelTrainer extends Trainer {
      */
     @Override
     public void initialize(Shape... shapes) {
+        trained.checkOpen();
         RankZero.seed(ranks, getManager(), parallelConfig.isRandomCheck());
         network.prepare(shapes);
         parameters.handOut();

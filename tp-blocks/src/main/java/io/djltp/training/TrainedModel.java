@@ -97,11 +97,11 @@ final class TrainedModel {
     }
 
     /**
-     * Checks that the model is there with the block that the ranks train, and that nobody has set
-     * values that the ranks do not see.
+     * Checks that the model is there with the block that the ranks train, and gives these what was
+     * written into it. All processes call it.
      *
      * @throws IllegalStateException if it was closed before the trainer, has another block, or
-     *     values were written into a placeholder
+     *     values that the ranks would not see
      */
     void checkOpen() {
         if (!closed && !manager.isOpen()) {
@@ -119,9 +119,7 @@ final class TrainedModel {
                             + " ranks have the weights of the first: close the trainer, and make a"
                             + " new one after model.setBlock(...)");
         }
-        if (!closed) {
-            parameters.checkModel();
-        }
+        parameters.getWatch().check();
     }
 
     /** Begins a forward pass: in training blocks change their buffers, else they use them. */
@@ -176,6 +174,7 @@ final class TrainedModel {
             remoteShards.getService().endStep(step);
         }
         buffers.equalizeAfterStep(Long.bitCount(step) == 1);
+        parameters.getWatch().settle();
     }
 
     /**
@@ -184,6 +183,7 @@ final class TrainedModel {
      */
     void equalizeBuffers() {
         buffers.equalize();
+        parameters.getWatch().settle();
     }
 
     /**
@@ -200,6 +200,7 @@ final class TrainedModel {
             steps.setCount(step);
             driftCheck.restart(step);
         } finally {
+            parameters.getWatch().settle();
             if (remoteShards != null) {
                 remoteShards.getService().endStep(steps.count());
             }
@@ -217,16 +218,16 @@ final class TrainedModel {
         if (config.getJob() != null && config.getJob().getProcess() != 0) {
             return;
         }
-        DjlFormat.check(model.getBlock());
         if (!closed && initialized) {
             beforeSave();
         }
+        DjlFormat.check(model.getBlock());
         AtomicSave.save(model, folder, name);
     }
 
     /** What is saved must be the weights after one step, and the same on all ranks. */
     private void beforeSave() {
-        parameters.checkModel();
+        parameters.getWatch().checkAlone();
         if (remoteShards != null && steps.isOpen()) {
             throw new IllegalStateException(
                     "While ranks of several processes train the model, it can be saved between two"
@@ -248,7 +249,9 @@ final class TrainedModel {
     void close() {
         closed = true;
         try {
-            parameters.checkModel();
+            if (manager.isOpen() && !ranks.isOver()) {
+                parameters.getWatch().check();
+            }
         } finally {
             handBack();
         }
