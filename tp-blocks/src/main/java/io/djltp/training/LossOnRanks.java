@@ -23,6 +23,7 @@ import io.djltp.torch.HostReads;
 import io.djltp.torch.JavaMemory;
 
 import java.util.List;
+import java.util.function.BiFunction;
 
 /**
  * The user's loss as a rank computes it: of its slice of the classes, and of all rows of the batch.
@@ -37,16 +38,24 @@ final class LossOnRanks {
     private final Loss loss;
     private final RowMean mean;
     private final GradientFlow flow;
+    private final RandomnessCheck randomness;
 
-    LossOnRanks(Loss loss, GradientFlow flow) {
+    LossOnRanks(Loss loss, GradientFlow flow, RandomnessCheck randomness) {
         this.loss = loss;
         mean = new RowMean(loss);
         this.flow = flow;
+        this.randomness = randomness;
     }
 
     /** Returns what looks at the graphs of losses, and of outputs. */
     GradientFlow getFlow() {
         return flow;
+    }
+
+    /** Computes an evaluator as a rank does. */
+    NDArray evaluate(
+            BiFunction<NDList, NDList, NDArray> evaluator, NDList labels, NDList predictions) {
+        return randomness.withoutDraws("An evaluator", () -> evaluator.apply(labels, predictions));
     }
 
     /**
@@ -137,12 +146,13 @@ final class LossOnRanks {
             part.inPlace = part.inPlace == null ? watched.refusal() : part.inPlace;
             return value;
         } catch (RuntimeException e) {
-            throw part.getPass().explain(e);
+            throw part.getPass().explain(e, part.isSharded());
         }
     }
 
     private NDArray valueOf(NDList labels, NDList predictions) {
-        NDArray value = loss.evaluate(labels, predictions);
+        String name = "The loss " + loss.getName();
+        NDArray value = randomness.withoutDraws(name, () -> loss.evaluate(labels, predictions));
         if (value == null) {
             throw new IllegalArgumentException(
                     "The loss "

@@ -99,6 +99,7 @@ final class ParallelForward {
             flow.getWatched().add(training, data);
         }
         output.setComparison(comparison);
+        output.watch(InPlaceCheck.begin("input", data));
         return output;
     }
 
@@ -180,7 +181,7 @@ final class ParallelForward {
             long rows = context.getPass().getRows();
             RuntimeException explained =
                     NormalizedRows.explained(first, rows, context.getPass().getGlobalRows());
-            throw context.getPass().explain(randomness.explained(explained));
+            throw context.getPass().explain(randomness.explained(explained), true);
         }
     }
 

@@ -3,6 +3,7 @@ package io.djltp.training;
 import ai.djl.engine.EngineException;
 import ai.djl.ndarray.NDArray;
 import ai.djl.training.GradientCollector;
+import ai.djl.util.NativeResource;
 
 import io.djltp.torch.Autograd;
 import io.djltp.torch.JavaMemory;
@@ -11,11 +12,15 @@ import io.djltp.torch.JavaMemory;
 final class ParallelGradientCollector implements GradientCollector {
 
     private final TrainingSteps steps;
-    private final Autograd.GradMode mode = Autograd.gradMode(true);
-    private final JavaMemory memory = JavaMemory.keep(); // of what is computed from losses
+    private final Autograd.GradMode mode;
+    private final JavaMemory memory; // of what is computed from losses
+    private boolean closed;
 
     ParallelGradientCollector(TrainingSteps steps) {
         this.steps = steps;
+        steps.setCollecting(true);
+        mode = Autograd.gradMode(true);
+        memory = JavaMemory.keep();
     }
 
     /**
@@ -26,6 +31,11 @@ final class ParallelGradientCollector implements GradientCollector {
     @Override
     public void backward(NDArray target) {
         steps.checkTrained();
+        if (((NativeResource<?>) target).isReleased()) {
+            throw new IllegalStateException(
+                    "What is to be differentiated was closed: a loss is closed with the manager of"
+                            + " the inputs. Go backward before it is closed");
+        }
         float scale = steps.getLossScale().get(); // 1 if no loss is scaled
         try (NDArray gradient = target.onesLike()) {
             Autograd.backward(target, scale == 1 ? gradient : gradient.muli(scale));
@@ -52,6 +62,11 @@ final class ParallelGradientCollector implements GradientCollector {
     /** {@inheritDoc} */
     @Override
     public void close() {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        steps.setCollecting(false);
         memory.close();
         mode.close();
     }

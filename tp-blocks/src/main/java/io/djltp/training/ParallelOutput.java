@@ -5,6 +5,7 @@ import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.util.NativeResource;
 
 import io.djltp.collective.Direction;
 import io.djltp.gradient.GradientGroups;
@@ -37,6 +38,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     private final transient List<RankOutput> parts;
     private final transient List<LossOfPass> losses = new ArrayList<>();
     private transient Consumer<NDList> comparison = labels -> {};
+    private transient InPlaceCheck inputs;
     private boolean consumed;
 
     /**
@@ -71,6 +73,11 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     /** Sets what compares labels that come with the loss with those of other processes. */
     void setComparison(Consumer<NDList> comparison) {
         this.comparison = comparison;
+    }
+
+    /** Sets what was computed of, which may not change until the backward pass. */
+    void watch(InPlaceCheck ofInputs) {
+        inputs = ofInputs;
     }
 
     private NDArray wholeArray(RankOutput first, int index, boolean training) {
@@ -158,6 +165,8 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      * @return the loss
      */
     NDArray getLoss(NDList labels) {
+        checkOpen();
+        InPlaceCheck.checkOpen(labels);
         for (LossOfPass loss : losses) {
             if (loss.isOf(labels)) {
                 return loss.leaf();
@@ -191,6 +200,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     /** {@inheritDoc} */
     @Override
     public NDArray evaluateOnRanks(NDList labels, BiFunction<NDList, NDList, NDArray> evaluator) {
+        checkOpen();
         parts.get(0).checkUpToDate();
         boolean few = parts.get(0).getPass().hasSpareRanks(); // rows, and not on all ranks
         boolean cut = parts.get(0).getRegion(0).isRowsCut() && !few;
@@ -205,7 +215,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                                 NDList own = BatchPart.of(labels, context, rows, scope);
                                 NDList predictions =
                                         few ? BatchRows.gather(context, part, scope) : part.arrays;
-                                NDArray result = evaluator.apply(own, predictions);
+                                NDArray result = lossOnRanks.evaluate(evaluator, own, predictions);
                                 result.attach(part.manager);
                                 return result;
                             }
@@ -224,7 +234,9 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      */
     boolean isReached() {
         for (NDArray array : this) {
-            try (NDArray gradient = isWhole(array) ? Autograd.gradient(array) : null) {
+            boolean closed = array instanceof NativeResource<?> own && own.isReleased();
+            boolean whole = !closed && isWhole(array);
+            try (NDArray gradient = whole ? Autograd.gradient(array) : null) {
                 if (gradient != null) {
                     throw new IllegalArgumentException(
                             "A term of what is differentiated was computed from the predictions "
@@ -271,26 +283,28 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                 });
     }
 
-    /**
-     * Checks that fused heads have what the losses that were reached are differentiated with.
-     *
-     * @throws IllegalArgumentException if another loss has been computed since
-     */
-    void checkHeads() {
-        RankOutput first = parts.get(0);
-        List<Long> now = first.countLosses();
-        for (LossOfPass loss : losses) {
-            if (loss.isReached() && !loss.ofHeads().equals(now)) {
-                throw new IllegalArgumentException(
-                        "What is differentiated has a loss of the fused head with the weight "
-                                + first.getHeads().get(0).getShape()
-                                + ", of which another loss has been computed since, and the head"
-                                + " keeps what the gradient of its last loss is made of. Let each"
-                                + " loss have a forward and a backward pass of its own, whose"
-                                + " gradients add up until trainer.step(), or build the head with"
-                                + " optFusedLoss(false)");
-            }
+    private void checkOpen() {
+        if (!manager.isOpen()) {
+            throw new IllegalStateException(
+                    "The manager of the inputs was closed, and with it what the ranks had kept of"
+                            + " the forward pass: compute losses and evaluators of its"
+                            + " predictions, and go backward, before it is closed");
         }
+    }
+
+    /**
+     * Checks that the losses that were reached can still be differentiated.
+     *
+     * @throws IllegalStateException if the pass was closed
+     * @throws IllegalArgumentException if an input was changed, or another loss has been computed
+     *     of a fused head since
+     */
+    void checkBeforeBackward() {
+        checkOpen();
+        inputs.checkBeforeBackward();
+        losses.stream()
+                .filter(LossOfPass::isReached)
+                .forEach(loss -> loss.checkHeads(parts.get(0)));
     }
 
     /** Frees the graphs: nothing can be differentiated with them. No rank is computing. */
@@ -299,8 +313,16 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         parts.forEach(RankOutput::closeScopes);
     }
 
-    /** Returns whether a backward pass can still come. */
+    /** Returns whether a backward pass can still come, be it one that is refused. */
     boolean isPending() {
-        return !consumed && manager.isOpen();
+        boolean open = manager.isOpen();
+        return !consumed && (open || losses.stream().anyMatch(LossOfPass::isReachable));
+    }
+
+    /** Notes that nothing asks any more whether a backward pass has come. */
+    void forget() {
+        losses.forEach(loss -> loss.handle().close());
+        losses.clear();
+        consumed = true;
     }
 }

@@ -108,8 +108,8 @@ public class ParallelTrainer extends Trainer {
                             model, manager, parallelConfig, ranks, parameters, driftCheck, steps);
             network = new NetworkComparison(model, parallelConfig, ranks, parameters);
             GradientFlow flow = new GradientFlow(parameters, ranks);
-            LossOnRanks loss = new LossOnRanks(trainingConfig.getLossFunction(), flow);
             RandomnessCheck draws = network.getRandomness();
+            LossOnRanks loss = new LossOnRanks(trainingConfig.getLossFunction(), flow, draws);
             BatchComparison batches = new BatchComparison(parallelConfig, ranks, parameters, steps);
             forwardPass =
                     new ParallelForward(model.getBlock(), parameters, ranks, loss, draws, batches);

@@ -21,6 +21,7 @@ import io.djltp.torch.Autograd;
 
 import java.util.ArrayList;
 import java.util.HashSet;
+import java.util.Iterator;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
@@ -41,6 +42,7 @@ final class TrainingSteps implements AutoCloseable {
     private final List<ParallelOutput> pending = new ArrayList<>(); // without a backward pass
     private long count;
     private boolean hasGradients;
+    private boolean collecting;
 
     TrainingSteps(
             RankPool ranks,
@@ -68,8 +70,34 @@ final class TrainingSteps implements AutoCloseable {
 
     /** Adds a forward pass that may be differentiated. */
     void add(ParallelOutput output) {
-        pending.removeIf(before -> !before.isPending());
+        forgetPasses(false);
         pending.add(output);
+    }
+
+    private void forgetPasses(boolean all) {
+        for (Iterator<ParallelOutput> it = pending.iterator(); it.hasNext(); ) {
+            ParallelOutput output = it.next();
+            if (all || !output.isPending()) {
+                output.forget();
+                it.remove();
+            }
+        }
+    }
+
+    /**
+     * Notes that a gradient collector was opened or closed.
+     *
+     * @throws IllegalStateException if one is opened while another one is open
+     */
+    void setCollecting(boolean now) {
+        if (now && collecting) {
+            throw new IllegalStateException(
+                    "A gradient collector of this trainer is open, and as under DJL's own trainer"
+                            + " only one can be at a time: close it before the next one is made,"
+                            + " with try (GradientCollector collector ="
+                            + " trainer.newGradientCollector()) { ... }");
+        }
+        collecting = now;
     }
 
     /**
@@ -90,18 +118,19 @@ final class TrainingSteps implements AutoCloseable {
      *
      * @throws IllegalArgumentException if it has reached none, or one whose graph is not complete
      *     any more; no rank has begun then
+     * @throws IllegalStateException if it has reached one that was closed; no rank has begun then
      */
     void backward() {
         List<ParallelOutput> reached = pending.stream().filter(ParallelOutput::isReached).toList();
         try {
-            reached.forEach(ParallelOutput::checkHeads);
-        } catch (IllegalArgumentException e) {
+            reached.forEach(ParallelOutput::checkBeforeBackward);
+        } catch (IllegalArgumentException | IllegalStateException e) {
             reached.forEach(ParallelOutput::drop);
             throw e;
         }
         frozen.say();
         reached.forEach(output -> output.backward(gradientGroups));
-        pending.removeIf(output -> !output.isPending());
+        forgetPasses(false);
         if (reached.isEmpty()) {
             throw new IllegalArgumentException(
                     "backward() needs a loss that trainer.getLoss().evaluate(labels, predictions)"
@@ -146,7 +175,7 @@ final class TrainingSteps implements AutoCloseable {
         } else {
             onRanks(updates::drop);
         }
-        pending.clear();
+        forgetPasses(true);
         gradientGroups.clear();
         hasGradients = false;
         count++;
