@@ -72,6 +72,7 @@ final class LossOnRanks {
         try (Autograd.GradMode mode = Autograd.gradMode(recorded);
                 Phase phase = Phase.begin(context, Direction.FORWARD);
                 JavaMemory memory = JavaMemory.keep(scope)) {
+            memory.add(labels);
             evaluate(context, part, labels, scope);
         }
     }

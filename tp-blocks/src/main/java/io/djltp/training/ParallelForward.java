@@ -118,6 +118,7 @@ final class ParallelForward {
         try (Autograd.GradMode recording = Autograd.gradMode(training || watched);
                 Phase phase = Phase.begin(context, Direction.FORWARD);
                 JavaMemory memory = JavaMemory.keep(scope)) {
+            memory.add(data);
             long own = BatchPart.rows(rows, context, cut).length();
             context.beginForward(rows, own, cut, scope);
             PartAnalysis parts = lossOnRanks.getFlow().getPartAnalysis(context);

@@ -17,13 +17,17 @@ import ai.djl.training.loss.Loss;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.FreedBuffers;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
+import io.djltp.torch.AlignedMemory;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
 import java.util.ArrayList;
 import java.util.List;
@@ -161,6 +165,50 @@ public class BeforeBackwardTest {
                         trainer.step();
                     }
                 });
+    }
+
+    /** The graph does not keep it, and the collector may free it. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void anInputInJavaMemoryThatIsClosed(TrainerKind kind) {
+        runOnShared(kind, true).assertSame(runOnShared(TrainerKind.PLAIN, false), 1e-5);
+    }
+
+    private static TrainingRun runOnShared(TrainerKind kind, boolean closed) {
+        return run(
+                kind,
+                (trainer, manager, numbers) -> {
+                    for (int i = 0; i < 3; i++) {
+                        NDArray data = shared(manager, i); // a collector keeps what is made in it
+                        try (Pass pass = new Pass(trainer, manager)) {
+                            NDArray loss = pass.loss(new NDList(data), () -> {});
+                            if (closed) {
+                                data.close();
+                                FreedBuffers.collect();
+                                fill((int) INPUT.size() * Float.BYTES);
+                            }
+                            pass.collector.backward(loss);
+                        }
+                        trainer.step();
+                    }
+                });
+    }
+
+    /** Returns an input of which ranks make no copy: it begins at a cache line. */
+    private static NDArray shared(NDManager manager, int seed) {
+        NDArray data = TrainingRun.random(manager, seed, ROWS, FEATURES);
+        while (!AlignedMemory.holds(data)) {
+            data = TrainingRun.random(manager, seed, ROWS, FEATURES);
+        }
+        return data;
+    }
+
+    private static void fill(int bytes) {
+        for (int i = 0; i < 500; i++) {
+            ByteBuffer other = ByteBuffer.allocateDirect(bytes).order(ByteOrder.nativeOrder());
+            while (other.hasRemaining()) {
+                other.putFloat(1234.5f);
+            }
+        }
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
