@@ -299,10 +299,12 @@ public class ForwardPass {
      * Adds to an exception of a block or a loss where the slices come from that it got.
      *
      * @param e the exception
+     * @param slices whether it can have got any: a loss of whole outputs has not
      * @return an exception with the remedy, or the same if it is not about slices
      */
-    public RuntimeException explain(RuntimeException e) {
-        return errors.explain(e, regions.isGathered() ? new long[] {rows, globalRows} : null);
+    public RuntimeException explain(RuntimeException e, boolean slices) {
+        long[] gathered = regions.isGathered() ? new long[] {rows, globalRows} : null;
+        return errors.explain(e, gathered, slices);
     }
 
     /**

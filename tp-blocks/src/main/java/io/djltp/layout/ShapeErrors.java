@@ -36,9 +36,10 @@ final class ShapeErrors {
      * @param e the exception
      * @param rows the rows of this rank, and those of all, or {@code null} if no layer has gathered
      *     them
+     * @param slices whether there can be any
      * @return an exception with the cause and the remedy, or the same if it is not about slices
      */
-    RuntimeException explain(RuntimeException e, long[] rows) {
+    RuntimeException explain(RuntimeException e, long[] rows, boolean slices) {
         if (String.valueOf(e.getMessage()).contains("has been released already")) {
             return new IllegalArgumentException(
                     "A block or a loss uses an array that is closed. A parallel trainer replaces"
@@ -47,7 +48,9 @@ final class ShapeErrors {
                             + " penalty on weights is the optimizer's: optWeightDecays(...)",
                     e);
         }
-        if (!isAboutShapes(e) || cutLayers.isEmpty() && cutTokens == null && rows == null) {
+        if (!slices
+                || !isAboutShapes(e)
+                || cutLayers.isEmpty() && cutTokens == null && rows == null) {
             return e;
         }
         StringBuilder text = new StringBuilder(String.valueOf(e.getMessage()));

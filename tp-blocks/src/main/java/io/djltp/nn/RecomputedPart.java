@@ -83,7 +83,7 @@ public final class RecomputedPart {
             part.end(inner, y);
             return y;
         } catch (RuntimeException e) {
-            throw RandomDraws.isRefusal(e) ? drawn(e) : inner.explain(e);
+            throw RandomDraws.isRefusal(e) ? drawn(e) : inner.explain(e, true);
         } finally {
             RandomDraws.setRefused(refused);
             context.resume(present);

@@ -20,6 +20,8 @@ import java.util.Map;
  *
  * @param labels the labels, as they were then
  * @param leaf the loss of the whole batch, to the coordinator
+ * @param handle the same, which outlives the pass: it may be a term of what is differentiated when
+ *     its manager was closed
  * @param parts the loss of each rank of this process, and what it counts for
  * @param ofHeads how many losses the fused heads had computed with it, see {@link
  *     RankOutput#countLosses()}
@@ -29,6 +31,7 @@ import java.util.Map;
 record LossOfPass(
         InPlaceCheck labels,
         NDArray leaf,
+        NDArray handle,
         List<Part> parts,
         List<Long> ofHeads,
         Map<Parameter, PartialAxes> uses) {
@@ -53,7 +56,10 @@ record LossOfPass(
         List<Part> parts =
                 outputs.stream().map(output -> new Part(output.loss, output.share)).toList();
         InPlaceCheck watched = InPlaceCheck.begin("label", labels);
-        return new LossOfPass(watched, leaf, parts, outputs.get(0).countLosses(), uses);
+        List<Long> ofHeads = outputs.get(0).countLosses();
+        boolean training = outputs.get(0).getPass().isTraining();
+        NDArray handle = training ? Autograd.handle(leaf) : leaf; // of the others none is kept
+        return new LossOfPass(watched, leaf, handle, parts, ofHeads, uses);
     }
 
     /** Returns whether it is the loss of these very labels, which nobody has changed since. */
@@ -66,13 +72,36 @@ record LossOfPass(
         return same && labels.changed() < 0;
     }
 
+    /** Returns whether a backward pass can still reach it. */
+    boolean isReachable() {
+        return handle != leaf && Autograd.isShared(handle);
+    }
+
+    /**
+     * Checks that fused heads have what the loss is differentiated with.
+     *
+     * @throws IllegalArgumentException if another loss has been computed of one since
+     */
+    void checkHeads(RankOutput output) {
+        if (!ofHeads.equals(output.countLosses())) {
+            throw new IllegalArgumentException(
+                    "What is differentiated has a loss of the fused head with the weight "
+                            + output.getHeads().get(0).getShape()
+                            + ", of which another loss has been computed since, and the head"
+                            + " keeps what the gradient of its last loss is made of. Let each"
+                            + " loss have a forward and a backward pass of its own, whose"
+                            + " gradients add up until trainer.step(), or build the head with"
+                            + " optFusedLoss(false)");
+        }
+    }
+
     /**
      * Returns what the backward pass multiplies a rank's loss with: what the coordinator's has
      * multiplied the whole with, times the rank's share. Computed on the device: to read it, the
      * host would wait for the forward pass.
      */
     private NDArray factor(Part part, NDManager scope) {
-        try (NDArray above = Autograd.gradient(leaf);
+        try (NDArray above = Autograd.gradient(handle);
                 Autograd.GradMode mode = Autograd.gradMode(false)) {
             if (part.share() == 1 && isLike(above, part.loss())) {
                 return Autograd.detach(above, scope); // as what follows would leave it

@@ -23,6 +23,7 @@ import io.djltp.torch.HostReads;
 import io.djltp.torch.JavaMemory;
 
 import java.util.List;
+import java.util.function.BiFunction;
 
 /**
  * The user's loss as a rank computes it: of its slice of the classes, and of all rows of the batch.
@@ -37,11 +38,13 @@ final class LossOnRanks {
     private final Loss loss;
     private final RowMean mean;
     private final GradientFlow flow;
+    private final RandomnessCheck randomness;
 
-    LossOnRanks(Loss loss, GradientFlow flow) {
+    LossOnRanks(Loss loss, GradientFlow flow, RandomnessCheck randomness) {
         this.loss = loss;
         mean = new RowMean(loss);
         this.flow = flow;
+        this.randomness = randomness;
     }
 
     /** Returns what looks at the graphs of losses, and of outputs. */
@@ -52,6 +55,12 @@ final class LossOnRanks {
     /** Computes the loss of predictions that are none of the ranks', in the caller's thread. */
     NDArray evaluate(NDList labels, NDList predictions) {
         return valueOf(labels, predictions);
+    }
+
+    /** Computes an evaluator as a rank does. */
+    NDArray evaluate(
+            BiFunction<NDList, NDList, NDArray> evaluator, NDList labels, NDList predictions) {
+        return randomness.withoutDraws("An evaluator", () -> evaluator.apply(labels, predictions));
     }
 
     /**
@@ -68,6 +77,7 @@ final class LossOnRanks {
         try (Autograd.GradMode mode = Autograd.gradMode(recorded);
                 Phase phase = Phase.begin(context, Direction.FORWARD);
                 JavaMemory memory = JavaMemory.keep(scope)) {
+            memory.add(labels);
             evaluate(context, part, labels, scope);
         }
     }
@@ -142,12 +152,13 @@ final class LossOnRanks {
             part.inPlace = part.inPlace == null ? watched.refusal() : part.inPlace;
             return value;
         } catch (RuntimeException e) {
-            throw part.getPass().explain(e);
+            throw part.getPass().explain(e, part.isSharded());
         }
     }
 
     private NDArray valueOf(NDList labels, NDList predictions) {
-        NDArray value = loss.evaluate(labels, predictions);
+        String name = "The loss " + loss.getName();
+        NDArray value = randomness.withoutDraws(name, () -> loss.evaluate(labels, predictions));
         if (value == null) {
             throw new IllegalArgumentException(
                     "The loss "

@@ -106,6 +106,7 @@ final class ParallelForward {
             flow.getWatched().add(training, data);
         }
         output.setComparison(comparison);
+        output.watch(InPlaceCheck.begin("input", data));
         return output;
     }
 
@@ -124,6 +125,7 @@ final class ParallelForward {
         try (Autograd.GradMode recording = Autograd.gradMode(training || watched);
                 Phase phase = Phase.begin(context, Direction.FORWARD);
                 JavaMemory memory = JavaMemory.keep(scope)) {
+            memory.add(data);
             long own = BatchPart.rows(rows, context, cut).length();
             context.beginForward(rows, own, cut, scope);
             PartAnalysis parts = lossOnRanks.getFlow().getPartAnalysis(context);
@@ -187,7 +189,7 @@ final class ParallelForward {
             long rows = context.getPass().getRows();
             RuntimeException explained =
                     NormalizedRows.explained(first, rows, context.getPass().getGlobalRows());
-            throw context.getPass().explain(randomness.explained(explained));
+            throw context.getPass().explain(randomness.explained(explained), true);
         }
     }
 

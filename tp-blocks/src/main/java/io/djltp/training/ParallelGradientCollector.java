@@ -3,6 +3,7 @@ package io.djltp.training;
 import ai.djl.engine.EngineException;
 import ai.djl.ndarray.NDArray;
 import ai.djl.training.GradientCollector;
+import ai.djl.util.NativeResource;
 
 import io.djltp.torch.Autograd;
 import io.djltp.torch.JavaMemory;
@@ -14,13 +15,15 @@ import java.util.List;
 final class ParallelGradientCollector implements GradientCollector {
 
     private final TrainingSteps steps;
-    private final Autograd.GradMode mode = Autograd.gradMode(true);
-    private final JavaMemory memory = JavaMemory.keep(); // of what is computed from losses
+    private final Autograd.GradMode mode;
+    private final JavaMemory memory; // of what is computed from losses
     private boolean closed;
 
     ParallelGradientCollector(TrainingSteps steps) {
         this.steps = steps;
-        steps.getTermsOfPredictions().begin();
+        steps.getPasses().setCollecting(true);
+        mode = Autograd.gradMode(true);
+        memory = JavaMemory.keep();
     }
 
     /**
@@ -37,7 +40,12 @@ final class ParallelGradientCollector implements GradientCollector {
 
     private void differentiate(NDArray target) {
         steps.checkTrained();
-        List<ParallelOutput> reached = steps.find(target);
+        if (((NativeResource<?>) target).isReleased()) {
+            throw new IllegalStateException(
+                    "What is to be differentiated was closed: a loss is closed with the manager of"
+                            + " the inputs. Go backward before it is closed");
+        }
+        List<ParallelOutput> reached = steps.getPasses().find(target);
         float scale = steps.getLossScale().get(); // 1 if no loss is scaled
         try (NDArray gradient = target.onesLike()) {
             Autograd.backward(target, scale == 1 ? gradient : gradient.muli(scale));
@@ -64,10 +72,11 @@ final class ParallelGradientCollector implements GradientCollector {
     /** {@inheritDoc} */
     @Override
     public void close() {
-        if (!closed) {
-            closed = true;
-            steps.getTermsOfPredictions().end();
+        if (closed) {
+            return;
         }
+        closed = true;
+        steps.getPasses().setCollecting(false);
         memory.close();
         mode.close();
     }

@@ -1,7 +1,6 @@
 package io.djltp.training;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
@@ -41,6 +40,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     private transient List<LossOfPass> reached = List.of(); // by what is to be differentiated
     private transient Consumer<NDList> comparison = labels -> {};
     private final transient ChangedPredictions changed;
+    private transient InPlaceCheck inputs;
     private boolean consumed;
     private boolean shown; // in graphs of the caller's
 
@@ -78,6 +78,11 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         this.comparison = comparison;
     }
 
+    /** Sets what was computed of, which may not change until the backward pass. */
+    void watch(InPlaceCheck ofInputs) {
+        inputs = ofInputs;
+    }
+
     private NDArray wholeArray(RankOutput first, int index, boolean training) {
         NDArray array = first.arrays.get(index);
         ShardedLayout layout = first.getLayout(index);
@@ -102,11 +107,6 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         }
         long times = own.get(0) / first.getPass().getRows(); // a row may have become several
         return new Shape(times * first.getPass().getGlobalRows()).addAll(own.slice(1));
-    }
-
-    /** Otherwise the ranks of a tensor-parallel group have the same rows. */
-    private boolean isOverlaid() {
-        return ranks.getContext(0).getMesh().isOverlaid();
     }
 
     /** Computes and gathers logits that were left to the evaluators. */
@@ -138,22 +138,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         if (!batchCut) {
             return Autograd.detach(arrays.get(0), manager);
         }
-        if (ranks.isDistributed()) {
-            return RowGather.of(ranks, arrays, manager);
-        }
-        try (NDManager scope = manager.newSubManager()) {
-            NDList rows = new NDList();
-            for (int i = 0; i < arrays.size(); i++) {
-                if (ranks.getContext(i).getTensorGroup().getRank() == 0 || isOverlaid()) {
-                    NDArray own = Autograd.detach(arrays.get(i), scope);
-                    rows.add(own.toDevice(manager.getDevice(), false));
-                }
-            }
-            NDArray whole = NDArrays.concat(rows);
-            whole = rows.size() == 1 ? whole.duplicate() : whole;
-            whole.attach(manager);
-            return whole;
-        }
+        return RowGather.of(ranks, arrays, manager);
     }
 
     /**
@@ -164,6 +149,8 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      * @return the loss
      */
     NDArray getLoss(NDList labels) {
+        checkOpen();
+        InPlaceCheck.checkOpen(labels);
         if (parts.get(0).getPass().isTraining()) {
             BatchGradients.checkLabels(labels);
         }
@@ -208,6 +195,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     /** {@inheritDoc} */
     @Override
     public NDArray evaluateOnRanks(NDList labels, BiFunction<NDList, NDList, NDArray> evaluator) {
+        checkOpen();
         NDList others = changed.find();
         if (others != null) {
             return evaluator.apply(labels, others);
@@ -226,7 +214,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                                 NDList own = BatchPart.of(labels, context, rows, scope);
                                 NDList predictions =
                                         few ? BatchRows.gather(context, part, scope) : part.arrays;
-                                NDArray result = evaluator.apply(own, predictions);
+                                NDArray result = lossOnRanks.evaluate(evaluator, own, predictions);
                                 result.attach(part.manager);
                                 return result;
                             }
@@ -242,8 +230,8 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      * @param isReached says of the leaf of a loss whether it is
      * @return whether there are some; none of a pass that was differentiated before
      */
-    boolean find(Predicate<NDArray> isReached) {
-        reached = losses.stream().filter(l -> isPending() && isReached.test(l.leaf())).toList();
+    boolean find(Predicate<LossOfPass> isReached) {
+        reached = losses.stream().filter(l -> isPending() && isReached.test(l)).toList();
         return !reached.isEmpty();
     }
 
@@ -254,7 +242,9 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
 
     /** Returns the predictions that hold numbers, as long as they are there. */
     List<NDArray> getPredictions() {
-        return stream().filter(array -> isPending() && isWhole(array)).toList();
+        return stream()
+                .filter(array -> isPending() && !InPlaceCheck.isClosed(array) && isWhole(array))
+                .toList();
     }
 
     /** Sets whether what is computed from the predictions and their losses can be seen. */
@@ -263,7 +253,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         getPredictions().forEach(array -> array.setRequiresGradient(shown));
         losses.stream()
                 .filter(loss -> isPending())
-                .forEach(loss -> loss.leaf().setRequiresGradient(shown));
+                .forEach(loss -> loss.handle().setRequiresGradient(shown));
     }
 
     /** Returns whether an array holds numbers: slices have a stand-in. */
@@ -294,22 +284,26 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                 });
     }
 
-    /** Checks that fused heads have what the losses that were reached are differentiated with. */
-    void checkHeads() {
-        RankOutput first = parts.get(0);
-        List<Long> now = first.countLosses();
-        for (LossOfPass loss : reached) {
-            if (!loss.ofHeads().equals(now)) {
-                throw new IllegalArgumentException(
-                        "What is differentiated has a loss of the fused head with the weight "
-                                + first.getHeads().get(0).getShape()
-                                + ", of which another loss has been computed since, and the head"
-                                + " keeps what the gradient of its last loss is made of. Let each"
-                                + " loss have a forward and a backward pass of its own, whose"
-                                + " gradients add up until trainer.step(), or build the head with"
-                                + " optFusedLoss(false)");
-            }
+    private void checkOpen() {
+        if (!manager.isOpen()) {
+            throw new IllegalStateException(
+                    "The manager of the inputs was closed, and with it what the ranks had kept of"
+                            + " the forward pass: compute losses and evaluators of its"
+                            + " predictions, and go backward, before it is closed");
         }
+    }
+
+    /**
+     * Checks that the losses that were reached can still be differentiated.
+     *
+     * @throws IllegalStateException if the pass was closed
+     * @throws IllegalArgumentException if an input was changed, or another loss has been computed
+     *     of a fused head since
+     */
+    void checkBeforeBackward() {
+        checkOpen();
+        inputs.checkBeforeBackward();
+        reached.forEach(loss -> loss.checkHeads(parts.get(0)));
     }
 
     /** Frees the graphs: nothing can be differentiated with them. No rank is computing. */
@@ -318,8 +312,16 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         parts.forEach(RankOutput::closeScopes);
     }
 
-    /** Returns whether a backward pass can still come. */
+    /** Returns whether a backward pass can still come, be it one that is refused. */
     boolean isPending() {
-        return !consumed && manager.isOpen();
+        boolean open = manager.isOpen();
+        return !consumed && (open || losses.stream().anyMatch(LossOfPass::isReachable));
+    }
+
+    /** Notes that nothing asks any more whether a backward pass has come. */
+    void forget() {
+        losses.forEach(loss -> loss.handle().close());
+        losses.clear();
+        consumed = true;
     }
 }

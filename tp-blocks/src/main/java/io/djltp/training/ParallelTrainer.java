@@ -113,8 +113,8 @@ public class ParallelTrainer extends Trainer {
                             model, manager, parallelConfig, ranks, parameters, driftCheck, steps);
             network = new NetworkComparison(model, parallelConfig, ranks, parameters);
             GradientFlow flow = new GradientFlow(parameters, ranks);
-            LossOnRanks loss = new LossOnRanks(trainingConfig.getLossFunction(), flow);
             RandomnessCheck draws = network.getRandomness();
+            LossOnRanks loss = new LossOnRanks(trainingConfig.getLossFunction(), flow, draws);
             BatchComparison batches = new BatchComparison(parallelConfig, ranks, parameters, steps);
             forwardPass =
                     new ParallelForward(model.getBlock(), parameters, ranks, loss, draws, batches);
@@ -183,7 +183,7 @@ public class ParallelTrainer extends Trainer {
             trained.beginForward(training);
             NDManager manager = data.head().getManager().newSubManager();
             ParallelOutput output = forwardPass.run(manager, data, labels, training);
-            steps.add(output, training);
+            steps.getPasses().add(output, training);
             if (training) {
                 addMetric("forward", begin);
             }
@@ -249,8 +249,7 @@ public class ParallelTrainer extends Trainer {
     }
 
     /**
-     * Returns rank 0's value of something that the processes could see differently, such as the
-     * time. All processes call it.
+     * Returns rank 0's value of what processes may see differently, as the time. All call it.
      *
      * @param value this process's value
      * @return that of the process of rank 0

@@ -7,6 +7,7 @@ import io.djltp.rank.ParallelConfig;
 import io.djltp.torch.RandomDraws;
 
 import java.util.List;
+import java.util.function.Supplier;
 import java.util.stream.Collectors;
 
 /**
@@ -18,6 +19,9 @@ import java.util.stream.Collectors;
  * shows is refused before anything is initialized. What it does not show, a draw in a function or
  * in a block of one's own, is found by execution, as is everything in MIXED mode, where only
  * execution knows what comes after the gather: there {@link RandomDraws} lets the draw itself fail.
+ *
+ * <p>A loss may draw in no mode: ranks compute it of their own rows only if it is one that never
+ * draws, and else alike.
  */
 final class RandomnessCheck {
 
@@ -26,11 +30,14 @@ final class RandomnessCheck {
                     + " them, but libtorch's generator, from which DJL draws, is one for the"
                     + " process. ";
 
+    private static final String SWITCH =
+            " ParallelConfig.builder().optRandomCheck(false) switches this check off.";
+
     private static final String REMEDY =
             " Use io.djltp.nn.ParallelDropout, or a rate of 0, or move it into the data-parallel"
                     + " body (DATA mode, or MIXED mode before the layer with"
-                    + " optBatchShardedInput(true)). ParallelConfig.builder().optRandomCheck(false)"
-                    + " switches this check off.";
+                    + " optBatchShardedInput(true))."
+                    + SWITCH;
 
     private final Block block;
     private final ParallelConfig config;
@@ -87,6 +94,42 @@ final class RandomnessCheck {
                         + suspects
                         + REMEDY,
                 thrown);
+    }
+
+    /**
+     * Computes a loss or an evaluator.
+     *
+     * @param name what it is, for the error
+     * @param function what computes it
+     * @param <T> the type of the result
+     * @return the result
+     * @throws UnsupportedOperationException if it draws random numbers, and there are other ranks
+     */
+    <T> T withoutDraws(String name, Supplier<T> function) {
+        if (!config.isRandomCheck() || config.getMesh().getRanks() == 1) {
+            return function.get();
+        }
+        boolean before = RandomDraws.isRefused(); // in a forward pass
+        RandomDraws.setRefused(true);
+        try {
+            return function.get();
+        } catch (RuntimeException e) {
+            if (!RandomDraws.isRefusal(e)) {
+                throw e;
+            }
+            throw new UnsupportedOperationException(
+                    name
+                            + " draws random numbers, in "
+                            + place(e)
+                            + ". "
+                            + REASON
+                            + "Draw them where the batch is made, and give them to it as one more"
+                            + " array of the labels."
+                            + SWITCH,
+                    e);
+        } finally {
+            RandomDraws.setRefused(before);
+        }
     }
 
     private static String texts(List<DropoutSearch.Found> found) {

@@ -1,6 +1,8 @@
 package io.djltp.training;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDArrays;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
@@ -15,7 +17,7 @@ import io.djltp.torch.TensorView;
 import java.util.Arrays;
 import java.util.List;
 
-/** Puts rows together that lie on the ranks of many processes. */
+/** Puts rows together that lie on several ranks, in one process or in many. */
 @SuppressWarnings("try") // a scope is used by being open
 final class RowGather {
 
@@ -30,10 +32,31 @@ final class RowGather {
      * @return the rows of all ranks of the job, in their order
      */
     static NDArray of(RankPool ranks, List<NDArray> rows, NDManager manager) {
+        if (!ranks.isDistributed()) {
+            return put(ranks, rows, manager);
+        }
         List<NDArray> whole =
                 ranks.run(context -> gather(context, rows.get(context.getLocalIndex()), manager));
         whole.subList(1, whole.size()).forEach(NDArray::close);
         return whole.get(0);
+    }
+
+    /** Puts rows of one process together. Ranks of a tensor-parallel group have the same. */
+    private static NDArray put(RankPool ranks, List<NDArray> rows, NDManager manager) {
+        boolean overlaid = ranks.getContext(0).getMesh().isOverlaid(); // all have rows of their own
+        try (NDManager scope = manager.newSubManager()) {
+            NDList parts = new NDList();
+            for (int i = 0; i < rows.size(); i++) {
+                if (overlaid || ranks.getContext(i).getTensorGroup().getRank() == 0) {
+                    NDArray own = Autograd.detach(rows.get(i), scope);
+                    parts.add(own.toDevice(manager.getDevice(), false));
+                }
+            }
+            NDArray whole = NDArrays.concat(parts);
+            whole = parts.size() == 1 ? whole.duplicate() : whole;
+            whole.attach(manager);
+            return whole;
+        }
     }
 
     private static NDArray gather(ParallelContext context, NDArray rows, NDManager manager) {

@@ -11,29 +11,18 @@ import java.util.List;
 final class TermsOfPredictions {
 
     private final List<ParallelOutput> evaluated = new ArrayList<>();
-    private int collectors;
 
-    /** Begins to record what is evaluated. */
-    void begin() {
-        collectors++;
-    }
-
-    /** Ends that. */
+    /** Ends the recording of evaluations, as their collector was closed. */
     void end() {
-        collectors--;
-        if (collectors == 0) {
-            evaluated.forEach(output -> output.setShown(false));
-            evaluated.clear();
-        }
+        evaluated.forEach(output -> output.setShown(false));
+        evaluated.clear();
     }
 
-    /** Adds an evaluation. */
+    /** Adds an evaluation within a gradient collector. */
     void add(ParallelOutput output) {
-        if (collectors > 0) {
-            evaluated.removeIf(before -> !before.isPending());
-            evaluated.add(output);
-            output.setShown(true);
-        }
+        evaluated.removeIf(before -> !before.isPending());
+        evaluated.add(output);
+        output.setShown(true);
     }
 
     /**
@@ -60,7 +49,8 @@ final class TermsOfPredictions {
                             });
         }
         for (ParallelOutput output : evaluated) {
-            if (output.find(graph::has) || output.getPredictions().stream().anyMatch(graph::has)) {
+            boolean ofLoss = output.find(loss -> graph.has(loss.handle()));
+            if (ofLoss || output.getPredictions().stream().anyMatch(graph::has)) {
                 throw new IllegalArgumentException(
                         "A term of what is differentiated was computed from predictions of"
                                 + " trainer.evaluate(...), or a loss of them, of which ranks have no"

@@ -1,11 +1,9 @@
 package io.djltp.training;
 
-import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.Direction;
 import io.djltp.gradient.GradientGroups;
-import io.djltp.gradient.PartialAxes;
 import io.djltp.gradient.RankUpdate;
 import io.djltp.gradient.WeightReader;
 import io.djltp.optimizer.LearningRates;
@@ -21,15 +19,12 @@ import io.djltp.rank.RankPool;
 import io.djltp.rank.StepParticipant;
 import io.djltp.torch.Autograd;
 
-import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.Consumer;
-import java.util.function.Predicate;
 
 /** The steps of a training: the forward passes of one, their backward passes, and the update. */
 @SuppressWarnings("try") // a phase is used by being open
@@ -44,9 +39,7 @@ final class TrainingSteps implements AutoCloseable {
     private final ScaledGradients scaled;
     private final FrozenParameters frozen;
     private final OneCaller caller = new OneCaller();
-    private final TermsOfParameters ofParameters;
-    private final TermsOfPredictions ofPredictions = new TermsOfPredictions();
-    private final List<ParallelOutput> pending = new ArrayList<>(); // without a backward pass
+    private final PendingPasses passes;
     private long count;
     private boolean hasGradients;
 
@@ -60,7 +53,7 @@ final class TrainingSteps implements AutoCloseable {
         learningRates = new LearningRates(optimizer, name -> parameters.byName(name) != null);
         gradientGroups = new GradientGroups(parameters);
         frozen = new FrozenParameters(ranks, parameters);
-        ofParameters = new TermsOfParameters(ranks, parameters);
+        passes = new PendingPasses(new TermsOfParameters(ranks, parameters));
         lossScale = new LossScale(config.getLossScaling());
         scaled = new ScaledGradients(lossScale, parameters);
         float clipNorm = config.getGradientClipNorm();
@@ -80,24 +73,14 @@ final class TrainingSteps implements AutoCloseable {
         return caller.begin(what);
     }
 
+    /** Returns the passes of this step. */
+    PendingPasses getPasses() {
+        return passes;
+    }
+
     /** Begins a forward pass that is trained on. */
     void beginForward() {
         frozen.say();
-    }
-
-    /** Adds a forward pass that may be differentiated, or an evaluation. */
-    void add(ParallelOutput output, boolean training) {
-        if (training) {
-            pending.removeIf(before -> !before.isPending());
-            pending.add(output);
-        } else {
-            ofPredictions.add(output);
-        }
-    }
-
-    /** Returns what sees terms of predictions. */
-    TermsOfPredictions getTermsOfPredictions() {
-        return ofPredictions;
     }
 
     /**
@@ -114,57 +97,6 @@ final class TrainingSteps implements AutoCloseable {
     }
 
     /**
-     * Finds the outputs whose losses are to be differentiated, before anything is.
-     *
-     * @param target what is to be differentiated
-     * @return the outputs; none if it has no graph at all
-     * @throws IllegalArgumentException if its graph has no loss, or one whose graph is not complete
-     *     any more, or something else whose gradient would be lost; no rank has begun then
-     */
-    List<ParallelOutput> find(NDArray target) {
-        List<ParallelOutput> reached = reached(leaf -> leaf == target);
-        if (!reached.isEmpty()) {
-            return reached; // the loss itself, as in nearly all loops
-        }
-        try (CallersGraph graph = new CallersGraph(target)) {
-            reached = reached(graph::has);
-            Map<Parameter, PartialAxes> uses = new HashMap<>();
-            int losses = 0;
-            for (ParallelOutput output : reached) {
-                output.getReached().forEach(loss -> uses.putAll(loss.uses()));
-                losses += output.getReached().size();
-            }
-            if (graph.size() > losses) {
-                ofPredictions.check(graph, pending);
-                checkLosses(losses);
-                ofParameters.check(graph, uses);
-            }
-        }
-        return reached;
-    }
-
-    private static void checkLosses(int number) {
-        if (number == 0) {
-            throw new IllegalArgumentException(
-                    "backward() needs a loss that trainer.getLoss().evaluate(labels, predictions)"
-                            + " has computed from predictions of trainer.forward(...), and that was"
-                            + " not differentiated before");
-        }
-    }
-
-    private List<ParallelOutput> reached(Predicate<NDArray> isReached) {
-        List<ParallelOutput> reached =
-                pending.stream().filter(output -> output.find(isReached)).toList();
-        try {
-            reached.forEach(ParallelOutput::checkHeads);
-        } catch (IllegalArgumentException e) {
-            reached.forEach(ParallelOutput::drop);
-            throw e;
-        }
-        return reached;
-    }
-
-    /**
      * Runs the backward passes of outputs that the coordinator's backward pass has reached.
      *
      * @param reached the outputs
@@ -174,7 +106,7 @@ final class TrainingSteps implements AutoCloseable {
         parameters.getStores().forEach(RankParameterStore::followFrozen); // all of them
         scaled.add();
         reached.forEach(output -> output.backward(gradientGroups));
-        pending.removeIf(output -> !output.isPending());
+        passes.forget(false);
         hasGradients = true;
     }
 
@@ -217,7 +149,7 @@ final class TrainingSteps implements AutoCloseable {
         } else {
             onRanks(updates::drop);
         }
-        pending.clear();
+        passes.forget(true);
         gradientGroups.clear();
         scaled.clear();
         hasGradients = false;
@@ -282,7 +214,7 @@ final class TrainingSteps implements AutoCloseable {
 
     /** Returns whether a forward pass has come whose step has not. */
     boolean isOpen() {
-        return hasGradients || pending.stream().anyMatch(ParallelOutput::isPending);
+        return hasGradients || passes.isOpen();
     }
 
     /** Returns the norm of all gradients of the last step, or NaN if it is not computed. */
@@ -305,6 +237,7 @@ final class TrainingSteps implements AutoCloseable {
     /** Frees the state of the optimizer. */
     @Override
     public void close() {
+        passes.forget(true);
         updates.close();
     }
 }

@@ -29,13 +29,20 @@ public class LongTrainingTest {
 
     @DataProvider
     public Object[][] modes() {
-        return new Object[][] {{"MIXED:recompute"}};
+        return new Object[][] {{"MIXED:recompute"}, {"TENSOR:plain-skipped"}};
     }
 
     @DataProvider
     public Object[][] otherModes() {
         return new Object[][] {
-            {"TENSOR:plain"}, {"DATA:plain"}, {"MIXED:plain"}, {"TENSOR:fused"}, {"MIXED:sampled"}
+            {"TENSOR:plain"},
+            {"DATA:plain"},
+            {"MIXED:plain"},
+            {"TENSOR:fused"},
+            {"MIXED:sampled"},
+            {"TENSOR:fused-skipped"},
+            {"DATA:fused-skipped"},
+            {"MIXED:plain-skipped"}
         };
     }
 

@@ -39,7 +39,10 @@ final class ArrayScopes extends ArrayDeque<NDScope> {
         private final List<ByteBuffer> buffers = new ArrayList<>();
         private boolean closed;
 
-        private void add(ByteBuffer buffer) {
+        /** Notes the buffer of an array, if it has one. */
+        void add(Object array) {
+            ByteBuffer buffer =
+                    array instanceof PtNDArray own ? (ByteBuffer) FIELDS.buffer.get(own) : null;
             if (buffer != null && !closed) {
                 buffers.add(buffer);
             }
@@ -156,8 +159,8 @@ final class ArrayScopes extends ArrayDeque<NDScope> {
 
         @Override
         public Object put(Object array, Object same) {
-            if (notes != null && array instanceof PtNDArray) {
-                notes.add((ByteBuffer) FIELDS.buffer.get((PtNDArray) array));
+            if (notes != null) {
+                notes.add(array);
             }
             return kept ? super.put(array, same) : null;
         }

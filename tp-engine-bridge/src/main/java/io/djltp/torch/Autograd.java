@@ -97,6 +97,29 @@ public final class Autograd {
     }
 
     /**
+     * Returns a second handle to an array and its place in the graph, which no manager closes.
+     *
+     * @param array the array
+     * @return the handle, to be closed by the caller
+     */
+    public static NDArray handle(NDArray array) {
+        NDArray handle = TensorView.toArray(TensorView.of(array).tensor(), array.getManager());
+        handle.detach();
+        return handle;
+    }
+
+    /**
+     * Returns whether something else refers to an array: another handle, or a graph of which it is
+     * a leaf.
+     *
+     * @param handle a handle to the array
+     * @return whether it is not the only one
+     */
+    public static boolean isShared(NDArray handle) {
+        return TensorView.of(handle).tensor().use_count() > 1;
+    }
+
+    /**
      * Returns how often an array was changed in place, itself or through a view of it: libtorch's
      * version counter, which an array shares with its views and with {@link #detach} of it.
      *

@@ -4,21 +4,22 @@ import ai.djl.ndarray.NDArray;
 
 import org.bytedeco.pytorch.Tensor;
 
-import java.util.ArrayList;
-import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.DoubleConsumer;
 
 /**
  * Keeps gradients that a rank has computed in the forward pass until the backward pass takes them.
  * For functions whose gradient comes almost free with their value, such as a cross entropy, whose
- * gradient is its own softmax: nothing is saved for autograd and nothing is computed twice.
+ * gradient is its own softmax: nothing is saved for autograd and nothing is computed twice. A
+ * gradient that no backward pass takes is freed with the manager of the input.
  *
- * <p>An instance belongs to one rank.
+ * <p>An instance belongs to one rank. That manager may be closed by any thread.
  */
 @SuppressWarnings("try") // a scope is used by being open
 public final class GradientKeeper implements AutoCloseable {
 
-    private final List<KnownGradient> kept = new ArrayList<>();
+    private final Map<String, KnownGradient> kept = new ConcurrentHashMap<>();
     private long lastNode;
 
     /** Creates a keeper that holds nothing yet. */
@@ -49,8 +50,7 @@ public final class GradientKeeper implements AutoCloseable {
      */
     public NDArray scalar(NDArray input, NDArray value, NDArray gradient, DoubleConsumer listener) {
         Tensor known = TensorView.of(gradient).tensor(); // loads libtorch: before any hook is made
-        KnownGradient hook = new KnownGradient(known, listener);
-        kept.add(hook);
+        KnownGradient hook = new KnownGradient(known, listener, input.getManager(), kept);
         try (TorchScope scope = TorchScope.open()) {
             // The gradient of a sum is a view of one element: the cheapest way from here to a
             // scalar and back. The value of the sum is replaced, its place in the graph stays.
@@ -75,13 +75,17 @@ public final class GradientKeeper implements AutoCloseable {
 
     /** Frees the gradients that a backward pass has taken. */
     public void clearTaken() {
-        kept.removeIf(KnownGradient::releaseIfTaken);
+        kept.values().stream().filter(KnownGradient::isTaken).forEach(KnownGradient::release);
+    }
+
+    /** Returns how many gradients are kept. */
+    int size() {
+        return kept.size();
     }
 
     /** Frees all gradients. No backward pass through them may follow. */
     @Override
     public void close() {
-        kept.forEach(KnownGradient::release);
-        kept.clear();
+        kept.values().forEach(KnownGradient::release);
     }
 }

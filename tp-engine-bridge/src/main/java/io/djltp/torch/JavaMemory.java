@@ -1,5 +1,6 @@
 package io.djltp.torch;
 
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 
 import java.util.UUID;
@@ -53,6 +54,18 @@ public final class JavaMemory implements AutoCloseable {
      */
     public static JavaMemory keep() {
         return new JavaMemory(null);
+    }
+
+    /**
+     * Keeps the memory of arrays that were made before, where the thread records a graph: they may
+     * be closed before the backward pass.
+     *
+     * @param arrays the arrays
+     */
+    public void add(NDList arrays) {
+        if (scopes != null) {
+            arrays.forEach(notes::add);
+        }
     }
 
     /** Ends the noting; what was noted before in the thread goes on being noted. */

@@ -66,4 +66,28 @@ public class GradientKeeperTest {
             Assert.assertTrue(message.contains("second"), message);
         }
     }
+
+    /** A pass that is given up, such as one whose loss is NaN, leaves nothing. */
+    @Test
+    public void aGradientThatNobodyTakesGoesWithItsPass() {
+        try (NDManager manager = NDManager.newBaseManager();
+                Autograd.GradMode on = Autograd.gradMode(true);
+                GradientKeeper keeper = new GradientKeeper()) {
+            NDArray kept = keeper.scalar(leaf(manager), manager.create(1f), manager.arange(4f));
+            for (int i = 0; i < 20; i++) {
+                try (NDManager pass = manager.newSubManager()) {
+                    keeper.scalar(leaf(pass), pass.create(1f), pass.arange(4f));
+                    Assert.assertEquals(keeper.size(), 2);
+                }
+                Assert.assertEquals(keeper.size(), 1);
+            }
+            Autograd.backward(kept, manager.create(1f)); // of a pass that is still there
+            keeper.clearTaken();
+            Assert.assertEquals(keeper.size(), 0);
+        }
+    }
+
+    private static NDArray leaf(NDManager manager) {
+        return TestArrays.leaf(manager.ones(new Shape(4)));
+    }
 }

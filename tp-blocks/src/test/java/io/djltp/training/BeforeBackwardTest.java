@@ -1,0 +1,384 @@
+package io.djltp.training;
+
+import static io.djltp.testing.Blocks.fused;
+import static io.djltp.testing.Blocks.head;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.training.GradientCollector;
+import ai.djl.training.Trainer;
+import ai.djl.training.loss.Loss;
+
+import io.djltp.layout.ParallelMode;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.FreedBuffers;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+import io.djltp.torch.AlignedMemory;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.FloatBuffer;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.Consumer;
+import java.util.function.Supplier;
+
+/**
+ * What a training loop may do between a forward pass and the step: the result is that of DJL's own
+ * trainer, or one error before any rank goes backward, after which the trainer goes on.
+ */
+public class BeforeBackwardTest {
+
+    private static final int ROWS = 6;
+    private static final int FEATURES = 5;
+    private static final int CLASSES = 7;
+    private static final Shape INPUT = new Shape(ROWS, FEATURES);
+
+    @DataProvider
+    public Object[][] kinds() {
+        return new Object[][] {
+            {new TrainerKind(ParallelMode.TENSOR, 2)},
+            {new TrainerKind(ParallelMode.DATA, 2)},
+            {new TrainerKind(ParallelMode.MIXED, 2)},
+            {TrainerKind.mesh(2, 2)},
+        };
+    }
+
+    /** Ranks share some inputs and have copies of others, as these lie in memory. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void anInputThatIsChanged(TrainerKind kind) {
+        for (int i = 0; i < 8; i++) {
+            int place = i; // of memory
+            boolean before = i % 2 == 0;
+            assertRefusedAndGoesOn(
+                    kind,
+                    IllegalArgumentException.class,
+                    pass -> {
+                        NDList data = new NDList(moved(pass.manager, place));
+                        NDArray loss = pass.loss(data, before ? () -> change(data) : () -> {});
+                        if (!before) {
+                            change(data);
+                        }
+                        pass.collector.backward(loss);
+                    },
+                    "input 0 of the batch, (6, 5)",
+                    "between its forward and its backward pass",
+                    "x.duplicate()");
+        }
+    }
+
+    private static void change(NDList data) {
+        data.head().muli(3);
+    }
+
+    /** Returns an input that begins at any address that is a multiple of four. */
+    private static NDArray moved(NDManager manager, int place) {
+        FloatBuffer all = FloatBuffer.allocate(ROWS * FEATURES + place);
+        return manager.create(all, new Shape(ROWS * FEATURES + place))
+                .get(place + ":")
+                .reshape(INPUT);
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void labelsThatAreClosedBeforeTheirLoss(TrainerKind kind) {
+        assertRefusedAndGoesOn(
+                kind,
+                IllegalStateException.class,
+                pass -> pass.loss(data(pass.manager, 1), () -> pass.labels.head().close()),
+                "Label 0 was closed before the loss");
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void aManagerThatIsClosed(TrainerKind kind) {
+        assertRefusedAndGoesOn(
+                kind,
+                IllegalStateException.class,
+                pass -> pass.collector.backward(closed(pass, false)),
+                "was closed",
+                "Go backward before");
+        assertRefusedAndGoesOn(
+                kind,
+                IllegalStateException.class,
+                pass -> pass.collector.backward(closed(pass, true)),
+                "manager of the inputs was closed",
+                "go backward, before it is closed");
+        assertRefusedAndGoesOn( // which is not left out of a sum
+                kind,
+                IllegalStateException.class,
+                pass -> {
+                    NDArray loss = closed(pass, true);
+                    NDArray other = pass.loss(data(pass.manager, 2), () -> {});
+                    pass.collector.backward(other.add(loss));
+                },
+                "manager of the inputs was closed");
+        assertRefusedAndGoesOn(
+                kind,
+                IllegalStateException.class,
+                pass -> pass.loss(data(pass.manager, 1), pass.manager::close),
+                "manager of the inputs was closed");
+    }
+
+    private static NDArray closed(Pass pass, boolean detached) {
+        try (NDManager scope = pass.manager.newSubManager()) {
+            NDArray loss = pass.loss(data(scope, 1), () -> {});
+            if (detached) {
+                loss.detach();
+            }
+            return loss;
+        }
+    }
+
+    /** Arrays of the batch, and another pass, may be closed before the backward pass. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void whatIsNotNeededAnyMore(TrainerKind kind) {
+        runClosing(kind).assertSame(runClosing(TrainerKind.PLAIN), 1e-5);
+    }
+
+    private static TrainingRun runClosing(TrainerKind kind) {
+        return run(
+                kind,
+                (trainer, manager, numbers) -> {
+                    for (int i = 0; i < 3; i++) {
+                        try (Pass pass = new Pass(trainer, manager)) {
+                            NDManager skipped = pass.manager.newSubManager();
+                            pass.loss(data(skipped, 9), () -> {});
+                            NDList data = data(pass.manager, i);
+                            NDList output = trainer.forward(data, pass.labels);
+                            NDArray loss = trainer.getLoss().evaluate(pass.labels, output);
+                            skipped.close();
+                            output.head().close();
+                            if (kind.isParallel()) { // DJL does not keep their Java memory
+                                pass.labels.head().close();
+                            }
+                            pass.collector.backward(loss);
+                            numbers.add(loss.getFloat());
+                        }
+                        trainer.step();
+                    }
+                });
+    }
+
+    /** The graph does not keep it, and the collector may free it. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void anInputInJavaMemoryThatIsClosed(TrainerKind kind) {
+        runOnShared(kind, true).assertSame(runOnShared(TrainerKind.PLAIN, false), 1e-5);
+    }
+
+    private static TrainingRun runOnShared(TrainerKind kind, boolean closed) {
+        return run(
+                kind,
+                (trainer, manager, numbers) -> {
+                    for (int i = 0; i < 3; i++) {
+                        NDArray data = shared(manager, i); // a collector keeps what is made in it
+                        try (Pass pass = new Pass(trainer, manager)) {
+                            NDArray loss = pass.loss(new NDList(data), () -> {});
+                            if (closed) {
+                                data.close();
+                                FreedBuffers.collect();
+                                fill((int) INPUT.size() * Float.BYTES);
+                            }
+                            pass.collector.backward(loss);
+                        }
+                        trainer.step();
+                    }
+                });
+    }
+
+    /** Returns an input of which ranks make no copy: it begins at a cache line. */
+    private static NDArray shared(NDManager manager, int seed) {
+        NDArray data = TrainingRun.random(manager, seed, ROWS, FEATURES);
+        while (!AlignedMemory.holds(data)) {
+            data = TrainingRun.random(manager, seed, ROWS, FEATURES);
+        }
+        return data;
+    }
+
+    private static void fill(int bytes) {
+        for (int i = 0; i < 500; i++) {
+            ByteBuffer other = ByteBuffer.allocateDirect(bytes).order(ByteOrder.nativeOrder());
+            while (other.hasRemaining()) {
+                other.putFloat(1234.5f);
+            }
+        }
+    }
+
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void aSecondCollector(TrainerKind kind) {
+        assertRefusedAndGoesOn(
+                kind,
+                IllegalStateException.class,
+                pass -> pass.trainer.newGradientCollector(),
+                "A gradient collector of this trainer is open",
+                "close it before the next");
+        run(
+                kind,
+                (trainer, manager, numbers) -> {
+                    GradientCollector first = trainer.newGradientCollector();
+                    first.close();
+                    try (GradientCollector second = trainer.newGradientCollector()) {
+                        first.close(); // once more, and not the second
+                        Assert.expectThrows(
+                                IllegalStateException.class, trainer::newGradientCollector);
+                        Assert.assertNotNull(second);
+                    }
+                });
+    }
+
+    @DataProvider
+    public Object[][] heads() {
+        List<Object[]> rows = new ArrayList<>();
+        List<Supplier<Block>> heads = List.of(() -> head(CLASSES), () -> fused(CLASSES));
+        for (Supplier<Block> block : heads) {
+            for (Object[] kind : kinds()) {
+                rows.add(new Object[] {kind[0], block});
+            }
+        }
+        return rows.toArray(new Object[0][]);
+    }
+
+    /**
+     * DJL looks for zeros before the first step, to find a loop that forgets {@code backward};
+     * ranks see that themselves. Later steps are made by both: momentum goes on.
+     */
+    @Test(dataProvider = "heads", timeOut = 60_000)
+    public void gradientsThatAreZero(TrainerKind kind, Supplier<Block> block) {
+        TrainingRun plain = runZeros(TrainerKind.PLAIN, block.get(), 1, 0, 1);
+        runZeros(kind, block.get(), 1, 0, 1).assertSame(plain, 1e-5);
+        Assert.expectThrows(
+                IllegalStateException.class, () -> runZeros(TrainerKind.PLAIN, block.get(), 0));
+        TrainingRun one = runZeros(TrainerKind.PLAIN, block.get(), 1);
+        List<float[]> after = runZeros(kind, block.get(), 0, 1).getWeights();
+        for (int i = 0; i < after.size(); i++) { // the first step has changed nothing
+            float[] expected = one.getWeights().get(i);
+            for (int k = 0; k < expected.length; k++) {
+                Assert.assertEquals(after.get(i)[k], expected[k], 1e-5f);
+            }
+        }
+    }
+
+    private static TrainingRun runZeros(TrainerKind kind, Block block, float... factors) {
+        return TrainingRun.of(
+                kind,
+                sequence(linear(FEATURES), block),
+                new VocabParallelCrossEntropyLoss(),
+                INPUT,
+                (trainer, manager, numbers) -> {
+                    for (float factor : factors) {
+                        try (Pass pass = new Pass(trainer, manager)) {
+                            NDArray loss = pass.loss(data(pass.manager, 1), () -> {});
+                            pass.collector.backward(loss.mul(factor));
+                        }
+                        trainer.step();
+                    }
+                });
+    }
+
+    /** A loss of whole outputs has got no slice. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void labelsOfAnotherShape(TrainerKind kind) {
+        Block block =
+                ColumnParallelLinear.builder()
+                        .setUnits(CLASSES)
+                        .optGatherOutput(true)
+                        .optBatchShardedInput(true)
+                        .build();
+        TrainingRun.of(
+                kind,
+                sequence(linear(FEATURES), block),
+                Loss.l2Loss(),
+                INPUT,
+                (trainer, manager, numbers) -> {
+                    NDList labels = new NDList(manager.ones(new Shape(ROWS, CLASSES + 1)));
+                    RuntimeException e =
+                            Assert.expectThrows(
+                                    RuntimeException.class,
+                                    () -> trainer.forward(data(manager, 1), labels));
+                    Assert.assertFalse(e.getMessage().contains("slice"), e.getMessage());
+                });
+    }
+
+    private static NDList data(NDManager manager, int seed) {
+        return new NDList(TrainingRun.random(manager, seed, ROWS, FEATURES));
+    }
+
+    private static <T extends RuntimeException> void assertRefusedAndGoesOn(
+            TrainerKind kind, Class<T> type, Consumer<Pass> wrong, String... texts) {
+        TrainingRun run =
+                run(
+                        kind,
+                        (trainer, manager, numbers) -> {
+                            step(trainer, manager, 1);
+                            try (Pass pass = new Pass(trainer, manager)) {
+                                T e = Assert.expectThrows(type, () -> wrong.accept(pass));
+                                for (String text : texts) {
+                                    Assert.assertTrue(e.getMessage().contains(text), "" + e);
+                                }
+                            }
+                            step(trainer, manager, 2); // nothing is lost
+                        });
+        TrainingRun plain =
+                run(
+                        TrainerKind.PLAIN,
+                        (trainer, manager, numbers) -> {
+                            step(trainer, manager, 1);
+                            step(trainer, manager, 2);
+                        });
+        run.assertSame(plain, 1e-5);
+    }
+
+    private static TrainingRun run(TrainerKind kind, TrainingRun.Loop loop) {
+        return TrainingRun.of(
+                kind,
+                sequence(linear(FEATURES), head(CLASSES)),
+                new VocabParallelCrossEntropyLoss(),
+                INPUT,
+                loop);
+    }
+
+    private static void step(Trainer trainer, NDManager manager, int seed) {
+        try (Pass pass = new Pass(trainer, manager)) {
+            pass.collector.backward(pass.loss(data(pass.manager, seed), () -> {}));
+        }
+        trainer.step();
+    }
+
+    /** A batch, and the collector of its backward pass. */
+    private static final class Pass implements AutoCloseable {
+
+        private final Trainer trainer;
+        private final NDManager manager;
+        private final NDList labels;
+        private final GradientCollector collector;
+
+        Pass(Trainer trainer, NDManager parent) {
+            this.trainer = trainer;
+            manager = parent.newSubManager();
+            labels = new NDList(TrainingRun.labels(manager, 5, ROWS, CLASSES));
+            collector = trainer.newGradientCollector();
+        }
+
+        /** Computes a loss, and does something between it and the forward pass. */
+        NDArray loss(NDList data, Runnable between) {
+            NDList output = trainer.forward(data, labels);
+            between.run();
+            return trainer.getLoss().evaluate(labels, output);
+        }
+
+        @Override
+        public void close() {
+            collector.close();
+            manager.close();
+        }
+    }
+}
