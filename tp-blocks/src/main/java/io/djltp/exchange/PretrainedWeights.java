@@ -70,12 +70,18 @@ public final class PretrainedWeights implements Closeable {
      * @throws MalformedModelException if names or shapes do not fit, with all of them; the model is
      *     then as it was
      * @throws IOException if a file cannot be read
-     * @throws IllegalStateException if a {@code ParallelTrainer} is training the model, or these
-     *     weights are closed
+     * @throws IllegalStateException if the model has no block, a {@code ParallelTrainer} is training
+     *     it, or these weights are closed
      */
     public void assign(Model model, Shape... inputs) throws MalformedModelException, IOException {
         files.checkOpen();
         Block block = model.getBlock();
+        if (block == null) {
+            throw new IllegalStateException(
+                    "The model "
+                            + model.getName()
+                            + " has no block to take the weights: call model.setBlock(...) before");
+        }
         ParallelParameters.checkFree(block);
         Preconditions.checkArgument(
                 model.getDataType() != DataType.BFLOAT16,
@@ -106,7 +112,8 @@ public final class PretrainedWeights implements Closeable {
      * @param inputs the shapes of its inputs
      * @throws MalformedModelException if names or shapes do not fit, with all of them
      * @throws IOException if a file cannot be read
-     * @throws IllegalStateException if a {@code ParallelTrainer} is training the model
+     * @throws IllegalStateException if the model has no block, or a {@code ParallelTrainer} is
+     *     training it
      */
     public void load(Model model, Shape... inputs) throws MalformedModelException, IOException {
         assign(model, inputs);

@@ -129,7 +129,7 @@ public final class WeightExport {
          */
         public Builder optDataType(DataType dataType) {
             Preconditions.checkArgument(
-                    dataType.isFloating(),
+                    dataType != null && dataType.isFloating(),
                     "Weights are written as floating point numbers, not " + dataType);
             this.dataType = dataType;
             return this;

@@ -84,7 +84,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
             NDList inputs,
             boolean training,
             PairList<String, Object> params) {
-        NDArray input = inputs.singletonOrThrow();
+        NDArray input = new LayerInput(this).of(inputs);
         NDArray bias = parameterStore.getValue(bias(), input.getDevice(), training);
         if (skipBiasAdd) {
             return new NDList(compute(parameterStore, input, null, training), bias);

@@ -1,6 +1,7 @@
 package io.djltp.nn;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.util.Preconditions;
@@ -12,6 +13,8 @@ import io.djltp.layout.ShardedLayout;
 import io.djltp.rank.ParallelContext;
 import io.djltp.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
+
+import java.util.stream.Collectors;
 
 /**
  * What a column- or row-parallel layer can take as its input on a rank, and how it becomes whole
@@ -41,6 +44,24 @@ final class LayerInput {
                         + " features, and cannot take the strategy "
                         + strategy
                         + ": give optShardingStrategy one that cuts that axis");
+    }
+
+    /** Returns the one input that the layer takes, which holds features. */
+    NDArray of(NDList inputs) {
+        if (inputs.size() != 1 || !inputs.head().getDataType().isFloating()) {
+            String given =
+                    inputs.stream()
+                            .map(input -> input.getDataType() + " " + input.getShape())
+                            .collect(Collectors.joining(", ", "[", "]"));
+            throw new IllegalArgumentException(
+                    describe()
+                            + " takes one input, of floating point features, and gets "
+                            + given
+                            + ": leave out what is too much, and convert integers"
+                            + " (toType(DataType.FLOAT32, false)), or look them up in an"
+                            + " embedding before this layer");
+        }
+        return inputs.head();
     }
 
     /** Checks the length of the last axis. */

@@ -13,7 +13,6 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
-import java.util.concurrent.atomic.AtomicReference;
 
 /**
  * The ranks of this JVM: one long-lived thread each, with its context.
@@ -32,9 +31,9 @@ public final class RankPool implements AutoCloseable {
     private final List<ParallelContext> contexts;
     private final Job job; // or null
     private final RankThreads threads;
-    private final AtomicReference<RuntimeException> failure = new AtomicReference<>();
+    private final PoolFailure failure;
     private volatile boolean running;
-    private volatile Exception closing; // why a task was aborted that no rank has failed
+    private volatile boolean interruptible = true;
     private boolean closed;
     private boolean stopped;
 
@@ -48,6 +47,7 @@ public final class RankPool implements AutoCloseable {
         job = config.getJob();
         LibraryLoading.load(job);
         contexts = ParallelContext.connect(config);
+        failure = new PoolFailure(contexts, job);
         if (job != null) {
             job.beginRanks();
         }
@@ -140,6 +140,18 @@ public final class RankPool implements AutoCloseable {
     }
 
     /**
+     * Sets what an interrupt of a thread that waits for a task does. By default it ends the ranks,
+     * and the task with them, as who stops a training wants it. Where threads share the ranks, one
+     * of them must not end them for all: then the wait goes on to the end of the task. The thread
+     * stays interrupted in either case.
+     *
+     * @param interruptible whether an interrupt ends the ranks
+     */
+    public void setInterruptible(boolean interruptible) {
+        this.interruptible = interruptible;
+    }
+
+    /**
      * Runs a task on all ranks of this process and waits for all of them.
      *
      * @param task the task
@@ -184,7 +196,7 @@ public final class RankPool implements AutoCloseable {
             if (refusals.isUnanimous()) {
                 throw refusals.toThrow();
             }
-            fail(refusals);
+            failure.refused(refusals);
         }
         if (failure.get() != null) {
             throw failure.get();
@@ -203,8 +215,7 @@ public final class RankPool implements AutoCloseable {
             threads.shutdown();
         }
         if (running) {
-            closing = new IllegalStateException("the ranks were closed");
-            contexts.forEach(context -> context.abort(closing));
+            failure.closing();
         }
         stopped = threads.awaitEnd(GRACE);
         if (stopped) {
@@ -229,13 +240,7 @@ public final class RankPool implements AutoCloseable {
     }
 
     private void checkUsable() {
-        RuntimeException first = failure.get();
-        if (first instanceof RankFailedException) {
-            throw ((RankFailedException) first).again();
-        }
-        if (first != null) {
-            throw new IllegalStateException(first.getMessage(), first.getCause());
-        }
+        failure.check();
         if (closed) {
             throw new IllegalStateException("The ranks have been closed");
         }
@@ -251,42 +256,14 @@ public final class RankPool implements AutoCloseable {
                 refusals.add(context, t);
                 return null;
             }
-            fail(context, first == null ? t : first);
+            failure.thrown(context, first == null ? t : first);
             return null;
         }
     }
 
-    private void fail(Refusals refusals) {
-        int first = refusals.first();
-        fail(contexts.get(first), refusals.cause(first));
-    }
-
-    private void fail(ParallelContext context, Throwable cause) {
-        RankFailedException failed = RankFailedException.of(context.getRank(), cause);
-        if (failure.compareAndSet(null, failed)) {
-            if (isCausedBy(closing, cause)) {
-                logger.debug("{}", failed.getMessage());
-            } else {
-                logger.error("{}{}", failed.getMessage(), LastOperations.of(contexts));
-            }
-            if (job != null && !failed.isRemote()) {
-                job.fail(context.getRank(), cause);
-            }
-        }
-        contexts.forEach(each -> each.abort(cause));
-    }
-
-    private static boolean isCausedBy(Exception first, Throwable cause) {
-        Throwable t = cause;
-        while (t != null && t != first) {
-            t = t.getCause();
-        }
-        return t != null;
-    }
-
     /**
      * Waits for a rank: as long as it takes, or for the grace once the job has failed. An interrupt
-     * ends the job, but not the wait: the caller may free what the ranks are working on.
+     * may end the job, but not the wait: the caller may free what the ranks are working on.
      */
     private <T> T await(Future<T> future, Refusals refusals) {
         long graceEnds = Long.MAX_VALUE;
@@ -297,7 +274,7 @@ public final class RankPool implements AutoCloseable {
                     return future.get(100, TimeUnit.MILLISECONDS);
                 } catch (TimeoutException e) {
                     if (refusals != null && failure.get() == null && refusals.leavesRankWaiting()) {
-                        fail(refusals);
+                        failure.refused(refusals);
                     }
                     long now = System.nanoTime();
                     if (failure.get() != null && graceEnds == Long.MAX_VALUE) {
@@ -309,11 +286,8 @@ public final class RankPool implements AutoCloseable {
                     }
                 } catch (InterruptedException e) {
                     interrupted = true;
-                    String message = "Interrupted while the ranks were running";
-                    failure.compareAndSet(null, new IllegalStateException(message, e));
-                    contexts.forEach(context -> context.abort(e));
-                    if (job != null) {
-                        job.fail(-1, failure.get());
+                    if (interruptible) {
+                        failure.interrupted(e);
                     }
                 } catch (ExecutionException e) {
                     throw new IllegalStateException(e.getCause()); // runOn catches everything

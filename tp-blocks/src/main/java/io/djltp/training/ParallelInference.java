@@ -24,7 +24,7 @@ import io.djltp.torch.Autograd;
  * of the weights, and there is no state of an optimizer.
  *
  * <p>Several threads may ask at once. Every pass takes all ranks, so that they come one after
- * another.
+ * another. A thread that is interrupted in a pass gets its output, and stays interrupted.
  */
 public final class ParallelInference implements AutoCloseable {
 
@@ -47,6 +47,7 @@ public final class ParallelInference implements AutoCloseable {
                         .optOptimizer(unused)
                         .optDevices(new Device[] {model.getNDManager().getDevice()});
         ranks = new ParallelTrainer(model, training, config);
+        ranks.getRanks().setInterruptible(false); // a pass is short, and others need the ranks
     }
 
     /**

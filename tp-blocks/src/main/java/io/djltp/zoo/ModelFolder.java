@@ -305,7 +305,7 @@ public final class ModelFolder {
          */
         public Builder optDataType(DataType dataType) {
             Preconditions.checkArgument(
-                    dataType.isFloating(),
+                    dataType != null && dataType.isFloating(),
                     "Weights are written as floating point numbers, not " + dataType);
             this.dataType = dataType;
             return this;

@@ -71,6 +71,7 @@ public abstract class ParallelBlockFactory implements BlockFactory {
      *     properties let DJL load another file
      * @throws IllegalArgumentException if there are fewer devices than the degree says, or the
      *     network cannot be cut over so many ranks
+     * @throws IllegalStateException if {@link #newNetwork} makes none, or one with values
      */
     @Override
     public final Block newBlock(Model model, Path modelPath, Map<String, ?> arguments)
@@ -86,6 +87,13 @@ public abstract class ParallelBlockFactory implements BlockFactory {
         }
         ModelFolder.checkNoOtherWeights(modelPath);
         Block network = newNetwork(modelPath, arguments);
+        if (network == null) {
+            throw new IllegalStateException(
+                    "newNetwork of "
+                            + getClass().getName()
+                            + " returned null: it is to return the network of the weights in "
+                            + file);
+        }
         StoredNetwork stored = StoredNetwork.of(network, file, getInputShapes(arguments));
         Device device = model.getNDManager().getDevice();
         int gpus = model.getNDManager().getEngine().getGpuCount();

@@ -25,7 +25,8 @@ import java.util.List;
 /**
  * A network that its own ranks compute, each with its shards of the weights, as a block that DJL's
  * {@code Predictor} computes with like any other. Several predictors and threads may use it at
- * once; every batch takes all ranks, one batch after another.
+ * once; every batch takes all ranks, one batch after another. An interrupt of such a thread does
+ * not end its batch, as with one rank.
  *
  * <p>It is for prediction: to train or to continue a training, load the model with degree 1 and
  * give it to a {@link io.djltp.training.ParallelTrainer} of any number of ranks.

@@ -78,6 +78,25 @@ public class BadWeightsTest {
     }
 
     @Test
+    public void aModelWithoutABlockIsRefused() throws Exception {
+        Path path = file(Map.of("table", new Shape(3, 3)), DataType.FLOAT32);
+        try (Model model = Model.newInstance("blank");
+                PretrainedWeights weights =
+                        PretrainedWeights.builder()
+                                .setPath(path)
+                                .setMapping(NameMapping.parse("weight = table"))
+                                .build()) {
+            IllegalStateException e =
+                    Assert.expectThrows(
+                            IllegalStateException.class, () -> weights.load(model, INPUT));
+            Assert.assertEquals(
+                    e.getMessage(),
+                    "The model blank has no block to take the weights: call model.setBlock(...)"
+                            + " before");
+        }
+    }
+
+    @Test
     public void everythingThatDoesNotFitIsListed() throws Exception {
         Path path =
                 file(

@@ -23,6 +23,14 @@ public class ExportOptionsTest {
                 "Weights are written as floating point numbers, not int64"
             },
             {
+                (Assert.ThrowingRunnable) () -> WeightExport.builder().optDataType(null),
+                "Weights are written as floating point numbers, not null"
+            },
+            {
+                (Assert.ThrowingRunnable) () -> ModelFolder.builder().optDataType(null),
+                "Weights are written as floating point numbers, not null"
+            },
+            {
                 (Assert.ThrowingRunnable) () -> WeightExport.builder().optFileBytes(0),
                 "The bytes of a file must be 1 or more, not 0"
             },

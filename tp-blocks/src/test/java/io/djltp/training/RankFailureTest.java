@@ -23,6 +23,7 @@ import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankFailedException;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.RankThreads;
 import io.djltp.testing.TrainingRun;
 import io.djltp.torch.Autograd;
 
@@ -184,6 +185,7 @@ public class RankFailureTest {
     public void anInterruptOfTheCaller(ParallelMode mode) throws InterruptedException {
         Thread caller = Thread.currentThread();
         CountDownLatch goOn = new CountDownLatch(1);
+        RankThreads ranks = new RankThreads();
         try (Model model = model();
                 ParallelTrainer trainer = open(model, mode)) {
             step(trainer, 1);
@@ -204,7 +206,9 @@ public class RankFailureTest {
             IllegalStateException again =
                     Assert.expectThrows(IllegalStateException.class, () -> step(trainer, 1));
             Assert.assertTrue(again.getMessage().contains("Interrupted"), again.getMessage());
+            Assert.assertTrue(again.getMessage().contains("a new trainer"), again.getMessage());
         }
+        ranks.assertCount(0);
     }
 
     /** After the failure every call says so, at once. */

@@ -13,6 +13,7 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.core.Linear;
 import ai.djl.repository.zoo.Criteria;
@@ -230,6 +231,34 @@ public class ModelFolderTest {
         assertTrue(message.contains("no layer that can be cut"), message);
         try (ZooModel<NDList, NDList> model = SmallModels.load(plain, "max")) {
             SmallModels.assertClose(predict(model), outputs);
+        }
+    }
+
+    /** A factory that forgets its network. */
+    public static final class NoNetwork extends ParallelBlockFactory {
+
+        private static final long serialVersionUID = 1L;
+
+        /** {@inheritDoc} */
+        @Override
+        protected Block newNetwork(Path folder, Map<String, ?> arguments) {
+            return null;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        protected Shape[] getInputShapes(Map<String, ?> arguments) {
+            return new Shape[] {TwoLayersFactory.INPUT};
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void aFactoryThatMakesNoNetworkIsNamed() throws IOException {
+        Path none = root.resolve("none");
+        SmallModels.save(none, TwoLayersFactory.network(13), NoNetwork.class, BATCH);
+        for (int degree = 1; degree <= 2; degree++) {
+            String message = refusal(IllegalStateException.class, none, degree);
+            assertTrue(message.contains("NoNetwork returned null: it is to return"), message);
         }
     }
 

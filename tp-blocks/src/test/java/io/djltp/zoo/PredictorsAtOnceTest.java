@@ -6,8 +6,10 @@ import static org.testng.Assert.expectThrows;
 
 import ai.djl.Device;
 import ai.djl.inference.Predictor;
+import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.repository.zoo.ZooModel;
 import ai.djl.translate.TranslateException;
@@ -152,10 +154,20 @@ public class PredictorsAtOnceTest {
         try (ZooModel<NDList, NDList> model = SmallModels.load(folder, degree);
                 Predictor<NDList, NDList> predictor = model.newPredictor();
                 NDManager manager = NDManager.newBaseManager(Device.cpu())) {
-            NDList wrong = new NDList(manager.ones(new Shape(2, 6)));
-            expectThrows(TranslateException.class, () -> predictor.predict(wrong));
-            SmallModels.assertClose(predict(predictor), expected);
+            NDArray right = manager.ones(new Shape(2, 7));
+            NDArray integers = manager.ones(new Shape(2, 7), DataType.INT32);
+            refused(predictor, "axis has length 7", manager.ones(new Shape(2, 6)));
+            refused(predictor, "takes one input, .* gets .*float32 .*, float32", right, right);
+            refused(predictor, "floating point features, .*int32 \\(2, 7\\)", integers);
         }
+    }
+
+    private void refused(Predictor<NDList, NDList> predictor, String why, NDArray... wrong)
+            throws Exception {
+        TranslateException e =
+                expectThrows(TranslateException.class, () -> predictor.predict(new NDList(wrong)));
+        assertTrue(e.getMessage().matches("(?s).*" + why + ".*"), e.getMessage());
+        SmallModels.assertClose(predict(predictor), expected);
     }
 
     @Test(timeOut = 60_000)

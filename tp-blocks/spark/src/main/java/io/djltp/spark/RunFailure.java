@@ -11,9 +11,10 @@ import java.io.NotSerializableException;
  *
  * @param message who failed where, and why
  * @param own whether that task itself failed: others only learn of it
+ * @param lost whether an executor was lost, and not an exception thrown
  * @param cause what was thrown, or {@code null} if it did not reach the driver
  */
-record RunFailure(String message, boolean own, Throwable cause) {
+record RunFailure(String message, boolean own, boolean lost, Throwable cause) {
 
     private static final String MEMORY =
             ". If its memory was exceeded: the weights are outside of the Java heap, in what"
@@ -27,7 +28,11 @@ record RunFailure(String message, boolean own, Throwable cause) {
     static RunFailure of(Throwable exception, ExceptionFailure failure, TaskInfo task) {
         if (exception instanceof RankTaskException) {
             RankTaskException told = (RankTaskException) exception;
-            return new RunFailure(told.getMessage(), told.isOwn(), told.thrown());
+            return new RunFailure(told.getMessage(), told.isOwn(), false, told.thrown());
+        }
+        if (RankTaskException.class.getName().equals(failure.className())) {
+            // what was thrown is not serializable: only its words have come
+            return new RunFailure(failure.description(), true, false, null);
         }
         if (NotSerializableException.class.getName().equals(failure.className())) {
             String unsent =
@@ -37,7 +42,7 @@ record RunFailure(String message, boolean own, Throwable cause) {
                                     task.executorId(),
                                     task.host(),
                                     failure.description());
-            return new RunFailure(unsent, true, exception);
+            return new RunFailure(unsent, true, false, exception);
         }
         String message =
                 "task %d: executor %s on %s failed: %s: %s"
@@ -47,7 +52,7 @@ record RunFailure(String message, boolean own, Throwable cause) {
                                 task.host(),
                                 failure.className(),
                                 failure.description());
-        return new RunFailure(message, true, exception);
+        return new RunFailure(message, true, false, exception);
     }
 
     /** Returns the failure of a task whose executor was lost. */
@@ -56,7 +61,7 @@ record RunFailure(String message, boolean own, Throwable cause) {
         String message =
                 "task %d: executor %s on %s was lost (%s)%s"
                         .formatted(task, executor, host, why.strip(), hint);
-        return new RunFailure(message, true, null);
+        return new RunFailure(message, true, true, null);
     }
 
     /** Returns the failure of a task that could not read rows of an executor. */
@@ -64,7 +69,7 @@ record RunFailure(String message, boolean own, Throwable cause) {
         String message =
                 "task %d: the rows of %s could not be read: %s"
                         .formatted(task, of == null ? "an executor that was lost" : of, why);
-        return new RunFailure(message, true, null);
+        return new RunFailure(message, true, true, null);
     }
 
     /** Returns whether this says more of the cause than another one. */

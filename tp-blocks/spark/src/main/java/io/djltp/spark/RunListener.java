@@ -172,6 +172,11 @@ final class RunListener extends SparkListener {
         }
     }
 
+    /** Returns whether Spark has begun the run, as far as it has told its listeners. */
+    synchronized boolean hasBegun() {
+        return job >= 0;
+    }
+
     /**
      * Returns what ended the run, once all is heard that there is.
      *
@@ -199,7 +204,7 @@ final class RunListener extends SparkListener {
      * @param patience how long to wait
      */
     synchronized boolean awaitLoss(Duration patience) {
-        boolean thrown = failure.own() && failure.cause() != null;
+        boolean thrown = failure.own() && !failure.lost();
         if (thrown && !(executorLost && ranksBegan)) {
             return false; // it would throw again
         }

@@ -8,8 +8,10 @@ import org.apache.spark.rdd.RDD;
 import scala.reflect.ClassTag;
 import scala.reflect.ClassTag$;
 
+import java.io.NotSerializableException;
 import java.time.Duration;
 import java.util.UUID;
+import java.util.concurrent.TimeoutException;
 
 /**
  * One attempt to run a barrier stage: Spark's job, and what the driver hears of its tasks.
@@ -38,8 +40,8 @@ final class StageAttempt<T, R> {
      * Runs the stage.
      *
      * @return the result of the task with rank 0
-     * @throws SparkJobException if a task fails, its executor is lost, or this thread is
-     *     interrupted; when no task of the stage is at work any more
+     * @throws SparkJobException if the function cannot be sent, a task fails, its executor is lost,
+     *     or this thread is interrupted; when no task of the stage is at work any more
      */
     R run() {
         String runBefore = context.getLocalProperty(RunListener.PROPERTY);
@@ -64,7 +66,40 @@ final class StageAttempt<T, R> {
         return InterruptibleJob.collect(new JavaRDD<>(results, tag)).get(0);
     }
 
+    /** Returns whether Spark has begun the job: of one that it refuses it tells nothing. */
+    private boolean hasBegun() {
+        try {
+            context.listenerBus().waitUntilEmpty(PATIENCE.toMillis());
+        } catch (TimeoutException e) {
+            return true; // for all that is known
+        }
+        return listener.hasBegun();
+    }
+
+    /** Returns why Spark refuses the job, which it tells by an exception alone. */
+    private static RuntimeException refusal(Exception thrown) {
+        if (thrown.getCause() instanceof NotSerializableException) {
+            String found = thrown.getCause().getMessage().lines().findFirst().orElse("");
+            return new SparkJobException(
+                    "The function cannot be sent to the executors: it uses an object of "
+                            + found
+                            + " from outside of it, which is not serializable. Make the object in"
+                            + " the function, or its class Serializable",
+                    thrown.getCause());
+        }
+        return untold(thrown);
+    }
+
+    private static RuntimeException untold(Exception thrown) {
+        return thrown instanceof SparkException || !(thrown instanceof RuntimeException)
+                ? new SparkJobException(thrown.getMessage(), thrown)
+                : (RuntimeException) thrown;
+    }
+
     private RuntimeException failure(Exception thrown) {
+        if (!hasBegun()) {
+            return refusal(thrown);
+        }
         RunFailure known = listener.awaitFailure(PATIENCE);
         boolean cancelled =
                 thrown instanceof SparkException
@@ -75,9 +110,6 @@ final class StageAttempt<T, R> {
                     known.cause() == null ? thrown : known.cause(),
                     !cancelled && listener.awaitLoss(PATIENCE));
         }
-        if (thrown instanceof SparkException || !(thrown instanceof RuntimeException)) {
-            return new SparkJobException(thrown.getMessage(), thrown);
-        }
-        return (RuntimeException) thrown;
+        return untold(thrown);
     }
 }

@@ -173,6 +173,8 @@ public final class TensorParallelSpark {
      *
      * @param context Spark's context
      * @return the number of tasks
+     * @throws IllegalArgumentException if the ranks are no multiple of those of a task, or the
+     *     master is {@code local} and they need several tasks
      * @throws IllegalStateException if executors are allocated dynamically
      */
     public int tasks(SparkContext context) {
@@ -191,6 +193,13 @@ public final class TensorParallelSpark {
             throw new IllegalArgumentException(
                     "%d ranks cannot be shared out to tasks of %d: all have the same number"
                             .formatted(ranks, wanted));
+        }
+        if (context.isLocal() && wanted < ranks) {
+            throw new IllegalArgumentException(
+                    ("%d ranks, %d in each task, need %d JVMs, and with the master %s there is one:"
+                                    + " leave the ranks of a task out, or set them to %d"
+                                    + " (optRanksPerTask, or setRanksPerTask of a classifier)")
+                            .formatted(ranks, wanted, ranks / wanted, context.master(), ranks));
         }
         return wanted;
     }
@@ -228,7 +237,7 @@ public final class TensorParallelSpark {
         /**
          * Sets how many ranks a task has: threads of its JVM, which share its cores. Default: one,
          * so that there are as many tasks as ranks; on the master {@code local}, where there is one
-         * JVM, all.
+         * JVM, all, and no other number is possible.
          *
          * @param ranksPerTask the number of ranks, of which that of the job is a multiple
          * @return this builder

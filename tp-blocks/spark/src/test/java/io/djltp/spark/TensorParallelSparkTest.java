@@ -282,6 +282,76 @@ public class TensorParallelSparkTest {
                 e.getMessage());
     }
 
+    /** Spark's news are not awaited of a job that it has never begun. */
+    @Test(timeOut = 60_000)
+    public void whatCannotBeginIsToldAtOnce() {
+        Object captured = new Object();
+        SparkJobException unsent =
+                failsAtOnce(() -> TensorParallelSpark.run(spark, 2, ranks -> captured.toString()));
+        Assert.assertTrue(
+                unsent.getMessage()
+                        .startsWith(
+                                "The function cannot be sent to the executors: it uses an object"
+                                        + " of java.lang.Object from outside of it"),
+                unsent.getMessage());
+        JavaRDD<Integer> fewer =
+                new JavaSparkContext(spark.sparkContext())
+                        .parallelize(List.of(1, 2, 3), 3)
+                        .coalesce(2);
+        SparkJobException refused =
+                failsAtOnce(
+                        () ->
+                                TensorParallelSpark.builder()
+                                        .setRanks(2)
+                                        .build()
+                                        .run(fewer, (ranks, rows) -> 0));
+        Assert.assertTrue(refused.getMessage().contains("RDD chain"), refused.getMessage());
+    }
+
+    @Test(timeOut = 60_000)
+    public void anExceptionThatCannotBeSentIsToldAtOnceInItsWords() {
+        SparkJobException e =
+                failsAtOnce(
+                        () ->
+                                TensorParallelSpark.run(
+                                        spark,
+                                        2,
+                                        ranks -> {
+                                            if (ranks.getTask() == 1) {
+                                                throw new Unsent("kept here");
+                                            }
+                                            return ranks.getJob().exchange("never", NONE);
+                                        }));
+        Assert.assertTrue(
+                e.getMessage()
+                        .matches(
+                                "rank 1 \\(task 1 of 2, executor \\d+ on \\S+, pid \\d+\\) failed:"
+                                        + " .*Unsent: kept here"),
+                e.getMessage());
+        Assert.assertFalse(e.isExecutorLost(), "it would throw again");
+    }
+
+    /** An exception with what is not serializable. */
+    private static final class Unsent extends RuntimeException {
+
+        private static final long serialVersionUID = 1L;
+
+        @SuppressWarnings("serial")
+        private final Object field = new Object();
+
+        Unsent(String message) {
+            super(message);
+        }
+    }
+
+    private SparkJobException failsAtOnce(Assert.ThrowingRunnable action) {
+        runOnce(); // the executors have come
+        long begin = System.nanoTime();
+        SparkJobException e = Assert.expectThrows(SparkJobException.class, action);
+        Assert.assertTrue((System.nanoTime() - begin) / 1e9 < 9, "after Spark's news were awaited");
+        return e;
+    }
+
     private static void sleep(long milliseconds) {
         try {
             Thread.sleep(milliseconds);

@@ -73,10 +73,13 @@ record Columns(int features, int label, Kind kind) implements Serializable {
     /** Returns where columns of a name are: of upper or lower case, as Spark is told to see it. */
     static int[] places(StructType schema, String name) {
         String[] all = schema.fieldNames();
+        return IntStream.range(0, all.length).filter(i -> isSame(all[i], name)).toArray();
+    }
+
+    /** Returns whether two names are of one column, see {@link #places}. */
+    static boolean isSame(String name, String other) {
         Function2<String, String, Object> same = SQLConf.get().resolver();
-        return IntStream.range(0, all.length)
-                .filter(i -> (Boolean) same.apply(all[i], name))
-                .toArray();
+        return (Boolean) same.apply(name, other);
     }
 
     private static Kind kindOf(String name, DataType type) {

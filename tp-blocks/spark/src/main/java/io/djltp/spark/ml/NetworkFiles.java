@@ -3,9 +3,7 @@ package io.djltp.spark.ml;
 import ai.djl.util.JsonUtils;
 
 import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
-import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.ml.util.DefaultParamsReader;
 import org.apache.spark.ml.util.DefaultParamsWriter;
@@ -90,8 +88,7 @@ final class NetworkFiles {
             try {
                 for (Map.Entry<String, FileMark> file : marks.entrySet()) {
                     Path from = new Path(new Path(path, FOLDER), file.getKey());
-                    byte[] content = read(from, conf);
-                    file.getValue().check(from, content);
+                    byte[] content = file.getValue().read(from, conf);
                     files.put(file.getKey(), content);
                 }
             } catch (IOException e) {
@@ -101,15 +98,6 @@ final class NetworkFiles {
                     new ParallelClassificationModel(metadata.uid(), SavedNetwork.of(files));
             metadata.getAndSetParams(model, Option.empty());
             return model;
-        }
-
-        private static byte[] read(Path file, Configuration conf) throws IOException {
-            FileSystem system = file.getFileSystem(conf);
-            byte[] bytes = new byte[Math.toIntExact(system.getFileStatus(file).getLen())];
-            try (FSDataInputStream in = system.open(file)) {
-                in.readFully(bytes);
-            }
-            return bytes;
         }
     }
 

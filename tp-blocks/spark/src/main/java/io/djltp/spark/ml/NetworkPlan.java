@@ -133,7 +133,15 @@ record NetworkPlan(
             ClassLoader loader = Thread.currentThread().getContextClassLoader();
             Object factory =
                     Class.forName(body, true, loader).getDeclaredConstructor().newInstance();
-            return ((BodyFactory) factory).newBody(named);
+            Block made = ((BodyFactory) factory).newBody(named);
+            if (made == null) {
+                throw new IllegalArgumentException(
+                        "newBody of "
+                                + body
+                                + " returned null: it is to return the blocks below the head, or"
+                                + " leave the body out (setBody)");
+            }
+            return made;
         } catch (ReflectiveOperationException | ClassCastException e) {
             throw new IllegalArgumentException(
                     "The body "

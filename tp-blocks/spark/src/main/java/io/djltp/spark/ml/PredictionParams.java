@@ -99,8 +99,8 @@ public interface PredictionParams extends Params {
      *
      * @param schema the columns
      * @return the columns and the predictions
-     * @throws IllegalArgumentException if the features are missing, or a prediction is there
-     *     already
+     * @throws IllegalArgumentException if the features are missing, a prediction is there already,
+     *     or both have one name
      */
     default StructType withPredictions(StructType schema) {
         Columns.of(schema, getFeaturesCol(), null);
@@ -109,6 +109,14 @@ public interface PredictionParams extends Params {
                         .add("label", DataTypes.LongType, false)
                         .add("name", DataTypes.StringType, false)
                         .add("probability", DataTypes.FloatType, false);
+        String both = getPredictionCol();
+        if (!both.isEmpty() && Columns.isSame(both, getTopClassesCol())) {
+            throw new IllegalArgumentException(
+                    "predictionCol and topClassesCol are both '"
+                            + both
+                            + "': give one another name, or an empty one, which leaves its column"
+                            + " out (setPredictionCol, setTopClassesCol)");
+        }
         StructType all = schema;
         for (StructField added :
                 new StructField[] {

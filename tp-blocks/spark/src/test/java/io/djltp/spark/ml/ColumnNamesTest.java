@@ -66,7 +66,9 @@ public class ColumnNamesTest extends OnThreeClasses {
         Assert.assertEquals(trained.getClassNames().length, 3, "names of the indexer");
         Assert.assertEquals(trained.transform(indexed).select("PREDICTION").count(), 24);
         refused("has a column 'LABEL' already", () -> model("LABEL", "t").transform(rows));
-        refused("has a column 'P' already", () -> model("p", "P").transform(rows));
+        String both = "predictionCol and topClassesCol are both 'p': give one another name";
+        refused(both, () -> model("p", "P").transform(rows));
+        refused(both, () -> classifier().setPredictionCol("p").setTopClassesCol("p").fit(rows));
         Dataset<Row> twice = rows.selectExpr("features", "label", "label as LABEL");
         refused(
                 "has 2 columns 'label': its columns are [features, label, LABEL]; rename them, or"

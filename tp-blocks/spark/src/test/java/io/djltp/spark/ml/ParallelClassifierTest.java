@@ -1,6 +1,7 @@
 package io.djltp.spark.ml;
 
 import ai.djl.Device;
+import ai.djl.nn.Block;
 
 import io.djltp.spark.SparkJobException;
 import io.djltp.spark.TestCluster;
@@ -303,10 +304,15 @@ public class ParallelClassifierTest {
                 unread
             },
             {
-                "2 ranks, 1 in each task, need 2 tasks that run at the same time, and there are 1"
-                        + " slots",
+                "2 ranks, 1 in each task, need 2 JVMs, and with the master local\\[1\\] there is one:"
+                        + " leave the ranks of a task out, or set them to 2 \\(optRanksPerTask",
                 column(each -> each.setRanksPerTask(1)),
-                numbers("number % 4")
+                unread
+            },
+            {
+                "newBody of .*\\$NoBody returned null",
+                column(each -> each.setBody(NoBody.class.getName())),
+                unread
             },
             {
                 "2 ranks need 2 classes or more, .* there are 1: ask for fewer ranks",
@@ -320,6 +326,16 @@ public class ParallelClassifierTest {
                         "array(1.0d, if(number = 5, 1e300d, 2d)) as features", "number as label")
             },
         };
+    }
+
+    /** A factory that forgets its blocks. */
+    public static final class NoBody implements BodyFactory {
+
+        /** {@inheritDoc} */
+        @Override
+        public Block newBody(Map<String, String> arguments) {
+            return null;
+        }
     }
 
     private static UnaryOperator<ParallelClassifier> column(

@@ -43,10 +43,14 @@ public class SavedModelTest extends OnThreeClasses {
         return folder;
     }
 
-    /** Replaces what a file has, and its checksum of Hadoop's, as a copy by other means does. */
+    /** Replaces what a file has. */
     private static void change(Path file, UnaryOperator<byte[]> change) throws IOException {
         Files.write(file, change.apply(Files.readAllBytes(file)));
-        Files.deleteIfExists(file.resolveSibling("." + file.getFileName() + ".crc"));
+    }
+
+    /** Deletes Hadoop's own checksum of a file, which a copy by other means leaves behind. */
+    private static void deleteChecksum(Path file) throws IOException {
+        Files.delete(file.resolveSibling("." + file.getFileName() + ".crc"));
     }
 
     @DataProvider
@@ -72,16 +76,38 @@ public class SavedModelTest extends OnThreeClasses {
         Path file = folder.resolve("djl").resolve(name);
         long before = Files.size(file);
         change(file, change);
-        IllegalStateException e =
-                Assert.expectThrows(
-                        IllegalStateException.class,
-                        () -> ParallelClassificationModel.load(folder.toString()));
+        for (int i = 0; i < 2; i++) { // with Hadoop's own checksum, which fails too, and without
+            String message = refusal(folder);
+            Assert.assertTrue(
+                    message.matches(
+                            "The file .*/djl/%s is not the one that was saved: it has %d bytes .*, and %d .* were written. Copy .*"
+                                    .formatted(name, Files.size(file), before)),
+                    message);
+            if (i == 0) {
+                deleteChecksum(file);
+            }
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void aMissingFileIsNamed() throws IOException {
+        Path folder = saved();
+        Path file = folder.resolve("djl").resolve(SavedNetwork.PARAMETERS);
+        long before = Files.size(file);
+        Files.delete(file);
+        String message = refusal(folder);
         Assert.assertTrue(
-                e.getMessage()
-                        .matches(
-                                "The file .*/djl/%s is not the one that was saved: it has %d bytes .*, and %d .* were written. Copy .*"
-                                        .formatted(name, Files.size(file), before)),
-                e.getMessage());
+                message.matches(
+                        "The file .*/djl/%s is missing, to which %d bytes were written. Copy .*"
+                                .formatted(SavedNetwork.PARAMETERS, before)),
+                message);
+    }
+
+    private static String refusal(Path folder) {
+        return Assert.expectThrows(
+                        IllegalStateException.class,
+                        () -> ParallelClassificationModel.load(folder.toString()))
+                .getMessage();
     }
 
     @Test(timeOut = 60_000)
@@ -95,6 +121,7 @@ public class SavedModelTest extends OnThreeClasses {
                                 new String(text, UTF_8)
                                         .replace("\"files\"", "\"other\"")
                                         .getBytes(UTF_8));
+                deleteChecksum(part);
             }
         }
         IllegalArgumentException e =
