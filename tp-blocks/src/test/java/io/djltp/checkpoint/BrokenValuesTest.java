@@ -59,7 +59,7 @@ public class BrokenValuesTest {
     /** What is not needed, was not there in older checkpoints, or is compared by other errors. */
     private static final Pattern OTHERWISE =
             Pattern.compile(
-                    "trainer.shared.*|trainer.optimizer string|training.data.records removed"
+                    "trainer.margins removed|trainer.optimizer string|training.data.records removed"
                             + "|training.(earlyStoppingMillis|metrics) removed"
                             + "|training.metrics object|training.metrics\\.[^.]* removed"
                             + "|training.(options|states) object|training.evaluators.*");
