@@ -230,7 +230,11 @@ public final class TrainingState implements AutoCloseable {
         SavedState saved =
                 new SavedState(
                         TrainerValues.read(
-                                own, weights, ofOptimizer.keySet(), checkpoint.getStep()),
+                                own,
+                                weights,
+                                ofOptimizer.keySet(),
+                                checkpoint.getStep(),
+                                state.getLearningRates().getLargestAfter(checkpoint.getStep())),
                         participants.read(checkpoint, own.object(PARTICIPANTS)),
                         BlockStates.read(checkpoint, own.object(BLOCKS)),
                         Generators.read(state, own));
