@@ -4,6 +4,7 @@ import io.djltp.cut.ShardRange;
 
 import java.nio.charset.StandardCharsets;
 import java.util.Collection;
+import java.util.TreeSet;
 import java.util.zip.CRC32C;
 
 /**
@@ -25,7 +26,7 @@ final class CutChecksum {
      * @return eight hexadecimal digits
      */
     static String of(Collection<CutTensor> tensors, int part) {
-        CRC32C checksum = new CRC32C();
+        TreeSet<String> lines = new TreeSet<>(); // in an order that no process chooses
         for (CutTensor tensor : tensors) {
             StringBuilder text = new StringBuilder(tensor.name()).append(' ').append(tensor.axis());
             if (!tensor.isWhole()) {
@@ -33,8 +34,10 @@ final class CutChecksum {
                     text.append(' ').append(range.start()).append(' ').append(range.end());
                 }
             }
-            checksum.update(text.append('\n').toString().getBytes(StandardCharsets.UTF_8));
+            lines.add(text.append('\n').toString());
         }
+        CRC32C checksum = new CRC32C();
+        lines.forEach(line -> checksum.update(line.getBytes(StandardCharsets.UTF_8)));
         return "%08x".formatted(checksum.getValue());
     }
 }
