@@ -28,7 +28,8 @@ final class EarlyStoppingTime {
         JsonArray all = new JsonArray();
         for (EarlyStoppingListener each : listeners(trainer)) {
             try {
-                all.add(System.currentTimeMillis() - begin().getLong(each));
+                long millis = System.currentTimeMillis() - begin().getLong(each);
+                all.add(Math.max(0, millis)); // the clock may have been set back
             } catch (ReflectiveOperationException e) {
                 throw changed(e);
             }
@@ -40,7 +41,7 @@ final class EarlyStoppingTime {
     static List<Long> read(SavedMembers saved) throws CheckpointException {
         List<Long> all = new ArrayList<>();
         for (String listener : saved.names()) {
-            all.add(saved.whole(listener));
+            all.add(saved.whole(listener, 0, Long.MAX_VALUE));
         }
         return all;
     }

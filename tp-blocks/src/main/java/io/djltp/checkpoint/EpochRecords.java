@@ -14,6 +14,7 @@ import com.google.gson.JsonObject;
 
 import io.djltp.checkpoint.store.CheckpointException;
 
+import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -26,6 +27,7 @@ import java.util.TreeMap;
  */
 final class EpochRecords {
 
+    private static final String PROGRESS = "progressUpdateFrequency";
     private static final List<Class<?>> COUNTING =
             List.of(
                     EpochTrainingListener.class,
@@ -69,18 +71,33 @@ final class EpochRecords {
                     }
                 }
             }
-            // where there are metrics, every fifth batch shows progress
+            // where there are metrics, every fifth batch shows progress, or another number
             trainer.setMetrics(metrics == null ? null : new Metrics());
             BatchData nothing = new BatchData(null, Map.of(), Map.of());
             for (TrainingListener listener : listeners) {
-                for (long i = 0; i < batches && metrics != null; i++) {
-                    if (listener.getClass() == EvaluatorTrainingListener.class) {
+                if (metrics != null && listener.getClass() == EvaluatorTrainingListener.class) {
+                    long shown = batches % progressEvery(listener); // it counts no further
+                    for (long i = 0; i < shown; i++) {
                         listener.onTrainingBatch(trainer, nothing);
                     }
                 }
             }
         } finally {
             trainer.setMetrics(metrics);
+        }
+    }
+
+    /** Returns after how many batches a listener shows progress, which it keeps to itself. */
+    private static int progressEvery(TrainingListener listener) {
+        try {
+            Field field = EvaluatorTrainingListener.class.getDeclaredField(PROGRESS);
+            field.setAccessible(true);
+            return Math.max(1, field.getInt(listener)); // below 1 it never does
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException(
+                    "When DJL's EvaluatorTrainingListener shows progress cannot be read: this"
+                            + " library needs the version of DJL that it is built with",
+                    e);
         }
     }
 
@@ -94,10 +111,16 @@ final class EpochRecords {
     /**
      * Checks that a listener is the last one: that the others have counted when it saves.
      *
-     * @throws IllegalArgumentException if it is not
+     * @throws IllegalArgumentException if it is not, or not the only one that saves
      */
     static void checkLast(TrainingListener listener, Trainer trainer) {
         List<TrainingListener> all = listeners(trainer);
+        if (all.stream().filter(CheckpointListener.class::isInstance).count() > 1) {
+            throw new IllegalArgumentException(
+                    "A trainer has one CheckpointListener, and this one has several: one saves all"
+                            + " that the training is. Leave one in, and copy or prune its folder"
+                            + " by a program of your own");
+        }
         TrainingListener last = all.get(all.size() - 1);
         if (last != listener) {
             throw new IllegalArgumentException(

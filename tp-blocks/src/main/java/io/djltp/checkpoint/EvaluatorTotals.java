@@ -15,6 +15,7 @@ import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 
 /**
  * What evaluators have added up in the running epoch, such as the number of right rows and of all.
@@ -24,6 +25,9 @@ import java.util.Map;
  * evaluators in its fields. An evaluator that keeps it otherwise implements {@link Resumable}.
  */
 final class EvaluatorTotals {
+
+    /** The totals of DJL that are counts, and never below 0; a loss may be anything. */
+    private static final Set<String> COUNTS = Set.of("totalInstances", "correctInstances");
 
     private EvaluatorTotals() {}
 
@@ -76,19 +80,19 @@ final class EvaluatorTotals {
             } else if (isTotals(value) ? !found.isJsonObject() : !found.isJsonArray()) {
                 throw others(of + " in its field " + name);
             } else if (isTotals(value)) {
-                checkNumbers(members.object(name), (Map<?, ?>) value);
+                checkNumbers(members.object(name), (Map<?, ?>) value, COUNTS.contains(name));
             } else {
                 check(found.getAsJsonArray(), members.array(name), inner(value));
             }
         }
     }
 
-    private static void checkNumbers(SavedMembers saved, Map<?, ?> totals)
+    private static void checkNumbers(SavedMembers saved, Map<?, ?> totals, boolean counts)
             throws CheckpointException {
         for (Map.Entry<?, ?> total : totals.entrySet()) {
             String name = "" + total.getKey();
             if (saved.has(name) && total.getValue() instanceof Long) {
-                saved.whole(name);
+                saved.whole(name, counts ? 0 : Long.MIN_VALUE, Long.MAX_VALUE);
             } else if (saved.has(name) && total.getValue() instanceof Integer) {
                 saved.whole(name, Integer.MIN_VALUE, Integer.MAX_VALUE);
             } else if (saved.has(name)) {

@@ -2,6 +2,9 @@ package io.djltp.checkpoint;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
 import com.google.gson.JsonObject;
@@ -9,6 +12,7 @@ import com.google.gson.JsonObject;
 import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.checkpoint.store.CutTensor;
+import io.djltp.cut.ShardRange;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.StepParticipant;
 import io.djltp.rank.StepParticipant.StateCut;
@@ -23,6 +27,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.TreeSet;
 import java.util.function.Function;
 
 /**
@@ -46,14 +51,20 @@ final class ParticipantStates {
      *
      * @param arrays its arrays by name
      * @param cuts how those are cut that are
+     * @param whole the names of those that have the rows of all places before, of another number
      */
-    private record Kept(Map<String, NDArray> arrays, Map<String, StateCut> cuts) {
+    private record Kept(
+            Map<String, NDArray> arrays, Map<String, StateCut> cuts, Set<String> whole) {
+
+        Kept() {
+            this(new TreeMap<>(), new TreeMap<>(), new TreeSet<>());
+        }
 
         /** Returns views that stay when the arrays are closed. */
         Kept seenBy(NDManager manager) {
             Map<String, NDArray> views = new TreeMap<>();
             arrays.forEach((name, array) -> views.put(name, Autograd.detach(array, manager)));
-            return new Kept(views, cuts);
+            return new Kept(views, cuts, whole);
         }
     }
 
@@ -105,7 +116,9 @@ final class ParticipantStates {
                                 kept.put(
                                         key.name(names),
                                         new Kept(
-                                                new TreeMap<>(arrays), participant.getStateCuts()));
+                                                new TreeMap<>(arrays),
+                                                participant.getStateCuts(),
+                                                Set.of()));
                             }
                         });
         return kept;
@@ -150,9 +163,18 @@ final class ParticipantStates {
             List<Map<String, Kept>> ranks, String name, String kind, StateCut cut) {
         List<NDArray> arrays = new ArrayList<>();
         ranks.forEach(rank -> arrays.add(rank.get(name).arrays().get(kind)));
-        NDArray first = arrays.get(0);
-        CutTensor tensor =
-                layout.ofParticipant(name + "/" + kind, first.getDataType(), first.getShape(), cut);
+        DataType type = arrays.get(0).getDataType();
+        Shape shape = arrays.get(0).getShape();
+        if (!ranks.get(0).get(name).whole().contains(kind)) {
+            return new StateTensor(
+                    layout.ofParticipant(name + "/" + kind, type, shape, cut), null, arrays);
+        }
+        CutTensor tensor = layout.ofPlaces(name + "/" + kind, type, shape, cut);
+        for (int rank = 0; rank < arrays.size(); rank++) {
+            ShardRange own = layout.rangesOf(tensor, rank).get(0);
+            NDIndex rows = new NDIndex().addAllDim(cut.axis()).addSliceDim(own.start(), own.end());
+            arrays.set(rank, arrays.get(rank).get(rows).duplicate());
+        }
         return new StateTensor(tensor, null, arrays);
     }
 
@@ -183,8 +205,11 @@ final class ParticipantStates {
             for (String kind : described.names()) {
                 CutTensor stored = checkpoint.getTensors().get(name + "/" + kind);
                 StateCut cut = cutOf(described.object(kind));
-                if (stored == null || !fits(stored, cut, name + "/" + kind, checkpoint)) {
-                    throw described.wrong(kind, "does not describe its tensor " + stored);
+                if (stored == null) {
+                    throw described.wrong(kind, "has no tensor " + name + "/" + kind);
+                } else if (!fits(stored, cut)) {
+                    throw described.wrong(
+                            kind, "does not describe its tensor, which is " + describe(stored));
                 }
                 cuts.put(kind, cut);
             }
@@ -208,16 +233,23 @@ final class ParticipantStates {
         return new StateCut(parameter, axis);
     }
 
-    /** Returns whether a tensor is cut as it is said: as a parameter is, or one row a part. */
-    private boolean fits(CutTensor stored, StateCut cut, String name, Checkpoint checkpoint) {
+    private static String describe(CutTensor stored) {
+        return stored.shape() + (stored.isWhole() ? " whole" : " cut along axis " + stored.axis());
+    }
+
+    /**
+     * Returns whether a tensor is cut as it is said: as a parameter is, or with a row of each place
+     * that the ranks had, which may be others than there are parts: a checkpoint can be resharded.
+     */
+    private boolean fits(CutTensor stored, StateCut cut) {
         if (cut == null) {
             return stored.isWhole();
         } else if (cut.axis() >= stored.shape().dimension()) {
             return false;
         } else if (cut.parameter() == null) {
-            return stored.shape().get(cut.axis()) == checkpoint.getParts();
+            return stored.axis() == cut.axis() && stored.shape().get(cut.axis()) > 0;
         }
-        CutTensor own = layout.ofParticipant(name, stored.type(), stored.shape(), cut);
+        CutTensor own = layout.ofParticipant(stored.name(), stored.type(), stored.shape(), cut);
         return own.shape().equals(stored.shape());
     }
 
@@ -236,12 +268,22 @@ final class ParticipantStates {
         kept.clear();
         NDManager manager = state.getParameters().getStores().get(rank).getManager();
         for (Map.Entry<String, Map<String, StateCut>> participant : saved.entrySet()) {
-            Kept one = new Kept(new TreeMap<>(), new TreeMap<>());
+            Kept one = new Kept();
             String name = participant.getKey();
             for (Map.Entry<String, StateCut> each : participant.getValue().entrySet()) {
                 String kind = each.getKey();
                 StateCut cut = each.getValue();
-                one.arrays().put(kind, read(rank, checkpoint, name + "/" + kind, cut, manager));
+                CutTensor stored = checkpoint.getTensors().get(name + "/" + kind);
+                boolean otherPlaces = ofOtherPlaces(stored, cut);
+                one.arrays()
+                        .put(
+                                kind,
+                                otherPlaces
+                                        ? checkpoint.read(stored.name(), manager)
+                                        : readOwn(rank, checkpoint, stored, cut, manager));
+                if (otherPlaces) {
+                    one.whole().add(kind);
+                }
                 if (cut != null) {
                     one.cuts().put(kind, cut);
                 }
@@ -251,15 +293,18 @@ final class ParticipantStates {
         context(rank).getParticipants().asMap().forEach((key, made) -> begin(rank, key, made));
     }
 
-    private NDArray read(
-            int rank, Checkpoint checkpoint, String name, StateCut cut, NDManager manager)
+    private boolean ofOtherPlaces(CutTensor stored, StateCut cut) {
+        return cut != null
+                && cut.parameter() == null
+                && stored.shape().get(cut.axis()) != layout.parts();
+    }
+
+    private NDArray readOwn(
+            int rank, Checkpoint checkpoint, CutTensor stored, StateCut cut, NDManager manager)
             throws IOException {
-        CutTensor stored = checkpoint.getTensors().get(name);
-        CutTensor own = layout.ofParticipant(name, stored.type(), stored.shape(), cut);
-        boolean otherPlaces =
-                cut != null && cut.parameter() == null && !own.shape().equals(stored.shape());
-        return own.isWhole() || otherPlaces
-                ? checkpoint.read(name, manager)
-                : checkpoint.read(name, own.axis(), layout.rangesOf(own, rank), manager);
+        CutTensor own = layout.ofParticipant(stored.name(), stored.type(), stored.shape(), cut);
+        return own.isWhole()
+                ? checkpoint.read(own.name(), manager)
+                : checkpoint.read(own.name(), own.axis(), layout.rangesOf(own, rank), manager);
     }
 }

@@ -72,24 +72,47 @@ final class StateComparison {
     }
 
     /** Returns the tensors of the parameters that were noted, by each of their names. */
-    static Map<String, String> named(JsonObject values) {
-        JsonObject shared = values.getAsJsonObject(SHARED);
+    static Map<String, String> named(Checkpoint checkpoint, SavedMembers saved)
+            throws CheckpointException {
+        Map<String, String> shared = shared(saved);
         Map<String, String> tensors = new LinkedHashMap<>();
-        for (String name : weights(values)) {
-            if (shared != null) { // the names of other blocks come before it in the network
-                shared.keySet().stream()
-                        .filter(other -> shared.get(other).getAsString().equals(name))
-                        .forEach(other -> tensors.put(other, name));
-            }
+        for (String name : parameters(checkpoint, saved)) {
+            shared.forEach( // the names of other blocks come before it in the network
+                    (other, of) -> {
+                        if (of.equals(name)) {
+                            tensors.put(other, name);
+                        }
+                    });
             tensors.put(name, name);
         }
         return tensors;
     }
 
-    private static List<String> weights(JsonObject values) {
-        List<String> names = new ArrayList<>();
-        values.getAsJsonArray(PARAMETERS).forEach(name -> names.add(name.getAsString()));
+    /** Reads the names of the parameters, of which each has a tensor. */
+    private static List<String> parameters(Checkpoint checkpoint, SavedMembers saved)
+            throws CheckpointException {
+        List<String> names = saved.texts(PARAMETERS);
+        for (String name : names) {
+            if (!checkpoint.getTensors().containsKey(name)) {
+                throw saved.wrong(PARAMETERS, "has " + name + ", of which there is no tensor");
+            }
+        }
         return names;
+    }
+
+    /** Reads the other names of parameters, each with the one that it has there. */
+    private static Map<String, String> shared(SavedMembers saved) throws CheckpointException {
+        SavedMembers noted = saved.object(SHARED);
+        List<String> parameters = saved.texts(PARAMETERS);
+        Map<String, String> shared = new LinkedHashMap<>();
+        for (String other : noted.names()) {
+            String name = noted.text(other);
+            if (!parameters.contains(name)) {
+                throw noted.wrong(other, "is " + name + ", of which there is no parameter");
+            }
+            shared.put(other, name);
+        }
+        return shared;
     }
 
     /** Momentum or none: that too is another optimizer. */
@@ -108,14 +131,10 @@ final class StateComparison {
      *     what differs
      */
     List<String> check(Checkpoint checkpoint, SavedMembers saved) throws CheckpointException {
-        List<String> names = saved.texts(PARAMETERS);
+        List<String> names = parameters(checkpoint, saved);
         Map<String, CutTensor> stored = new LinkedHashMap<>();
-        for (String name : names) {
-            if (!checkpoint.getTensors().containsKey(name)) {
-                throw saved.wrong(PARAMETERS, "has " + name + ", of which there is no tensor");
-            }
-            stored.put(name, checkpoint.getTensors().get(name));
-        }
+        names.forEach(name -> stored.put(name, checkpoint.getTensors().get(name)));
+        shared(saved); // not needed here, but it is damaged if it is something else
         checkNetwork(checkpoint, stored);
         checkOptimizer(checkpoint, saved.text(OPTIMIZER));
         return names;

@@ -123,6 +123,15 @@ final class StateLayout {
         return new CutTensor(name, type, new Shape(whole), stateCut.axis(), cut);
     }
 
+    /**
+     * Describes the rows that as many places as a checkpoint's run had have each kept one of: as
+     * they lie in the parts of this run, some of which may have none.
+     */
+    CutTensor ofPlaces(String name, DataType type, Shape shape, StateCut stateCut) {
+        Cut cut = Cut.balanced(shape.get(stateCut.axis()), parts());
+        return new CutTensor(name, type, shape, stateCut.axis(), cut);
+    }
+
     /** Returns the cut of an array of a participant, or null if every rank has the whole. */
     private Cut cutOf(StateCut stateCut) {
         Parameter parameter = stateCut.parameter();

@@ -85,8 +85,10 @@ final class TrainerValues {
      * @param parameters the names of all parameters
      * @param updated the names of those of which the optimizer keeps something: they were updated
      * @param step the step of the checkpoint
+     * @param most the largest number of an update that so many steps can make
      */
-    static Saved read(SavedMembers saved, List<String> parameters, Set<String> updated, long step)
+    static Saved read(
+            SavedMembers saved, List<String> parameters, Set<String> updated, long step, long most)
             throws CheckpointException {
         List<String> frozen = saved.texts(FROZEN);
         if (!parameters.containsAll(frozen)) {
@@ -101,7 +103,13 @@ final class TrainerValues {
             if (!parameters.contains(name)) {
                 throw numbers.wrong(name, "is of no parameter");
             }
-            updates.put(name, (int) numbers.whole(name, 1, Integer.MAX_VALUE));
+            int number = (int) numbers.whole(name, 1, Integer.MAX_VALUE);
+            if (number > most) {
+                throw numbers.wrong(
+                        name,
+                        "is " + number + ", and " + step + " steps make " + most + " at most");
+            }
+            updates.put(name, number);
         }
         boolean stepped = step > 0 && !saved.has(LOSS_SCALE); // which may have left all steps out
         if (stepped && updates.isEmpty() && frozen.size() < parameters.size()) {

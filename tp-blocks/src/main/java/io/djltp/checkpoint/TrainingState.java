@@ -9,6 +9,7 @@ import com.google.gson.JsonObject;
 import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.checkpoint.store.CheckpointFolder;
+import io.djltp.head.Margin;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.training.ParallelTrainer;
@@ -43,6 +44,7 @@ public final class TrainingState implements AutoCloseable {
     private final Block network;
     private final StateLayout layout;
     private final OptimizerArrays optimizer;
+    private final NetworkNames names;
     private final ParticipantStates participants;
     private final StateComparison comparison;
     private final Agreement agreement;
@@ -58,7 +60,7 @@ public final class TrainingState implements AutoCloseable {
         network = trainer.getModel().getBlock();
         layout = new StateLayout(state);
         optimizer = new OptimizerArrays(state, layout);
-        NetworkNames names = new NetworkNames(network, state.getParameters());
+        names = new NetworkNames(network, state.getParameters());
         participants = new ParticipantStates(state, layout, names);
         comparison = new StateComparison(state, layout, optimizer.kinds());
         agreement = new Agreement(state);
@@ -118,17 +120,32 @@ public final class TrainingState implements AutoCloseable {
      * @return the names of tensors by those of parameters; one that blocks share under each of its
      *     names, that of the first block first. Of a checkpoint that is not of a trainer those
      *     without a slash, since what is kept of a parameter is called {@code parameter/array}
+     * @throws CheckpointException if what it says of the trainer is damaged
      */
-    public static Map<String, String> getWeights(Checkpoint checkpoint) {
-        JsonObject values = checkpoint.getValues().getAsJsonObject(VALUES);
-        if (values != null) {
-            return StateComparison.named(values);
+    public static Map<String, String> getWeights(Checkpoint checkpoint) throws CheckpointException {
+        SavedMembers values = SavedMembers.of(checkpoint);
+        if (values.has(VALUES)) {
+            return StateComparison.named(checkpoint, values.object(VALUES));
         }
         Map<String, String> weights = new LinkedHashMap<>();
         checkpoint.getTensors().keySet().stream()
                 .filter(name -> !name.contains("/") && !name.isEmpty())
                 .forEach(name -> weights.put(name, name));
         return weights;
+    }
+
+    /**
+     * Returns the margins that heads were trained with, without which the logits of their weights
+     * are others.
+     *
+     * @param checkpoint the checkpoint
+     * @return the margins by the names of the weights' tensors; none of a checkpoint that is not of
+     *     a trainer
+     * @throws CheckpointException if what it says of the trainer is damaged
+     */
+    public static Map<String, Margin> getMargins(Checkpoint checkpoint) throws CheckpointException {
+        SavedMembers values = SavedMembers.of(checkpoint);
+        return values.has(VALUES) ? HeadMargins.read(values.object(VALUES)) : Map.of();
     }
 
     private void take(TakenState taken, JsonObject values) {
@@ -148,6 +165,7 @@ public final class TrainingState implements AutoCloseable {
         taken.add(optimizer.tensors(taken.getManager()));
         taken.order(participants.parameters());
         comparison.take(network, values);
+        HeadMargins.take(network, names, values);
         TrainerValues.take(state, values);
         values.add(PARTICIPANTS, ofParticipants);
         values.add(BLOCKS, ofBlocks);
@@ -207,11 +225,16 @@ public final class TrainingState implements AutoCloseable {
         }
         SavedMembers own = values.object(VALUES);
         List<String> weights = comparison.check(checkpoint, own);
+        HeadMargins.check(checkpoint, own, network, names);
         Map<String, List<String>> ofOptimizer = comparison.ofOptimizer(checkpoint);
         SavedState saved =
                 new SavedState(
                         TrainerValues.read(
-                                own, weights, ofOptimizer.keySet(), checkpoint.getStep()),
+                                own,
+                                weights,
+                                ofOptimizer.keySet(),
+                                checkpoint.getStep(),
+                                state.getLearningRates().getLargestAfter(checkpoint.getStep())),
                         participants.read(checkpoint, own.object(PARTICIPANTS)),
                         BlockStates.read(checkpoint, own.object(BLOCKS)),
                         Generators.read(state, own));

@@ -5,9 +5,12 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.checkpoint.TrainingState;
 import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.cut.ShardRange;
+import io.djltp.head.Margin;
 
 import java.io.IOException;
 import java.util.HashMap;
@@ -20,11 +23,13 @@ import java.util.Map;
  *
  * @param checkpoint the checkpoint
  * @param tensor the weight
+ * @param margin the margin of the head that has it, or {@code null}
  */
-record CheckpointRows(Checkpoint checkpoint, CutTensor tensor) implements RowSource {
+record CheckpointRows(Checkpoint checkpoint, CutTensor tensor, Margin margin) implements RowSource {
 
     /** Returns the weights of a checkpoint, without what optimizers keep, by path. */
-    static Map<String, RowSource> of(Checkpoint checkpoint) {
+    static Map<String, RowSource> of(Checkpoint checkpoint) throws CheckpointException {
+        Map<String, Margin> margins = TrainingState.getMargins(checkpoint);
         Map<String, RowSource> tensors = new HashMap<>(); // one each, also of what blocks share
         Map<String, RowSource> paths = new LinkedHashMap<>();
         ParameterPaths.of(checkpoint)
@@ -33,12 +38,13 @@ record CheckpointRows(Checkpoint checkpoint, CutTensor tensor) implements RowSou
                                 paths.put(
                                         path,
                                         tensors.computeIfAbsent(
-                                                name, key -> rows(checkpoint, key))));
+                                                name,
+                                                key -> rows(checkpoint, key, margins.get(key)))));
         return paths;
     }
 
-    private static CheckpointRows rows(Checkpoint checkpoint, String name) {
-        return new CheckpointRows(checkpoint, checkpoint.getTensors().get(name));
+    private static CheckpointRows rows(Checkpoint checkpoint, String name, Margin margin) {
+        return new CheckpointRows(checkpoint, checkpoint.getTensors().get(name), margin);
     }
 
     @Override

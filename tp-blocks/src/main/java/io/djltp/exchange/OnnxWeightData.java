@@ -43,7 +43,9 @@ final class OnnxWeightData implements Closeable {
     TensorProto add(String name, Parameter parameter) throws IOException {
         Shape shape = parameter.getArray().getShape();
         List<OutputTensor.Piece> all =
-                List.of(new OutputTensor.Piece(new ParameterRows(parameter), 0, shape.get(0)));
+                List.of(
+                        new OutputTensor.Piece(
+                                new ParameterRows(parameter, null), 0, shape.get(0)));
         OutputTensor tensor = new OutputTensor(name, DataType.FLOAT32, shape, all, false);
         TensorProto.Builder proto =
                 TensorProto.newBuilder()

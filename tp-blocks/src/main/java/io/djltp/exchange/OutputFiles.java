@@ -87,7 +87,10 @@ record OutputFiles(Path folder, String name, long most, boolean overwrite) {
     private static void write(List<OutputTensor> tensors, Path file) throws IOException {
         SafetensorsWriter.Builder builder =
                 SafetensorsWriter.builder().optMetadata("format", "pt"); // as PyTorch names them
-        tensors.forEach(each -> builder.addTensor(each.name(), each.type(), each.shape()));
+        for (OutputTensor each : tensors) {
+            builder.addTensor(each.name(), each.type(), each.shape());
+            MarginNote.write(each, builder);
+        }
         try (FileChannel channel =
                         FileChannel.open(
                                 file, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE);

@@ -6,6 +6,7 @@ import ai.djl.util.Pair;
 
 import io.djltp.checkpoint.TrainingState;
 import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.checkpoint.store.CheckpointException;
 
 import java.util.ArrayList;
 import java.util.Collection;
@@ -54,8 +55,9 @@ public final class ParameterPaths {
      *
      * @param checkpoint the checkpoint
      * @return the names of its tensors by path; of what blocks share under each of its paths
+     * @throws CheckpointException if what it says of the trainer is damaged
      */
-    public static Map<String, String> of(Checkpoint checkpoint) {
+    public static Map<String, String> of(Checkpoint checkpoint) throws CheckpointException {
         Map<String, String> weights = TrainingState.getWeights(checkpoint);
         Map<String, String> paths = ofNames(weights.keySet());
         paths.replaceAll((path, name) -> weights.get(name));

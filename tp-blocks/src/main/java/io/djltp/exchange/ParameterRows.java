@@ -6,8 +6,10 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 
+import io.djltp.head.Margin;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.parameters.WeightSource;
 import io.djltp.torch.Autograd;
@@ -20,11 +22,14 @@ import java.util.Map;
  * The rows of a parameter: from the ranks that train it, or from the parameter itself.
  *
  * @param parameter the parameter
+ * @param margin the margin of the head that has it, or {@code null}
  */
-record ParameterRows(Parameter parameter) implements RowSource {
+record ParameterRows(Parameter parameter, Margin margin) implements RowSource {
 
     /** Returns the sources of a tree, one for each parameter. */
-    static Map<String, RowSource> of(Map<String, Parameter> tree) {
+    static Map<String, RowSource> of(Block block) {
+        Map<String, Parameter> tree = ParameterPaths.of(block);
+        Map<Parameter, Margin> margins = MarginNote.of(block);
         Map<Parameter, RowSource> sources = new IdentityHashMap<>();
         Map<String, RowSource> paths = new LinkedHashMap<>();
         tree.forEach(
@@ -33,7 +38,10 @@ record ParameterRows(Parameter parameter) implements RowSource {
                         throw new IllegalStateException(
                                 "The parameter " + path + " has no values to write");
                     }
-                    paths.put(path, sources.computeIfAbsent(parameter, ParameterRows::new));
+                    paths.put(
+                            path,
+                            sources.computeIfAbsent(
+                                    parameter, key -> new ParameterRows(key, margins.get(key))));
                 });
         return paths;
     }

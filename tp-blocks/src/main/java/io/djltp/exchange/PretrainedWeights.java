@@ -94,7 +94,8 @@ public final class PretrainedWeights implements Closeable {
                 () -> tree.values().forEach(each -> shapes.put(each, each.getShape())),
                 inputs);
         Map<Parameter, TensorSource> sources =
-                new WeightAssignment(files, mapping, tree, shapes).find(kept, ignored);
+                new WeightAssignment(files, mapping, tree, shapes, MarginNote.of(block))
+                        .find(kept, ignored);
         sources.forEach(
                 (parameter, source) -> {
                     before.putIfAbsent(parameter, parameter.getInitializer());

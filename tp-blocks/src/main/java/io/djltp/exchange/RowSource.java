@@ -5,6 +5,8 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.head.Margin;
+
 import java.io.IOException;
 
 /** A weight that can be read some rows (indices of axis 0) at a time. */
@@ -15,6 +17,9 @@ interface RowSource {
 
     /** Returns the data type. */
     DataType type();
+
+    /** Returns the margin of the head that has it, or {@code null}. */
+    Margin margin();
 
     /**
      * Reads consecutive rows.

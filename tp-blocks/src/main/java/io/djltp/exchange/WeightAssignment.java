@@ -4,6 +4,7 @@ import ai.djl.MalformedModelException;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
+import io.djltp.head.Margin;
 import io.djltp.safetensors.StoredTensor;
 
 import org.slf4j.Logger;
@@ -38,6 +39,7 @@ final class WeightAssignment {
     private final NameMapping mapping;
     private final Map<String, Parameter> tree;
     private final Map<Parameter, Shape> shapes;
+    private final Map<Parameter, Margin> margins;
     private final Map<Parameter, TensorSource> sources = new IdentityHashMap<>();
     private final Map<Parameter, String> tensorOf = new IdentityHashMap<>(); // of those of one
     private final Set<Parameter> read = Collections.newSetFromMap(new IdentityHashMap<>());
@@ -48,11 +50,13 @@ final class WeightAssignment {
             WeightFiles files,
             NameMapping mapping,
             Map<String, Parameter> tree,
-            Map<Parameter, Shape> shapes) {
+            Map<Parameter, Shape> shapes,
+            Map<Parameter, Margin> margins) {
         this.files = files;
         this.mapping = mapping;
         this.tree = tree;
         this.shapes = shapes;
+        this.margins = margins;
     }
 
     /**
@@ -217,6 +221,11 @@ final class WeightAssignment {
             }
             if (match.rule().transposed() && tensor.shape().dimension() != 2) {
                 return "tensor " + tensor.name() + " " + tensor.shape() + " is to be transposed";
+            }
+            Margin built = margins.get(match.parameters().get(0));
+            String other = MarginNote.problem(files, tensor.name(), match.paths().get(0), built);
+            if (other != null) {
+                return other;
             }
         }
         long[] row = row(shapes.get(match.parameters().get(0)));

@@ -29,7 +29,8 @@ import java.util.regex.Pattern;
  * io.djltp.training.ParallelTrainer} is training the chunks come from the ranks' shards, between
  * two steps; in a job of several processes the process of rank 0 writes, and holds one parameter
  * whole at a time, as where a tensor is transposed. A parameter that blocks share is written once,
- * by the name of the first. Parameters may have more than 2 GiB.
+ * by the name of the first. Parameters may have more than 2 GiB. The margin of a {@link
+ * io.djltp.nn.ClassificationHead} is in the metadata of the file that has its weight.
  */
 public final class WeightExport {
 
@@ -66,7 +67,7 @@ public final class WeightExport {
      * @throws IllegalStateException if a parameter has no values
      */
     public Path write(Block block, Path folder) throws IOException {
-        return write(ParameterRows.of(ParameterPaths.of(block)), folder);
+        return write(ParameterRows.of(block), folder);
     }
 
     /**

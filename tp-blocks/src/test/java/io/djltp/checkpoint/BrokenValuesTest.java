@@ -59,7 +59,7 @@ public class BrokenValuesTest {
     /** What is not needed, was not there in older checkpoints, or is compared by other errors. */
     private static final Pattern OTHERWISE =
             Pattern.compile(
-                    "trainer.shared.*|trainer.optimizer string|training.data.records removed"
+                    "trainer.margins removed|trainer.optimizer string|training.data.records removed"
                             + "|training.(earlyStoppingMillis|metrics) removed"
                             + "|training.metrics object|training.metrics\\.[^.]* removed"
                             + "|training.(options|states) object|training.evaluators.*");
@@ -155,6 +155,51 @@ public class BrokenValuesTest {
                         write(step, parse(whole)); // the trainer is as good as new
                         Assert.assertTrue(checkpoints.resume(trainer));
                         Assert.assertEquals(checkpoints.getStep(), 3);
+                    });
+        } finally {
+            Utils.deleteQuietly(folder);
+        }
+    }
+
+    /** Each a number, and none that a training can have. */
+    @Test(timeOut = 60_000)
+    public void impossibleNumbers() throws Exception {
+        Path folder = Files.createTempDirectory("broken");
+        try {
+            train(
+                    folder,
+                    adam(),
+                    (trainer, all, data) -> EasyTrain.fit(trainer, 1, all.resumed(data), null));
+            Path step = folder.resolve("step-00000003");
+            String whole = Files.readString(step.resolve("index.json"));
+            Map<String, JsonElement> numbers = new LinkedHashMap<>();
+            numbers.put("trainer.updates.01Linear_weight", new JsonPrimitive(4));
+            numbers.put("training.earlyStoppingMillis", JsonParser.parseString("[-1]"));
+            numbers.put(
+                    "training.evaluators",
+                    JsonParser.parseString("[{\"totalInstances\": {\"train/epoch\": -1}}]"));
+            train(
+                    folder,
+                    adam(),
+                    (trainer, checkpoints, data) -> {
+                        for (String path : numbers.keySet()) {
+                            write(step, change(whole, path, numbers.get(path)));
+                            assertRefused(checkpoints, trainer, path + ".", path);
+                        }
+                        JsonPrimitive many = new JsonPrimitive(1_000_000_000_000_000_000L);
+                        write(step, change(whole, "training.data.batches", many));
+                        Assert.assertTrue(checkpoints.resume(trainer)); // and ends
+                        String message =
+                                Assert.expectThrows(
+                                                IllegalArgumentException.class,
+                                                () ->
+                                                        EasyTrain.fit(
+                                                                trainer,
+                                                                1,
+                                                                checkpoints.resumed(data),
+                                                                null))
+                                        .getMessage();
+                        Assert.assertTrue(message.contains("the training set has 3"), message);
                     });
         } finally {
             Utils.deleteQuietly(folder);

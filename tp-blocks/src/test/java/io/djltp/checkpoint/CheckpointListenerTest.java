@@ -287,6 +287,26 @@ public class CheckpointListenerTest {
         }
     }
 
+    /** No order satisfies two. */
+    @Test(timeOut = 60_000)
+    public void thereIsOneOnATrainer() {
+        CheckpointListener first = CheckpointListener.builder().setFolder(folder).build();
+        CheckpointListener second = CheckpointListener.builder().setFolder(folder).build();
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(Linear.builder().setUnits(3).build());
+            DefaultTrainingConfig config = config().addTrainingListeners(first, second);
+            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks())) {
+                trainer.initialize(new Shape(4, 5));
+                for (CheckpointListener each : List.of(first, second)) {
+                    assertRefused(
+                            IllegalArgumentException.class,
+                            () -> each.resume(trainer),
+                            "A trainer has one CheckpointListener, and this one has several");
+                }
+            }
+        }
+    }
+
     @Test(timeOut = 60_000)
     public void onlyAParallelTrainerIsSaved() {
         CheckpointListener checkpoints = CheckpointListener.builder().setFolder(folder).build();

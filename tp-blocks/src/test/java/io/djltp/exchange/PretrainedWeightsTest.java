@@ -104,7 +104,8 @@ public class PretrainedWeightsTest {
                                     files,
                                     mapping,
                                     Map.of("w", parameter),
-                                    Map.of(parameter, shape))
+                                    Map.of(parameter, shape),
+                                    Map.of())
                             .find(
                                     java.util.List.of(),
                                     java.util.List.of(new NamePattern("{path}")));

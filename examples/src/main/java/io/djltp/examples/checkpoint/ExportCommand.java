@@ -93,7 +93,7 @@ final class ExportCommand implements Callable<Integer> {
         return 0;
     }
 
-    private NameMapping mapping(Checkpoint checkpoint) {
+    private NameMapping mapping(Checkpoint checkpoint) throws IOException {
         if (llama != null && names != null) {
             throw new IllegalArgumentException(
                     "--names and --llama both say all names: leave one out");
@@ -106,7 +106,7 @@ final class ExportCommand implements Callable<Integer> {
     }
 
     /** Returns the table of names. A rule that names nothing is probably misspelled. */
-    private String table(Checkpoint checkpoint) {
+    private String table(Checkpoint checkpoint) throws IOException {
         String table = TextFile.read("--names", names);
         Set<String> paths = ParameterPaths.of(checkpoint).keySet();
         NameMapping mapping = NameMapping.parse(table);

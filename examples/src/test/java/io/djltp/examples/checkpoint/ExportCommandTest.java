@@ -7,6 +7,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
+import com.google.gson.JsonParser;
 
 import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.checkpoint.store.CheckpointWriter;
@@ -195,6 +196,41 @@ public class ExportCommandTest {
         run = TpRun.of("checkpoint", "export", from, "--out", out.toString(), "--overwrite");
         Assert.assertEquals(run.status(), 0, run.output());
         Assert.assertTrue(Files.size(file) > 100);
+    }
+
+    @DataProvider
+    public Object[][] shared() {
+        return new Object[][] {
+            {"null", "shared is null, which is not an object"},
+            {"\"w\"", "shared is \"w\", which is not an object"},
+            {"3", "shared is 3, which is not an object"},
+            {"{\"a\": null}", "shared.a is null, which is not a text"},
+            {"{\"a\": \"b\"}", "shared.a is b, of which there is no parameter"}
+        };
+    }
+
+    @Test(dataProvider = "shared")
+    public void damagedNamesAreOneError(String shared, String message) throws IOException {
+        Path run = Files.createTempDirectory(root, "shared");
+        JsonObject values = new JsonObject();
+        values.add(
+                "trainer",
+                JsonParser.parseString("{\"parameters\": [\"w\"], \"shared\": " + shared + "}"));
+        try (NDManager manager = NDManager.newBaseManager();
+                CheckpointFolder folder = CheckpointFolder.open(run);
+                CheckpointWriter writer = folder.begin(1, "tensor 1", 1, List.of(0))) {
+            writer.declare(CutTensor.whole("w", DataType.FLOAT32, new Shape(2)));
+            writer.put("w", 0, manager.zeros(new Shape(2)));
+            writer.stream();
+            writer.finish(values);
+        }
+        TpRun export =
+                TpRun.of("checkpoint", "export", run.toString(), "--out", run.resolve("x") + "");
+        Assert.assertEquals(export.status(), 2, export.output());
+        Assert.assertTrue(
+                export.output().contains("index.json cannot be used: values.trainer." + message),
+                export.output());
+        Assert.assertFalse(export.output().contains("\tat "), export.output());
     }
 
     private TpRun run(Path out, String option, String value) {

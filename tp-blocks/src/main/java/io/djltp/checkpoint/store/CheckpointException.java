@@ -2,7 +2,9 @@ package io.djltp.checkpoint.store;
 
 import java.io.IOException;
 import java.nio.file.AccessDeniedException;
+import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.FileSystemException;
+import java.nio.file.NoSuchFileException;
 
 /**
  * Why a checkpoint or its folder cannot be used: damaged, incomplete, of another version, in use.
@@ -48,6 +50,10 @@ public final class CheckpointException extends IOException {
     static String reason(IOException cause) {
         if (cause instanceof AccessDeniedException) {
             return "permission denied";
+        } else if (cause instanceof FileAlreadyExistsException exists) {
+            return exists.getFile() + " is a file";
+        } else if (cause instanceof NoSuchFileException missing) {
+            return missing.getFile() + " does not exist, and cannot be made";
         }
         String reason =
                 cause instanceof FileSystemException

@@ -81,7 +81,10 @@ record CheckpointIndex(
             Map<String, CutTensor> tensors = new LinkedHashMap<>();
             for (JsonElement each : json.getAsJsonArray("tensors")) {
                 CutTensor tensor = CutJson.of(each.getAsJsonObject());
-                tensors.put(tensor.name(), tensor);
+                checkParts(tensor, files.size());
+                if (tensors.put(tensor.name(), tensor) != null) {
+                    throw new CheckpointException("it has two tensors " + tensor.name());
+                }
             }
             return new CheckpointIndex(
                     json.get("step").getAsLong(),
@@ -96,6 +99,15 @@ record CheckpointIndex(
                     "it is not an index: a member is missing, or of another kind than this library"
                             + " writes",
                     e);
+        }
+    }
+
+    private static void checkParts(CutTensor tensor, int parts) throws CheckpointException {
+        if (!tensor.isWhole() && tensor.cut().getRanks() != parts) {
+            throw new CheckpointException(
+                    String.format(
+                            "the ranges of tensor %s are of %d parts, and there are files of %d",
+                            tensor.name(), tensor.cut().getRanks(), parts));
         }
     }
 

@@ -83,6 +83,7 @@ final class PartFiles implements Closeable {
                     own.put(tensor.name(), end + stored.begin());
                 }
             }
+            checkRanges(file, part, index, tensors.getMetadata().get(CutChecksum.KEY));
             return own;
         }
     }
@@ -91,6 +92,17 @@ final class PartFiles implements Closeable {
         ByteBuffer block = ByteBuffer.allocate(BlockChecksums.BLOCK);
         for (long i = first; i < Math.min(end, file.checksums().blocks()); i++) {
             file.read(i, block.clear());
+        }
+    }
+
+    private static void checkRanges(
+            CheckedFile file, int part, CheckpointIndex index, String written)
+            throws CheckpointException {
+        if (written != null && !written.equals(CutChecksum.of(index.tensors().values(), part))) {
+            throw new CheckpointException(
+                    file.path()
+                            + " has other ranges of the tensors than the index says: the index has"
+                            + " been changed, or is of another checkpoint. Use another checkpoint");
         }
     }
 

@@ -61,7 +61,8 @@ final class PartWriter implements Closeable {
                 SafetensorsWriter.builder()
                         .optMetadata("format", "pt")
                         .optMetadata("step", Long.toString(step))
-                        .optMetadata("part", part + " of " + parts);
+                        .optMetadata("part", part + " of " + parts)
+                        .optMetadata(CutChecksum.KEY, CutChecksum.of(tensors, part));
         long bytes = 0;
         for (CutTensor tensor : tensors) {
             if (tensor.isIn(part)) {

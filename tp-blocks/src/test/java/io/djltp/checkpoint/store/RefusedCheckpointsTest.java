@@ -5,6 +5,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
+import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
@@ -92,7 +93,31 @@ public class RefusedCheckpointsTest {
                                         .addProperty("dtype", "F32"),
                 "declared another one"
             },
+            {
+                changeRanges(ranges -> ranges.add(ranges.get(2))),
+                "the ranges of tensor head/weight are of 4 parts, and there are files of 3"
+            },
+            {
+                changeRanges(ranges -> ranges.set(0, ranges.set(1, ranges.get(0)))),
+                "part-0-of-3.safetensors has other ranges of the tensors than the index says"
+            },
+            {
+                (Consumer<JsonObject>)
+                        json ->
+                                json.getAsJsonArray("tensors")
+                                        .add(json.getAsJsonArray("tensors").get(0)),
+                "it has two tensors head/weight"
+            },
         };
+    }
+
+    private static Consumer<JsonObject> changeRanges(Consumer<JsonArray> change) {
+        return json ->
+                change.accept(
+                        json.getAsJsonArray("tensors")
+                                .get(0)
+                                .getAsJsonObject()
+                                .getAsJsonArray("ranges"));
     }
 
     private static Consumer<JsonObject> change(String key, String value) {
@@ -165,6 +190,21 @@ public class RefusedCheckpointsTest {
         Path other = Files.createDirectory(root.resolve("other"));
         assertRefused(() -> CheckpointFolder.join(other), "not open in the process of rank 0");
         Files.delete(other);
+    }
+
+    /** Words, and no class of an exception. */
+    @Test
+    public void testAPathThatIsNoFolder() throws IOException {
+        Path file = Files.createFile(root.resolve("file"));
+        assertRefused(
+                () -> CheckpointFolder.open(file),
+                "Checkpoints cannot be written to " + file + ", choose another folder: " + file,
+                " is a file");
+        Files.delete(file);
+        Path none = Path.of("/proc/checkpoints");
+        if (Files.isDirectory(none.getParent())) { // of Linux, which makes nothing there
+            assertRefused(() -> CheckpointFolder.open(none), ": " + none + " does not exist, and");
+        }
     }
 
     @Test

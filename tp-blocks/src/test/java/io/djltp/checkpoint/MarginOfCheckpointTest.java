@@ -1,0 +1,175 @@
+package io.djltp.checkpoint;
+
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.sequence;
+
+import ai.djl.MalformedModelException;
+import ai.djl.Model;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.training.ParameterStore;
+import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
+import ai.djl.util.Utils;
+
+import io.djltp.checkpoint.StoppedRun.Task;
+import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.checkpoint.store.CheckpointFolder;
+import io.djltp.exchange.NameMapping;
+import io.djltp.exchange.PretrainedWeights;
+import io.djltp.exchange.WeightExport;
+import io.djltp.head.Margin;
+import io.djltp.layout.ParallelMode;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.nn.ClassificationHead;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.Assert;
+import org.testng.annotations.AfterClass;
+import org.testng.annotations.BeforeClass;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+
+/** The margin of a head belongs to its weight: in a checkpoint, and in what is exported of it. */
+public class MarginOfCheckpointTest {
+
+    private static final TrainerKind KIND = new TrainerKind(ParallelMode.TENSOR, 2);
+    private static final Margin MARGIN = Margin.cosFace(16, 0.3f);
+    private static final int CLASSES = 7;
+
+    private Path folder;
+
+    private static Task task(Margin margin) {
+        return new Task(
+                () ->
+                        sequence(
+                                linear(6),
+                                ClassificationHead.builder()
+                                        .setUnits(CLASSES)
+                                        .optBatchShardedInput(true)
+                                        .optBias(false)
+                                        .optMargin(margin)
+                                        .build()),
+                VocabParallelCrossEntropyLoss::new,
+                () -> Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.1f)).build(),
+                (manager, step) -> TrainingRun.random(manager, step, 9, 5),
+                (manager, step) -> TrainingRun.labels(manager, step, 9, CLASSES));
+    }
+
+    @BeforeClass
+    public void save() throws IOException {
+        folder = Files.createTempDirectory("margins");
+        StoppedRun.saved(KIND, task(MARGIN), List.of(2), folder.resolve("with"));
+        StoppedRun.saved(KIND, task(null), List.of(2), folder.resolve("without"));
+    }
+
+    @AfterClass(alwaysRun = true)
+    public void remove() {
+        Utils.deleteQuietly(folder);
+    }
+
+    @DataProvider
+    public Object[][] others() {
+        Margin other = Margin.cosFace(16, 0.5f);
+        return new Object[][] {
+            {"with", null, MARGIN + ", and this one is built with no margin"},
+            {"with", other, MARGIN + ", and this one is built with " + other},
+            {"without", MARGIN, "no margin, and this one is built with " + MARGIN}
+        };
+    }
+
+    @Test(dataProvider = "others", timeOut = 60_000)
+    public void anotherMarginIsAnotherNetwork(String saved, Margin built, String named) {
+        Task task = task(built);
+        StoppedRun whole = StoppedRun.whole(KIND, task, 3);
+        StoppedRun.run(
+                        KIND,
+                        task,
+                        42,
+                        0,
+                        3,
+                        (trainer, state, step) -> {
+                            String message =
+                                    Assert.expectThrows(
+                                                    IllegalArgumentException.class,
+                                                    () -> restore(state, saved))
+                                            .getMessage();
+                            Assert.assertTrue(message.contains(named), message);
+                            Assert.assertTrue(message.contains("ClassificationHead_weight"));
+                        })
+                .assertEndOf(whole, "after the refusal");
+    }
+
+    private void restore(TrainingState state, String saved) throws IOException {
+        StoppedRun.restore(state, folder.resolve(saved), 2);
+    }
+
+    @Test(timeOut = 60_000)
+    public void anExportHasTheMargin() throws Exception {
+        Path out = folder.resolve("out");
+        try (CheckpointFolder all = CheckpointFolder.read(folder.resolve("with"));
+                Checkpoint checkpoint = all.openStep(2);
+                NDManager manager = NDManager.newBaseManager()) {
+            WeightExport.builder().setMapping(NameMapping.own()).build().write(checkpoint, out);
+            float[] logits = logits(out, MARGIN, manager);
+            for (float logit : logits) { // a cosine, scaled
+                Assert.assertTrue(Math.abs(logit) <= MARGIN.scale(), "" + logit);
+            }
+            for (Margin other : new Margin[] {null, Margin.arcFace(16, 0.3f)}) {
+                String message =
+                        Assert.expectThrows(
+                                        MalformedModelException.class,
+                                        () -> logits(out, other, manager))
+                                .getMessage();
+                Assert.assertTrue(
+                        message.contains("was trained with " + MARGIN)
+                                && message.contains(
+                                        "ClassificationHead.weight is built with "
+                                                + (other == null ? "no margin" : other)),
+                        message);
+            }
+            // and once more, from the model that has read it
+            try (Model model = read(out, MARGIN)) {
+                Path again = folder.resolve("again");
+                WeightExport.builder()
+                        .setMapping(NameMapping.own())
+                        .build()
+                        .write(model.getBlock(), again);
+                Assert.assertEquals(
+                        Files.mismatch(
+                                out.resolve("model.safetensors"),
+                                again.resolve("model.safetensors")),
+                        -1);
+            }
+        }
+    }
+
+    private static Model read(Path weights, Margin margin) throws Exception {
+        Model model = Model.newInstance("net");
+        model.setBlock(task(margin).network().get());
+        try (PretrainedWeights read =
+                PretrainedWeights.builder()
+                        .setPath(weights)
+                        .setMapping(NameMapping.own())
+                        .build()) {
+            read.load(model, new Shape(9, 5));
+        }
+        return model;
+    }
+
+    private static float[] logits(Path weights, Margin margin, NDManager manager) throws Exception {
+        try (Model model = read(weights, margin)) {
+            NDArray rows = TrainingRun.random(manager, 1, 9, 5);
+            ParameterStore store = new ParameterStore(manager, false);
+            return model.getBlock().forward(store, new NDList(rows), false).head().toFloatArray();
+        }
+    }
+}

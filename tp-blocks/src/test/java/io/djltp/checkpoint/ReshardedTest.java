@@ -1,0 +1,115 @@
+package io.djltp.checkpoint;
+
+import io.djltp.checkpoint.StoppedRun.Task;
+import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.checkpoint.store.CheckpointFolder;
+import io.djltp.checkpoint.store.Resharding;
+import io.djltp.layout.ParallelMode;
+import io.djltp.testing.TrainerKind;
+
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+
+/** A checkpoint with another number of parts is the same checkpoint, whatever the heads keep. */
+public class ReshardedTest {
+
+    private static final int STEP = 3;
+    private static final int STEPS = 6;
+    private static final List<TrainerKind> KINDS =
+            List.of(
+                    new TrainerKind(ParallelMode.TENSOR, 2),
+                    new TrainerKind(ParallelMode.DATA, 2),
+                    new TrainerKind(ParallelMode.MIXED, 3),
+                    TrainerKind.mesh(2, 2));
+
+    @DataProvider
+    public Object[][] cases() {
+        List<Object[]> cases = new ArrayList<>();
+        for (ResumedTasks each : ResumedTasks.values()) {
+            for (TrainerKind kind : KINDS) {
+                if (isTheSameElsewhere(each, kind)) {
+                    cases.add(new Object[] {each, kind});
+                }
+            }
+        }
+        return cases.toArray(new Object[0][]);
+    }
+
+    /**
+     * DJL's batch norm normalizes a rank's own rows; a whole head has not memory for the margin.
+     */
+    private static boolean isTheSameElsewhere(ResumedTasks task, TrainerKind kind) {
+        return switch (task) {
+            case BATCH_NORMS -> kind.mode() == ParallelMode.TENSOR;
+            case MARGIN_HEAD -> kind.mode() != ParallelMode.DATA;
+            default -> true;
+        };
+    }
+
+    /** On the ranks before in every bit; on as many ranks as there are parts, the same training. */
+    @Test(dataProvider = "cases", timeOut = 120_000)
+    public void itIsResumedAtAnySize(ResumedTasks of, TrainerKind kind) {
+        Task task = of.task();
+        StoppedRun whole = StoppedRun.whole(kind, task, STEPS);
+        StoppedRun.inFolder(
+                root -> {
+                    Path saved = root.resolve("saved");
+                    StoppedRun.saved(kind, task, List.of(STEP), saved);
+                    for (int parts : new int[] {1, 3, 4}) {
+                        String what = of + " of " + kind + " in " + parts + " parts";
+                        Path other = root.resolve("" + parts);
+                        reshard(saved, other, parts);
+                        StoppedRun.resumed(kind, task, STEP, STEPS, other).assertEndOf(whole, what);
+                        StoppedRun.resumed(at(parts), task, STEP, STEPS, other)
+                                .assertCloseToEndOf(whole, 1e-5, what);
+                        Path back = root.resolve(parts + " and 2");
+                        reshard(other, back, 2);
+                        StoppedRun.resumed(kind, task, STEP, STEPS, back).assertEndOf(whole, what);
+                    }
+                });
+    }
+
+    /** What a head has kept on other ranks is saved as it was if no forward pass has come. */
+    @Test(dataProvider = "cases", timeOut = 120_000)
+    public void savedElsewhereBeforeAPassItIsStillTheSame(ResumedTasks of, TrainerKind kind) {
+        Task task = of.task();
+        StoppedRun whole = StoppedRun.whole(kind, task, STEPS);
+        StoppedRun.inFolder(
+                root -> {
+                    Path saved = root.resolve("saved");
+                    StoppedRun.saved(kind, task, List.of(STEP), saved);
+                    for (int ranks : new int[] {3, 4}) {
+                        Path again = root.resolve("" + ranks);
+                        StoppedRun.run(
+                                at(ranks),
+                                task,
+                                7,
+                                STEP,
+                                STEP + 1,
+                                (trainer, state, step) -> {
+                                    StoppedRun.restore(state, saved, STEP);
+                                    StoppedRun.save(state, again);
+                                });
+                        StoppedRun.resumed(kind, task, STEP, STEPS, again)
+                                .assertEndOf(whole, of + " of " + kind + " saved on " + ranks);
+                    }
+                });
+    }
+
+    private static TrainerKind at(int ranks) {
+        return new TrainerKind(ParallelMode.TENSOR, ranks);
+    }
+
+    private static void reshard(Path from, Path to, int parts) throws IOException {
+        try (CheckpointFolder source = CheckpointFolder.read(from);
+                Checkpoint checkpoint = source.openStep(STEP);
+                CheckpointFolder target = CheckpointFolder.open(to)) {
+            Resharding.write(checkpoint, target, parts);
+        }
+    }
+}
