@@ -70,8 +70,8 @@ public final class PretrainedWeights implements Closeable {
      * @throws MalformedModelException if names or shapes do not fit, with all of them; the model is
      *     then as it was
      * @throws IOException if a file cannot be read
-     * @throws IllegalStateException if the model has no block, a {@code ParallelTrainer} is training
-     *     it, or these weights are closed
+     * @throws IllegalStateException if the model has no block, a {@code ParallelTrainer} is
+     *     training it, or these weights are closed
      */
     public void assign(Model model, Shape... inputs) throws MalformedModelException, IOException {
         files.checkOpen();
