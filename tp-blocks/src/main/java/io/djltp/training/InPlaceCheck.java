@@ -46,7 +46,7 @@ record InPlaceCheck(String kind, NDList arrays, long[] versions) {
 
     /** Returns whether an array was closed: it has no version then. */
     static boolean isClosed(NDArray array) {
-        return ((NativeResource<?>) array).isReleased();
+        return array instanceof NativeResource<?> own && own.isReleased(); // a stand-in is none
     }
 
     /** Returns the number of the first array that was changed, or -1. */

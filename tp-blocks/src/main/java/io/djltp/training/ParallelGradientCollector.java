@@ -21,7 +21,9 @@ final class ParallelGradientCollector implements GradientCollector {
 
     ParallelGradientCollector(TrainingSteps steps) {
         this.steps = steps;
-        steps.getPasses().setCollecting(true);
+        try (OneCaller.Call call = steps.begin("newGradientCollector")) {
+            steps.getPasses().setCollecting(true);
+        }
         mode = Autograd.gradMode(true);
         memory = JavaMemory.keep();
     }

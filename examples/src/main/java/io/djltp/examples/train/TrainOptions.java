@@ -284,14 +284,10 @@ final class TrainOptions implements JobOptions {
             Files.createDirectories(out);
             Files.delete(Files.createTempFile(out, ".tp", ".check"));
         } catch (IOException e) {
+            String why = e.getClass().getSimpleName() + ": " + e.getMessage();
             throw new BadInputException(
-                    "--out "
-                            + out
-                            + " cannot be written ("
-                            + e.getClass().getSimpleName()
-                            + ": "
-                            + e.getMessage()
-                            + "): choose a folder with write permission",
+                    "--out %s cannot be written (%s): choose a folder with write permission"
+                            .formatted(out, why),
                     e);
         }
     }
