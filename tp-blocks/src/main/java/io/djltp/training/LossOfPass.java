@@ -44,8 +44,13 @@ record LossOfPass(
      */
     record Part(NDArray loss, double share) {}
 
-    /** Takes over the loss that the ranks have computed. */
-    static LossOfPass of(NDList labels, List<RankOutput> outputs, NDManager manager) {
+    /**
+     * Takes over the loss that the ranks have computed.
+     *
+     * @param trained whether a backward pass may come
+     */
+    static LossOfPass of(
+            NDList labels, List<RankOutput> outputs, NDManager manager, boolean trained) {
         NDArray leaf = Autograd.detach(outputs.get(0).reported, manager);
         // else it is a number to whoever differentiates something, as it is to the ranks
         if (outputs.stream().anyMatch(output -> TensorView.of(output.loss).requiresGradient())) {
@@ -57,8 +62,7 @@ record LossOfPass(
                 outputs.stream().map(output -> new Part(output.loss, output.share)).toList();
         InPlaceCheck watched = InPlaceCheck.begin("label", labels);
         List<Long> ofHeads = outputs.get(0).countLosses();
-        boolean training = outputs.get(0).getPass().isTraining();
-        NDArray handle = training ? Autograd.handle(leaf) : leaf; // of the others none is kept
+        NDArray handle = trained ? Autograd.handle(leaf) : leaf;
         return new LossOfPass(watched, leaf, handle, parts, ofHeads, uses);
     }
 
@@ -70,6 +74,13 @@ record LossOfPass(
             same = own.get(i) == others.get(i);
         }
         return same && labels.changed() < 0;
+    }
+
+    /** Frees what outlives the manager of the pass: no backward pass will come. */
+    void closeHandle() {
+        if (handle != leaf) {
+            handle.close();
+        }
     }
 
     /** Returns whether a backward pass can still reach it. */

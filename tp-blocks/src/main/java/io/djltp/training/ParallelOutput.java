@@ -184,12 +184,16 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      * @return the loss
      */
     NDArray setLoss(NDList labels) {
-        LossOfPass loss = LossOfPass.of(labels, parts, manager);
+        LossOfPass loss = LossOfPass.of(labels, parts, manager, isTrainedOn());
         losses.add(loss);
         if (shown && !parts.get(0).getPass().isTraining()) {
             loss.leaf().setRequiresGradient(true); // in training it is if that of the ranks is
         }
         return loss.leaf();
+    }
+
+    private boolean isTrainedOn() {
+        return !consumed && parts.get(0).getPass().isTraining();
     }
 
     /** {@inheritDoc} */
@@ -320,8 +324,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
 
     /** Notes that nothing asks any more whether a backward pass has come. */
     void forget() {
-        losses.forEach(loss -> loss.handle().close());
-        losses.clear();
+        losses.forEach(LossOfPass::closeHandle); // evaluators may still ask for the loss
         consumed = true;
     }
 }
