@@ -16,6 +16,7 @@ import ai.djl.training.loss.Loss;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.FreedBuffers;
 import io.djltp.testing.TrainerKind;
@@ -305,6 +306,39 @@ public class BeforeBackwardTest {
                                     RuntimeException.class,
                                     () -> trainer.forward(data(manager, 1), labels));
                     Assert.assertFalse(e.getMessage().contains("slice"), e.getMessage());
+                });
+    }
+
+    /**
+     * Evaluators ask for the loss again before the step: it is there, and a head that draws classes
+     * keeps its gradient.
+     */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void theLossIsThereAfterIt(TrainerKind kind) {
+        Block head =
+                ClassificationHead.builder()
+                        .setUnits(40)
+                        .optSampleShare(0.5f)
+                        .optBatchShardedInput(true)
+                        .build();
+        TrainingRun.of(
+                kind,
+                sequence(linear(FEATURES), head),
+                new VocabParallelCrossEntropyLoss(),
+                INPUT,
+                (trainer, manager, numbers) -> {
+                    for (int step = 1; step <= 3; step++) {
+                        NDList labels = new NDList(TrainingRun.labels(manager, step, ROWS, 40));
+                        NDList output;
+                        NDArray loss;
+                        try (GradientCollector collector = trainer.newGradientCollector()) {
+                            output = trainer.forward(data(manager, step), labels);
+                            loss = trainer.getLoss().evaluate(labels, output);
+                            collector.backward(loss);
+                        }
+                        Assert.assertSame(trainer.getLoss().evaluate(labels, output), loss);
+                        trainer.step();
+                    }
                 });
     }
 
