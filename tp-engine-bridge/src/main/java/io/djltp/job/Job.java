@@ -164,11 +164,7 @@ public final class Job implements AutoCloseable {
         return timeout;
     }
 
-    /**
-     * Returns whether the job goes on, as far as this process knows.
-     *
-     * @return whether it has neither failed nor been closed
-     */
+    /** {@return whether the job has neither failed nor been closed, as far as is known here} */
     public boolean isActive() {
         return !state.isOver();
     }
@@ -281,6 +277,9 @@ public final class Job implements AutoCloseable {
         String message = self.describeRank(rank) + " failed: " + Texts.causes(cause);
         int known = self.holds(rank) ? rank : -1;
         control.fail(new JobFailedException(message, process, known, cause));
+        if (known < 0 && state.isOver()) { // the caller will close what its ranks use
+            state.awaitListeners(Duration.ofSeconds(1));
+        }
     }
 
     /**

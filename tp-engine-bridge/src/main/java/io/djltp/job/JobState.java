@@ -4,7 +4,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
+import java.util.Queue;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -19,6 +21,7 @@ final class JobState {
     private final AtomicBoolean over = new AtomicBoolean();
     // the failure, or null if the job was closed before it failed
     private final CompletableFuture<JobFailedException> end = new CompletableFuture<>();
+    private final Queue<CompletableFuture<Void>> listeners = new ConcurrentLinkedQueue<>();
 
     /** Notes a failure, unless there is one already, or the job is closed. */
     void fail(JobFailedException cause) {
@@ -61,7 +64,19 @@ final class JobState {
                         logger.warn("A listener of the job's failure failed itself", e);
                     }
                 };
-        end.thenAcceptAsync(careful, task -> Threads.start("failure", task));
+        listeners.add(end.thenAcceptAsync(careful, task -> Threads.start("failure", task)));
+    }
+
+    /** Waits for the listeners of a failure that is known, but no longer than a time. */
+    void awaitListeners(Duration time) {
+        CompletableFuture<?>[] all = listeners.toArray(new CompletableFuture<?>[0]);
+        try {
+            CompletableFuture.allOf(all).get(time.toNanos(), TimeUnit.NANOSECONDS);
+        } catch (TimeoutException | ExecutionException e) {
+            logger.debug("The listeners of the job's failure are not done", e);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
     }
 
     /** Throws the failure if there is one, or that the job is closed. */
