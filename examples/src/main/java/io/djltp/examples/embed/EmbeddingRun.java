@@ -3,6 +3,7 @@ package io.djltp.examples.embed;
 import ai.djl.translate.TranslateException;
 import ai.onnxruntime.OrtException;
 
+import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.zoo.minilm.BertSizes;
 import io.djltp.zoo.minilm.WordPieces;
@@ -29,9 +30,12 @@ final class EmbeddingRun {
         float[][] embed(WordPieces.Batch batch) throws E;
     }
 
-    /** Returns how many of the operations of a pass a layer has: one is that of the embeddings. */
+    /**
+     * Returns how many of the sums of a pass a layer has: one is that of the embeddings. Processes
+     * compare their texts by an operation of another kind.
+     */
     static int perLayer(CollectiveCounts ofPass) {
-        int ofLayers = (int) ofPass.total() - 1;
+        int ofLayers = (int) ofPass.get(Collective.ALL_REDUCE) - 1;
         int layers = BertSizes.MINI_LM.layers();
         if (ofLayers % layers != 0 && ofLayers >= 0) {
             throw new IllegalStateException("The layers do not communicate alike: " + ofPass);
