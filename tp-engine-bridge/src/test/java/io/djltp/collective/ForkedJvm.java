@@ -114,6 +114,8 @@ public final class ForkedJvm {
         try {
             boolean over = process.waitFor(60, TimeUnit.SECONDS);
             String text = Files.readString(output, StandardCharsets.UTF_8);
+            // a JVM says which options it takes from its environment, as those of containers do
+            text = text.replaceAll("(?m)^(NOTE: )?Picked up \\w*JAVA\\w*: .*\\R", "");
             return new Result(over ? process.exitValue() : -1, text);
         } finally {
             process.destroyForcibly();

@@ -16,15 +16,15 @@ import java.util.List;
 import java.util.Map;
 import java.util.stream.Stream;
 
-/** What {@code mpirun.sh} does with a signal: played by shell scripts in the place of tp. */
+/** What {@code mpirun.sh} does with a signal: played by shell scripts instead of tp. */
 public class MpirunScriptTest {
 
     private Path folder;
 
     @BeforeMethod
     public void createFolder() throws IOException {
-        ForkedTp.skipWithout("mpirun", "apt-get install openmpi-bin libopenmpi3");
         folder = Files.createTempDirectory("tp-mpirun-script");
+        ForkedTp.skipWithout("mpirun", "apt-get install openmpi-bin libopenmpi3");
     }
 
     @AfterMethod(alwaysRun = true)

@@ -31,6 +31,21 @@ final class LocalInstall {
         this.repository = repository;
     }
 
+    /** Empties the repository, and lets all but the library stand where another one has it. */
+    void linkOthers(Path other) throws IOException {
+        Path group = Files.createDirectories(deleted(repository).resolve("io"));
+        for (Path folder : List.of(other, other.resolve("io"))) {
+            try (Stream<Path> entries = Files.list(folder)) {
+                for (Path entry : entries.toList()) {
+                    Path link = repository.resolve(other.relativize(entry));
+                    if (!link.equals(group) && !link.equals(group.resolve("djltp"))) {
+                        Files.createSymbolicLink(link, entry);
+                    }
+                }
+            }
+        }
+    }
+
     /** Puts the library there, and nothing else of the project. */
     void install() throws IOException {
         Path group = deleted(repository.resolve("io/djltp"));

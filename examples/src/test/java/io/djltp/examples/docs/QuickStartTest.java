@@ -1,5 +1,7 @@
 package io.djltp.examples.docs;
 
+import static java.nio.file.StandardCopyOption.REPLACE_EXISTING;
+
 import io.djltp.examples.ForkedTp;
 
 import org.testng.Assert;
@@ -14,12 +16,14 @@ import java.nio.file.Path;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.MatchResult;
+import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * The quick start of the README, word by word, in an empty folder. The local repository of its
- * Maven has nothing of the library but what this build has made; what it needs from Maven Central
- * it finds where this build's own Maven keeps it, or fetches.
+ * The quick start of the README, word by word, in an empty folder, with the oldest Maven that it
+ * names. The local repository of that Maven has nothing of the library but what this build has
+ * made; what it needs from Maven Central it finds where this build's own Maven keeps it, or
+ * fetches.
  */
 public class QuickStartTest {
 
@@ -30,6 +34,8 @@ public class QuickStartTest {
 
     // with the library in it; null: what this build has compiled is put into one
     private static final String REPOSITORY = System.getProperty("djltp.quickstart.repository");
+
+    private static final Pattern OLDEST = Pattern.compile("Maven ([0-9.]+[0-9]) or newer");
 
     private Path folder;
     private Path empty;
@@ -45,10 +51,33 @@ public class QuickStartTest {
         String section = readme.substring(readme.indexOf("## Quick start"));
         section = section.substring(0, section.indexOf("\n## "));
         blocks = BLOCK.matcher(section).results().toList();
-        repository = REPOSITORY == null ? folder.resolve("repository") : Path.of(REPOSITORY);
+        repository = folder.resolve("repository");
+        LocalInstall local = new LocalInstall(ROOT, repository);
+        local.linkOthers(central());
         if (REPOSITORY == null) {
-            new LocalInstall(ROOT, repository).install();
+            local.install();
+        } else {
+            Path library = Path.of("io/djltp");
+            Files.createSymbolicLink(
+                    repository.resolve(library), Path.of(REPOSITORY).resolve(library));
         }
+        Matcher oldest = OLDEST.matcher(section);
+        Assert.assertTrue(oldest.find(), "the README names no oldest Maven");
+        Path bin = Files.createDirectories(folder.resolve("bin"));
+        Path wrapper = Files.createDirectories(bin.resolve(".mvn/wrapper"));
+        Files.copy(ROOT.resolve("mvnw"), bin.resolve("mvnw"), REPLACE_EXISTING);
+        String name = "maven-wrapper.properties";
+        String properties = Files.readString(ROOT.resolve(".mvn/wrapper").resolve(name));
+        Files.writeString(
+                wrapper.resolve(name),
+                properties.replaceAll(
+                        "apache-maven(.)[0-9.]+[0-9]", "apache-maven$1" + oldest.group(1)));
+        Path mvn =
+                Files.writeString(
+                        bin.resolve("mvn"),
+                        "#!/bin/sh\nexec '%s' -B -ntp '-Dmaven.repo.local=%s' \"$@\"\n"
+                                .formatted(bin.resolve("mvnw"), repository));
+        Assert.assertTrue(mvn.toFile().setExecutable(true));
     }
 
     @AfterClass(alwaysRun = true)
@@ -88,12 +117,11 @@ public class QuickStartTest {
     }
 
     private ProcessBuilder shell(String commands) throws IOException {
-        Path bin = Files.createDirectories(folder.resolve("bin"));
-        Path mvn = Files.writeString(bin.resolve("mvn"), mavenScript());
-        Assert.assertTrue(mvn.toFile().setExecutable(true));
         ProcessBuilder builder = new ProcessBuilder("bash", "-e", "-c", commands);
         builder.environment().put("MAVEN_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1");
-        builder.environment().merge("PATH", bin.toString(), (path, own) -> own + ":" + path);
+        builder.environment().remove("MAVEN_PROJECTBASEDIR"); // of the build's own Maven
+        String bin = folder.resolve("bin").toString();
+        builder.environment().merge("PATH", bin, (path, own) -> own + ":" + path);
         return builder;
     }
 
@@ -152,16 +180,6 @@ public class QuickStartTest {
         String local = System.getProperty("localRepository");
         String home = System.getProperty("user.home") + "/.m2/repository";
         return Path.of(given != null ? given : local != null ? local : home);
-    }
-
-    private String mavenScript() {
-        return "#!/bin/sh\nexec '"
-                + ROOT.resolve("mvnw")
-                + "' -B -ntp '-Dmaven.repo.local="
-                + repository
-                + "' '-Dmaven.repo.local.tail="
-                + central()
-                + "' -Dmaven.repo.local.tail.ignoreAvailability=true \"$@\"\n";
     }
 
     private String block(String language, int index) {
