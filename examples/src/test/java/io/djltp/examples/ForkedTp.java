@@ -72,7 +72,7 @@ public final class ForkedTp implements AutoCloseable {
      * @throws IOException if it cannot be started
      */
     public static ForkedTp mpirun(int processes, List<String> arguments) throws IOException {
-        skipWithout("mpirun", "apt-get install openmpi-bin");
+        skipWithout("mpirun", "apt-get install openmpi-bin libopenmpi3");
         List<String> command = new ArrayList<>();
         command.addAll(List.of("mpirun", "--oversubscribe", "--bind-to", "none"));
         command.addAll(List.of("-n", "" + processes));

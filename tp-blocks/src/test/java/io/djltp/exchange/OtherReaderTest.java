@@ -45,7 +45,8 @@ public class OtherReaderTest {
     public void huggingFaceReadsTheFiles() throws Exception {
         String python = System.getProperty("djltp.python", "python3");
         if (!hasSafetensors(python)) {
-            throw new SkipException(python + " has no safetensors with PyTorch");
+            throw new SkipException(
+                    "There is no safetensors with PyTorch for Python: pip install torch safetensors");
         }
         for (DataType type : new DataType[] {DataType.FLOAT32, DataType.BFLOAT16}) {
             Path folder = Files.createTempDirectory("exported");

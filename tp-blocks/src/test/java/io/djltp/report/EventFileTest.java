@@ -78,7 +78,8 @@ public class EventFileTest {
                             .start();
             Assert.assertTrue(python.waitFor(100, TimeUnit.SECONDS));
             if (python.exitValue() != 0) {
-                throw new SkipException("Python has no tensorboard: pip install tensorboard");
+                throw new SkipException(
+                        "There is no TensorBoard for Python: pip install tensorboard");
             }
             Assert.assertEquals(
                     Files.readString(output),
@@ -86,7 +87,7 @@ public class EventFileTest {
                             + "loss/training 300 -0.125\n"
                             + "evaluation/héld out 1099511627776 0.0010000000474974513\n");
         } catch (IOException e) {
-            throw new SkipException("there is no python3");
+            throw new SkipException("There is no TensorBoard for Python: pip install tensorboard");
         } finally {
             Files.delete(output);
         }

@@ -124,7 +124,7 @@ public class PeersTest {
     @Test
     public void testHuggingFacesPythonPackageReadsWhatIsWrittenHere() throws Exception {
         if (run(List.of("python3", "-c", "import safetensors.numpy")) == null) {
-            throw new SkipException("python3 has no package safetensors");
+            throw new SkipException("There is no safetensors for Python: pip install safetensors");
         }
         Path script = resource("read.py");
         Path file = write("python.safetensors", true);
@@ -142,7 +142,8 @@ public class PeersTest {
                         .toAbsolutePath()
                         .normalize();
         if (!Files.exists(module) || run(List.of("node", "--version")) == null) {
-            throw new SkipException("node or its package safetensors is not installed");
+            throw new SkipException(
+                    "There is no safetensors for node: npm install, see .ci/install-test-tools");
         }
         Path script = resource("read.js");
         Path file = write("node.safetensors", false);

@@ -39,7 +39,8 @@ public class PeersTest {
 
     private static void needPyTorch() {
         if (!PYTORCH) {
-            throw new SkipException("needs PyTorch: apt-get install python3-torch");
+            throw new SkipException(
+                    "There is no PyTorch for Python: apt-get install python3-torch (650 MB)");
         }
     }
 

@@ -34,7 +34,7 @@ public final class Torchrun {
      * @throws InterruptedException if the time of the test is over
      */
     public static void skipWithout() throws IOException, InterruptedException {
-        String remedy = "There is no torchrun: apt-get install python3-torch (650 MB)";
+        String remedy = "There is no PyTorch for Python: apt-get install python3-torch (650 MB)";
         if (!Files.isExecutable(Path.of(PYTHON))) {
             throw new SkipException(remedy);
         }

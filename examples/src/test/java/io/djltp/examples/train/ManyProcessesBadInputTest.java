@@ -172,7 +172,7 @@ public class ManyProcessesBadInputTest {
 
     @Test(timeOut = 120_000)
     public void mpiWithoutMpirun() throws Exception {
-        ForkedTp.skipWithout("mpirun", "apt-get install openmpi-bin");
+        ForkedTp.skipWithout("mpirun", "apt-get install openmpi-bin libopenmpi3");
         int port = FreePort.find();
         String options = "--backend mpi";
         String expected = "MPI has started 1 processes, and the job has 2";

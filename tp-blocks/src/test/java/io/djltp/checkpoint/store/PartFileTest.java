@@ -136,7 +136,7 @@ public class PartFileTest {
         try {
             process = new ProcessBuilder("fincore", "-nb", "-o", "RES", "" + file).start();
         } catch (IOException e) {
-            throw new SkipException("there is no fincore", e);
+            throw new SkipException("There is no fincore: apt-get install util-linux", e);
         }
         byte[] said = process.getInputStream().readAllBytes();
         Assert.assertTrue(process.waitFor(20, TimeUnit.SECONDS));

@@ -9,6 +9,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 
 /** Runs a main class of the tests in several processes, started by {@code mpirun}. */
 final class MpiRun {
@@ -42,17 +43,15 @@ final class MpiRun {
 
     /** Skips the test where there is no Open MPI. */
     static void skipWithoutMpi() {
+        String[] folders = System.getenv("PATH").split(java.io.File.pathSeparator);
+        if (Stream.of(folders).noneMatch(each -> Files.isExecutable(Path.of(each, "mpirun")))) {
+            throw new SkipException("There is no mpirun: apt-get install openmpi-bin libopenmpi3");
+        }
         MpiLibrary.whyNot()
                 .ifPresent(
                         reason -> {
                             throw new SkipException(reason);
                         });
-        for (String folder : System.getenv("PATH").split(java.io.File.pathSeparator)) {
-            if (Files.isExecutable(Path.of(folder, "mpirun"))) {
-                return;
-            }
-        }
-        throw new SkipException("There is no mpirun: apt-get install openmpi-bin");
     }
 
     /**

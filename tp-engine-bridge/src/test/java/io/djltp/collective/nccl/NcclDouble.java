@@ -62,7 +62,7 @@ public final class NcclDouble {
             try {
                 folder = build(base.resolve("src/test/c"), base.resolve("target/nccl-double"));
             } catch (IOException | InterruptedException e) {
-                problem = "the double of NCCL cannot be built: " + e;
+                problem = "There is no gcc: apt-get install gcc libc6-dev (" + e.getMessage() + ")";
             }
         }
         if (problem != null) {
