@@ -70,14 +70,21 @@ public final class SharedClasses implements IExecutionListener {
 
     private static void makeOnce(Path archive) {
         try (FileChannel lock =
-                        FileChannel.open(
-                                Path.of(archive + ".lock"),
-                                StandardOpenOption.CREATE,
-                                StandardOpenOption.WRITE);
-                FileLock held = lock.lock()) {
-            if (held.isValid() && !isMade(archive)) {
+                FileChannel.open(
+                        Path.of(archive + ".lock"),
+                        StandardOpenOption.CREATE,
+                        StandardOpenOption.WRITE)) {
+            // Linux looks for deadlocks between processes, not threads: if this thread waited while
+            // a test holds the lock of JavaCPP's cache, the lock of another process would fail.
+            FileLock held = lock.tryLock();
+            while (held == null) {
+                Thread.sleep(200);
+                held = lock.tryLock();
+            }
+            if (!isMade(archive)) {
                 make(archive);
             }
+            held.release();
             offer(archive);
         } catch (IOException e) {
             // then there is none
