@@ -45,7 +45,7 @@ public class RestoringInProcessesTest {
         List<List<String>> lines =
                 JobProcess.runTwo(RestoringProcess.class, root, SECONDS, arguments);
         for (List<String> ofProcess : lines) {
-            List<String> losses = ofProcess.stream().filter(l -> l.startsWith("LOSS")).toList();
+            List<String> losses = losses(ofProcess);
             List<String> whole = losses.subList(0, 4);
             Assert.assertEquals(losses.subList(4, 7), whole.subList(1, 4), "from 1");
             Assert.assertEquals(losses.subList(8, 10), whole.subList(2, 4), "from 2");
@@ -58,13 +58,17 @@ public class RestoringInProcessesTest {
                         ResumedTasks.SAMPLED_HEAD.task(),
                         RestoringProcess.STEPS);
         for (int i = 0; i < RestoringProcess.STEPS; i++) {
-            Assert.assertEquals(lossOf(lines.get(0).get(1 + i)), alone.losses.get(i), 1e-5f);
+            Assert.assertEquals(lossOf(losses(lines.get(0)).get(i)), alone.losses.get(i), 1e-5f);
         }
         try (CheckpointFolder folder = CheckpointFolder.read(root.resolve("job"));
                 Checkpoint checkpoint = folder.openStep(3)) {
             Assert.assertEquals(checkpoint.getParts(), 4);
             Assert.assertEquals(checkpoint.verify(), List.of());
         }
+    }
+
+    private static List<String> losses(List<String> lines) {
+        return lines.stream().filter(line -> line.startsWith("LOSS")).toList();
     }
 
     private static float lossOf(String line) {

@@ -120,7 +120,7 @@ public class StoreInProcessesTest {
         Process process = StoreProcess.start(output, root, "hold");
         try {
             long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(SECONDS);
-            while (Files.size(output) == 0 && System.nanoTime() < end) {
+            while (!Files.readString(output).contains("" + root) && System.nanoTime() < end) {
                 Thread.sleep(10);
             }
             CheckpointException e =
