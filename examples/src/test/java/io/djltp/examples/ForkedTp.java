@@ -172,15 +172,17 @@ public final class ForkedTp implements AutoCloseable {
      */
     public Result await() throws IOException, InterruptedException {
         boolean ended = process.waitFor(SECONDS, TimeUnit.SECONDS);
-        Result result =
-                new Result(
-                        ended ? process.exitValue() : -1,
-                        Files.readString(out, StandardCharsets.UTF_8),
-                        Files.readString(err, StandardCharsets.UTF_8));
+        Result result = new Result(ended ? process.exitValue() : -1, read(out), read(err));
         if (!ended) {
             throw new AssertionError("the process hangs: " + result);
         }
         return result;
+    }
+
+    /** A JVM says which options it takes from its environment, as those of containers do. */
+    private static String read(Path file) throws IOException {
+        String text = Files.readString(file, StandardCharsets.UTF_8);
+        return text.replaceAll("(?m)^(NOTE: )?Picked up \\w*JAVA\\w*: .*\\R", "");
     }
 
     /**

@@ -29,7 +29,13 @@ public final class GroupFailure {
             first = failure;
             told = new ArrayList<>(listeners);
         }
-        told.forEach(Runnable::run);
+        for (Runnable listener : told) { // one that fails must not keep the others asleep
+            try {
+                listener.run();
+            } catch (RuntimeException e) {
+                failure.addSuppressed(e);
+            }
+        }
     }
 
     /**

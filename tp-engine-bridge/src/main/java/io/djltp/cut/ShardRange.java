@@ -22,8 +22,15 @@ public record ShardRange(long start, long length) {
         }
     }
 
-    /** Returns a rank's range of a balanced cut. */
-    static ShardRange balanced(long total, int rank, int size) {
+    /**
+     * Returns a rank's range of {@link Cut#balanced}.
+     *
+     * @param total the length of the axis
+     * @param rank the rank
+     * @param size the number of ranks
+     * @return the range
+     */
+    public static ShardRange balanced(long total, int rank, int size) {
         long base = total / size;
         long rest = total % size;
         return new ShardRange(rank * base + Math.min(rank, rest), base + (rank < rest ? 1 : 0));

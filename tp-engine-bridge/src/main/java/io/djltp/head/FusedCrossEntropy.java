@@ -163,7 +163,8 @@ public final class FusedCrossEntropy implements AutoCloseable {
     }
 
     /**
-     * Updates the weight by the gradient of the last loss, which is used up.
+     * Updates the weight by the gradient of the last loss, which is used up. If it fails while it
+     * runs, the weights of some classes are updated and those of others are not.
      *
      * @param weight the rank's shard of the weight, changed in place
      * @param bias the rank's shard of the bias, or {@code null}; not changed
@@ -180,7 +181,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
     /**
      * Updates the weight by the gradient of the last loss and another one.
      *
-     * @param weight as above, and what follows
+     * @param weight the rank's shard of the weight, changed in place
      * @param bias the rank's shard of the bias, or {@code null}
      * @param biasGradient where the gradient of the bias goes, or {@code null}
      * @param update the update, or {@code null}
@@ -245,9 +246,10 @@ public final class FusedCrossEntropy implements AutoCloseable {
         layer.margin(pass.labels, linear);
         Tensor target = biasGradient == null ? null : TensorView.of(biasGradient).tensor();
         Tensor gradient = linear.biasGradient(target);
-        pass.update(linear, gradient, update, scale, added);
+        FusedPass used = pass;
+        pass = null; // if the update fails, a second one would change some classes twice
+        used.update(linear, gradient, update, scale, added);
         linear.setBiasGradient(target, gradient);
-        pass = null;
     }
 
     /** {@return whether steps draw classes, and are over a part of them} */

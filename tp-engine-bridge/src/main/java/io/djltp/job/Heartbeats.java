@@ -1,5 +1,8 @@
 package io.djltp.job;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.time.Duration;
 import java.util.Collection;
 import java.util.concurrent.TimeUnit;
@@ -11,6 +14,8 @@ import java.util.function.Supplier;
  * job's connections.
  */
 final class Heartbeats implements Runnable {
+
+    private static final Logger logger = LoggerFactory.getLogger(Heartbeats.class);
 
     private static final long MAX_TICK_NANOS = 500_000_000;
     private static final int TICKS_OF_HEARTBEAT = 2;
@@ -64,11 +69,22 @@ final class Heartbeats implements Runnable {
     /** {@inheritDoc} */
     @Override
     public void run() {
+        try {
+            beat();
+        } catch (RuntimeException e) {
+            logger.warn("A heartbeat of this process failed; the next one follows", e);
+        } finally { // a heart that stops would be taken for a dead process
+            start();
+        }
+    }
+
+    private void beat() {
         long now = System.nanoTime();
         Collection<Link> all = links.get();
-        if (now - last > timeoutNanos / 2) {
-            // this process itself stood still: what the peers said meanwhile is yet to be read,
-            // also that they have given it up
+        boolean stoodStill = now - last > timeoutNanos / 2;
+        last = now;
+        if (stoodStill) {
+            // what the peers said meanwhile is yet to be read, also that they have given it up
             all.forEach(Link::touch);
         } else {
             ticks++;
@@ -79,7 +95,5 @@ final class Heartbeats implements Runnable {
             }
             all.stream().filter(link -> link.isSilent(timeoutNanos)).forEach(silent);
         }
-        last = now;
-        start();
     }
 }

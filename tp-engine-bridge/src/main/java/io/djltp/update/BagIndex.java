@@ -58,31 +58,31 @@ public final class BagIndex {
      */
     record Transposed(long[] rows, long[] offsets, long[] bags) {}
 
-    /** Returns the bags by row. */
-    Transposed transposed(long tableRows) {
-        int[] places = new int[(int) tableRows];
-        for (long row : rows) {
-            places[(int) row]++;
+    /** Returns the bags by row: in the time that the rows in bags take, however long the table. */
+    Transposed transposed() {
+        int bits = Long.SIZE - Long.numberOfLeadingZeros(rows.length);
+        long[] keys = new long[rows.length]; // a row, and behind it its place among the rows
+        int bag = 0;
+        long[] bagOf = new long[rows.length];
+        for (int i = 0; i < keys.length; i++) {
+            while (bag + 1 < offsets.length && offsets[bag + 1] <= i) {
+                bag++;
+            }
+            bagOf[i] = bag;
+            keys[i] = Math.multiplyExact(rows[i], 1L << bits) + i;
         }
+        Arrays.sort(keys);
         int used = 0;
-        int count = 0;
-        long[] usedRows = new long[Math.min(rows.length, places.length)];
-        long[] begins = new long[usedRows.length];
-        for (int row = 0; row < places.length; row++) {
-            if (places[row] > 0) {
+        long[] usedRows = new long[keys.length];
+        long[] begins = new long[keys.length];
+        long[] bagsOfRows = new long[keys.length];
+        for (int i = 0; i < keys.length; i++) {
+            long row = keys[i] >> bits;
+            if (used == 0 || usedRows[used - 1] != row) {
                 usedRows[used] = row;
-                begins[used++] = count;
-                int length = places[row];
-                places[row] = count; // from here on where its next bag goes
-                count += length;
+                begins[used++] = i;
             }
-        }
-        long[] bagsOfRows = new long[rows.length];
-        for (int bag = 0; bag < offsets.length; bag++) {
-            long end = bag + 1 < offsets.length ? offsets[bag + 1] : rows.length;
-            for (long i = offsets[bag]; i < end; i++) {
-                bagsOfRows[places[(int) rows[(int) i]]++] = bag;
-            }
+            bagsOfRows[i] = bagOf[(int) (keys[i] - (row << bits))];
         }
         return new Transposed(
                 Arrays.copyOf(usedRows, used), Arrays.copyOf(begins, used), bagsOfRows);

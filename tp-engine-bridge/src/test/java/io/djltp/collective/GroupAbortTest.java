@@ -9,6 +9,7 @@ import org.testng.annotations.Test;
 
 import java.time.Duration;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /** When a rank fails, the others get its failure at once, and the group is over. */
 public class GroupAbortTest {
@@ -118,5 +119,22 @@ public class GroupAbortTest {
         Assert.assertTrue(message.contains("rank " + rank), message);
         Assert.assertTrue(message.contains(cause.getMessage()), message);
         Assert.assertSame(failure.getCause(), cause);
+    }
+
+    @Test
+    public void aListenerThatFailsLeavesNobodyAsleep() {
+        GroupFailure group = new GroupFailure();
+        RuntimeException other = new IllegalStateException("of a listener");
+        group.onSet(
+                () -> {
+                    throw other;
+                });
+        AtomicInteger woken = new AtomicInteger();
+        group.onSet(woken::incrementAndGet);
+        CollectiveException failure = new CollectiveException("the first");
+        group.set(failure);
+        Assert.assertEquals(woken.get(), 1);
+        Assert.assertSame(group.get(), failure);
+        Assert.assertEquals(failure.getSuppressed(), new Throwable[] {other});
     }
 }

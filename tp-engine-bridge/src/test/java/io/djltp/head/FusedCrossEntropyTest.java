@@ -13,9 +13,12 @@ import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.TensorView;
+import io.djltp.update.GradientRows;
 import io.djltp.update.WeightUpdate;
 
 import org.bytedeco.javacpp.Pointer;
+import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -23,6 +26,7 @@ import org.testng.annotations.Test;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 
 /** The fused cross entropy is the whole one, however the classes are cut and the memory is. */
 public class FusedCrossEntropyTest {
@@ -431,5 +435,56 @@ public class FusedCrossEntropyTest {
                 FusedCrossEntropy fused = whole(4, ALL)) {
             fused.update(manager.ones(new Shape(CLASSES, 2)), null, null, rateOne(), 1);
         }
+    }
+
+    /** Else a second try would subtract the gradient of some classes twice. */
+    @Test(timeOut = 60_000)
+    public void anUpdateThatFailsUsesUpTheLoss() throws Exception {
+        FusedReference reference = new FusedReference(ROWS, FEATURES, CLASSES);
+        RankThreads.run(
+                1,
+                (group, manager) -> {
+                    NDArray x = manager.create(reference.x, new Shape(ROWS, FEATURES));
+                    NDArray w = manager.create(reference.weight, new Shape(CLASSES, FEATURES));
+                    NDArray labels = manager.create(reference.labels);
+                    try (FusedCrossEntropy fused =
+                            new FusedCrossEntropy(group, Cut.balanced(CLASSES, 1), ALL, 4)) {
+                        fused.evaluate(x, w, null, labels, PLAIN);
+                        WeightUpdate failing =
+                                new FailingUpdate() {
+                                    @Override
+                                    public void apply(GradientRows chunk) {
+                                        throw new ArithmeticException("in the middle");
+                                    }
+                                };
+                        Assert.assertThrows(
+                                ArithmeticException.class,
+                                () -> fused.update(w, null, null, failing, 1));
+                        IllegalStateException again =
+                                Assert.expectThrows(
+                                        IllegalStateException.class,
+                                        () -> fused.update(w, null, null, rateOne(), 1));
+                        Assert.assertTrue(
+                                again.getMessage().contains("no loss"), again.getMessage());
+                    }
+                });
+    }
+
+    private abstract static class FailingUpdate extends WeightUpdate {
+
+        FailingUpdate() {
+            super(Settings.DEFAULT);
+        }
+
+        @Override
+        protected Map<String, Tensor> state() {
+            return Map.of();
+        }
+
+        @Override
+        public void prepare(long rows, long features, TensorOptions options) {}
+
+        @Override
+        public void close() {}
     }
 }

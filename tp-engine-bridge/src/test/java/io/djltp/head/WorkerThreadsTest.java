@@ -1,12 +1,15 @@
 package io.djltp.head;
 
 import io.djltp.torch.Autograd;
+import io.djltp.torch.OpenMpTeam;
 
 import org.testng.Assert;
+import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.atomic.AtomicInteger;
 
 public class WorkerThreadsTest {
@@ -60,6 +63,31 @@ public class WorkerThreadsTest {
                                 Thread.currentThread().getName().contains("aSingleOne"),
                                 Thread.currentThread().getName());
                     });
+        }
+    }
+
+    @DataProvider
+    public Object[][] teams() {
+        return new Object[][] {{null}, {OpenMpTeam.create().orElse(null)}};
+    }
+
+    /** Of several failures one arrives, and has the others. */
+    @Test(dataProvider = "teams", timeOut = 60_000)
+    public void noFailureIsLost(OpenMpTeam team) {
+        try (WorkerThreads workers = new WorkerThreads(2, team)) {
+            ArithmeticException failure =
+                    Assert.expectThrows(
+                            ArithmeticException.class,
+                            () ->
+                                    workers.run(
+                                            2,
+                                            i -> {
+                                                throw new ArithmeticException("worker " + i);
+                                            }));
+            Assert.assertEquals(failure.getSuppressed().length, 1);
+            Set<String> texts =
+                    Set.of(failure.getMessage(), failure.getSuppressed()[0].getMessage());
+            Assert.assertEquals(texts, Set.of("worker 0", "worker 1"));
         }
     }
 }

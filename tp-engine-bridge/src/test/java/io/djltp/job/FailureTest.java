@@ -264,4 +264,49 @@ public class FailureTest {
             fake.close();
         }
     }
+
+    /** Whoever asks whether the job lives must not wait for ever. */
+    @Test(timeOut = 30_000)
+    public void aFailureThatCannotBePassedOnIsKnownHere() {
+        JobState state = new JobState();
+        JobFailedException failure = new JobFailedException("the first", 0, 0, null);
+        Assert.assertThrows(
+                IllegalStateException.class,
+                () ->
+                        state.fail(
+                                failure,
+                                () -> {
+                                    throw new IllegalStateException("the connection is closed");
+                                }));
+        JobFailedException known =
+                Assert.expectThrows(JobFailedException.class, () -> state.check());
+        Assert.assertTrue(known.getMessage().contains("the first"), known.getMessage());
+    }
+
+    @Test(timeOut = 30_000)
+    public void aHeartbeatThatFailsIsFollowedByOthers() throws Exception {
+        JobState state = new JobState();
+        JobLoop loop = new JobLoop();
+        try {
+            Local local =
+                    new Local(
+                            Jobs.environment(0, 2, 1),
+                            Jobs.options(2).optHeartbeatTimeout(Duration.ofSeconds(1)).build(),
+                            state,
+                            new Status(state::isOver),
+                            loop);
+            CountDownLatch beats = new CountDownLatch(3);
+            new Heartbeats(
+                            local,
+                            () -> {
+                                beats.countDown();
+                                throw new IllegalStateException("no connections");
+                            },
+                            link -> {})
+                    .start();
+            Assert.assertTrue(beats.await(20, TimeUnit.SECONDS));
+        } finally {
+            loop.close();
+        }
+    }
 }

@@ -7,7 +7,6 @@ import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.GroupFailure;
 import io.djltp.collective.Work;
-import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 
 import org.bytedeco.javacpp.PointerScope;
@@ -136,7 +135,7 @@ public final class LocalCommunicator extends AbstractCommunicator {
 
     private void allReduce(CollectiveCall call, CollectiveCall[] calls) {
         Tensor[] all = flatInputs(calls);
-        ShardRange share = Cut.balanced(call.getInput().size(), getSize()).getRange(getRank());
+        ShardRange share = ShardRange.balanced(call.getInput().size(), getRank(), getSize());
         reduction.reduce(all, share.start(), share.length(), call.getOp(), all, share.start());
     }
 

@@ -3,7 +3,6 @@ package io.djltp.collective.mpi;
 import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.local.BlockReduction;
-import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.torch.TensorView;
 
@@ -103,8 +102,8 @@ final class MpiAlgorithms {
             reduction.reduce(rows(all, length), 0, length, call.getOp(), new Tensor[] {tensor}, 0);
         } else {
             long[] shares = new long[size];
-            Arrays.setAll(shares, i -> Cut.balanced(length, size).getRange(i).length());
-            ShardRange share = Cut.balanced(length, size).getRange(rank);
+            Arrays.setAll(shares, i -> ShardRange.balanced(length, i, size).length());
+            ShardRange share = ShardRange.balanced(length, rank, size);
             reduce(call, tensor, tensor.narrow(0, share.start(), share.length()), shares);
             transfers.allGather(address, shares);
         }

@@ -5,7 +5,6 @@ import io.djltp.collective.CollectiveException;
 import io.djltp.collective.GroupFailure;
 import io.djltp.collective.QueuedCommunicator;
 import io.djltp.collective.local.BlockReduction;
-import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.torch.TensorBuffers;
 
@@ -221,7 +220,7 @@ public final class TcpCommunicator extends QueuedCommunicator {
     }
 
     private ShardRange range(long size, int index) {
-        return Cut.balanced(size, getSize()).getRange(index);
+        return ShardRange.balanced(size, index, getSize());
     }
 
     private static ShardRange[] ranges(long[] shares) {
