@@ -213,6 +213,19 @@ public final class ForkedTp implements AutoCloseable {
     }
 
     /**
+     * Sends a signal, and waits for the end.
+     *
+     * @param name its name, such as {@code HUP}
+     * @return how it ended
+     * @throws IOException if what it printed cannot be read
+     * @throws InterruptedException if the time of the test is over
+     */
+    public Result signal(String name) throws IOException, InterruptedException {
+        new ProcessBuilder("kill", "-" + name, "" + process.pid()).start().waitFor();
+        return await();
+    }
+
+    /**
      * Returns whether the process runs.
      *
      * @return whether it has not ended

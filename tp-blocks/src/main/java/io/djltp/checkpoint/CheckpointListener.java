@@ -145,8 +145,17 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         return progress.position().epoch();
     }
 
-    /** {@return how many steps are done, those before a resume included} */
+    /**
+     * {@return how many steps are done, those before a resume included}
+     *
+     * @throws IllegalStateException if no trainer has been made with this listener
+     */
     public long getStep() {
+        if (trainer == null) {
+            throw new IllegalStateException(
+                    "The CheckpointListener has no trainer yet: add it to the training configuration"
+                            + " (addTrainingListeners) and make the ParallelTrainer first");
+        }
         return trainer.getState().getStep();
     }
 

@@ -137,10 +137,13 @@ final class RunSaves implements AutoCloseable {
         return failure;
     }
 
-    /** Begins to write a checkpoint, if there is none of this step. */
+    /** Begins to write a checkpoint, unless there is one of this step that has not failed. */
     void save(long step, SavedProgress progress) {
         if (step == newest) {
-            return;
+            ended.join(); // then all processes know whether it has failed
+            if (last == null || last.getFailure() == null) {
+                return;
+            }
         }
         JsonObject values = progress.values();
         values.add(OPTIONS, options.save());

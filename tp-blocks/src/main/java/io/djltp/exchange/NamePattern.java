@@ -31,14 +31,14 @@ final class NamePattern {
             String key = key(place);
             String dot = place.group(3).isEmpty() ? "" : "\\.";
             if (key.equals(LETTERS)) {
-                regex.append("(?<letters>[^.]*)").append(dot);
+                regex.append("([^.]*)").append(dot);
             } else if (key.equals(NUMBER)) {
                 // of one layer alone the name of the block has no number
-                regex.append("(?<n>\\d*)").append(dot);
+                regex.append("(\\d*)").append(dot);
             } else if (dot.isEmpty()) {
-                regex.append("(?<").append(key).append(">.*)");
+                regex.append("(.*)");
             } else {
-                regex.append("(?:(?<").append(key).append(">.+)\\.)?");
+                regex.append("(?:(.+)\\.)?");
             }
             at = place.end();
         }
@@ -99,8 +99,8 @@ final class NamePattern {
         }
         Map<String, String> places = new LinkedHashMap<>();
         Matcher place = PLACE.matcher(text);
-        while (place.find()) {
-            String value = matcher.group(key(place));
+        for (int i = 1; place.find(); i++) { // a group for each place
+            String value = matcher.group(i);
             places.put(key(place), value == null ? "" : value);
         }
         return places;

@@ -55,6 +55,12 @@ final class OnnxWeightData implements Closeable {
             proto.addDims(length);
         }
         if (channel == null) {
+            if (tensor.bytes() > Integer.MAX_VALUE) {
+                throw new IllegalArgumentException(
+                        ("%s %s has %d bytes, and a message of ONNX holds 2,147,483,647: let it go to"
+                                        + " a file of its own by a smaller optExternalAbove")
+                                .formatted(name, shape, tensor.bytes()));
+            }
             try (ByteString.Output bytes = ByteString.newOutput((int) tensor.bytes())) {
                 new RowStream(chunk -> bytes.write(copy(chunk))).write(tensor);
                 return proto.setRawData(bytes.toByteString()).build();

@@ -62,14 +62,21 @@ final class WeightFiles implements Closeable {
         }
     }
 
+    /** Of both, the newer counts: an export may have been stopped before it removed the other. */
     private static Path find(Path folder) throws IOException {
-        for (String name : List.of("model.safetensors", "model" + INDEX)) {
-            if (Files.exists(folder.resolve(name))) {
-                return folder.resolve(name);
-            }
+        Path single = folder.resolve("model.safetensors");
+        Path index = folder.resolve("model" + INDEX);
+        if (Files.exists(single) && Files.exists(index)) {
+            boolean stale =
+                    Files.getLastModifiedTime(single).compareTo(Files.getLastModifiedTime(index))
+                            < 0;
+            return stale ? index : single;
         }
-        throw new FileNotFoundException(
-                "There is neither model.safetensors nor model" + INDEX + " in " + folder);
+        if (!Files.exists(single) && !Files.exists(index)) {
+            throw new FileNotFoundException(
+                    "There is neither model.safetensors nor model" + INDEX + " in " + folder);
+        }
+        return Files.exists(single) ? single : index;
     }
 
     private SafetensorsFile open1(Path file) throws IOException {
@@ -97,7 +104,7 @@ final class WeightFiles implements Closeable {
         List<String> missing = new ArrayList<>();
         for (Map.Entry<String, String> entry : map.entrySet()) {
             Path file = path.resolveSibling(entry.getValue());
-            if (!file.normalize().getParent().equals(path.normalize().getParent())) {
+            if (!parent(file).equals(parent(path))) {
                 throw new IOException(path + " names a file that is not beside it: " + file);
             }
             if (!files.containsKey(file)) {
@@ -116,6 +123,10 @@ final class WeightFiles implements Closeable {
             throw new IOException(
                     path + " names what is not there: " + missing.stream().distinct().toList());
         }
+    }
+
+    private static Path parent(Path file) {
+        return file.toAbsolutePath().normalize().getParent();
     }
 
     /** Returns the names of all tensors. */

@@ -1,6 +1,9 @@
 package io.djltp.report;
 
+import com.sun.management.OperatingSystemMXBean;
+
 import java.io.IOException;
+import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.OptionalLong;
@@ -29,12 +32,30 @@ public final class SystemMemory {
     }
 
     /**
-     * Returns how much memory can be used without swapping.
+     * Returns how much memory can be used without swapping: by the whole machine, and by this
+     * process within the limit of its container.
      *
      * @return the number of bytes, or nothing where it cannot be asked
      */
     public static OptionalLong available() {
-        return read(Path.of("/proc/meminfo"), "MemAvailable:");
+        OptionalLong machine = read(Path.of("/proc/meminfo"), "MemAvailable:");
+        OptionalLong own = resident();
+        if (machine.isEmpty()
+                || own.isEmpty()
+                || !(ManagementFactory.getOperatingSystemMXBean()
+                        instanceof OperatingSystemMXBean)) {
+            return machine;
+        }
+        // Java knows the limit of a container, and that of the machine where there is none
+        OperatingSystemMXBean system =
+                (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+        return OptionalLong.of(
+                within(system.getTotalMemorySize(), own.getAsLong(), machine.getAsLong()));
+    }
+
+    /** Returns what is left to a process of a limit, and of what the machine has. */
+    static long within(long limit, long resident, long available) {
+        return Math.min(available, Math.max(0, limit - resident));
     }
 
     private static OptionalLong read(Path file, String key) {

@@ -23,6 +23,7 @@ public record StoredTensor(String name, String type, Shape shape, long begin) {
                     Map.entry("I8", 1),
                     Map.entry("F8_E4M3", 1),
                     Map.entry("F8_E5M2", 1),
+                    Map.entry("F8_E8M0", 1),
                     Map.entry("U16", 2),
                     Map.entry("I16", 2),
                     Map.entry("F16", 2),
@@ -32,6 +33,7 @@ public record StoredTensor(String name, String type, Shape shape, long begin) {
                     Map.entry("F32", 4),
                     Map.entry("U64", 8),
                     Map.entry("I64", 8),
+                    Map.entry("C64", 8),
                     Map.entry("F64", 8));
 
     /**

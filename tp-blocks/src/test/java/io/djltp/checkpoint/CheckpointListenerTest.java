@@ -388,4 +388,34 @@ public class CheckpointListenerTest {
             Assert.assertTrue(refused.getMessage().contains(text), refused.getMessage());
         }
     }
+
+    /** Room was made: the same step is saved without another one of training. */
+    @Test(timeOut = 60_000)
+    public void theStepOfAFailedSaveCanBeSaved() throws IOException {
+        train(
+                settings -> settings.optEverySteps(1),
+                (trainer, checkpoints) -> {
+                    loop(trainer, checkpoints, 1, new Losses().losses);
+                    Assert.assertTrue(checkpoints.await());
+                    Path away = parent.resolve("away");
+                    Files.move(folder, away);
+                    Files.createFile(folder);
+                    loop(trainer, checkpoints, 2, new Losses().losses);
+                    Assert.assertFalse(checkpoints.await());
+                    Files.delete(folder);
+                    Files.move(away, folder);
+                    checkpoints.save();
+                    Assert.assertTrue(checkpoints.await());
+                    Assert.assertNull(checkpoints.getFailure());
+                    checkpoints.save(); // there is one: nothing is written
+                    Assert.assertTrue(checkpoints.await());
+                });
+        Assert.assertEquals(steps(), List.of(1L, 2L));
+    }
+
+    @Test
+    public void stepsAreThoseOfATrainer() {
+        CheckpointListener alone = CheckpointListener.builder().setFolder(folder).build();
+        assertRefused(IllegalStateException.class, alone::getStep, "has no trainer yet");
+    }
 }

@@ -96,4 +96,14 @@ public class NameMappingTest {
                 bert.rules().get(0).tensors().get(0).name().toString(),
                 "bert.encoder.layer.{n}.attention.self.query.weight");
     }
+
+    /** A place is called by any word, also by one that is no name of a group of Java. */
+    @Test
+    public void wordsOfPlacesAreFree() {
+        NamePattern named = new NamePattern("{block_path}.layer{n}.{2nd}.weight");
+        Map<String, String> places = named.match("body.stack.layer12.mlp.down.weight");
+        Assert.assertEquals(
+                places, Map.of("block_path", "body.stack", "n", "12", "2nd", "mlp.down"));
+        Assert.assertEquals(named.blockName(places), "body.stack.layer12.mlp.down.weight");
+    }
 }

@@ -20,6 +20,9 @@ import java.io.IOException;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.attribute.FileTime;
+import java.util.ArrayList;
+import java.util.List;
 
 /** What is there already stays, unless it is to be replaced; what cannot be written is refused. */
 public class OverwritingTest {
@@ -150,6 +153,51 @@ public class OverwritingTest {
         try (NDManager scope = model.getNDManager().newSubManager()) {
             NDArray values = scope.full(weight.getArray().getShape(), value);
             values.copyTo(weight.getArray());
+        }
+    }
+
+    /** As it is left if the process ends between the last file and the removal of older ones. */
+    @Test
+    public void ofOldAndNewFilesTheNewerOnesAreRead() throws IOException {
+        Path single = weights().build().write(model.getBlock(), folder);
+        Path other = Files.createDirectory(folder.resolve("other"));
+        setAll(2);
+        Path index = weights().optFileBytes(1).build().write(model.getBlock(), other);
+        for (Path file : Files.list(other).toList()) {
+            Files.move(file, folder.resolve(file.getFileName()));
+        }
+        Path moved = folder.resolve(index.getFileName());
+        FileTime time = Files.getLastModifiedTime(single);
+        for (boolean indexIsNewer : new boolean[] {true, false}) {
+            long seconds = indexIsNewer ? 2 : -2;
+            Files.setLastModifiedTime(moved, FileTime.from(time.toInstant().plusSeconds(seconds)));
+            try (WeightFiles files = WeightFiles.open(folder)) {
+                Assert.assertEquals(files.toString(), (indexIsNewer ? moved : single).toString());
+            }
+        }
+    }
+
+    /** A path that begins where the process runs has no parent in its text. */
+    @Test
+    public void anIndexInTheFolderOfTheProcessIsRead() throws IOException {
+        Path index =
+                weights()
+                        .optName("relative")
+                        .optFileBytes(1)
+                        .build()
+                        .write(model.getBlock(), folder);
+        List<Path> here = new ArrayList<>();
+        try {
+            for (Path file : Files.list(folder).toList()) {
+                here.add(Files.copy(file, file.getFileName()));
+            }
+            try (WeightFiles files = WeightFiles.open(index.getFileName())) {
+                Assert.assertTrue(files.names().iterator().hasNext());
+            }
+        } finally {
+            for (Path file : here) {
+                Files.delete(file);
+            }
         }
     }
 }

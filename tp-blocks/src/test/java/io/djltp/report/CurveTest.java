@@ -42,4 +42,12 @@ public class CurveTest {
             Assert.assertEquals(y.get(i).getAsDouble(), last - (mean - 1) / 2.0, 1e-3);
         }
     }
+
+    /** A container has a limit of its own, below what the machine has. */
+    @Test
+    public void theLimitOfAContainerCounts() {
+        Assert.assertEquals(SystemMemory.within(1000, 300, 5000), 700);
+        Assert.assertEquals(SystemMemory.within(9000, 300, 5000), 5000);
+        Assert.assertEquals(SystemMemory.within(1000, 1300, 5000), 0);
+    }
 }

@@ -2,6 +2,7 @@ package io.djltp.examples.checkpoint;
 
 import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.checkpoint.store.Damage;
+import io.djltp.examples.BadInputException;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
@@ -15,8 +16,9 @@ import java.util.concurrent.Callable;
 @Command(
         name = "verify",
         description =
-                "Reads every byte of a checkpoint and compares the checksums. Ends with 0 if all"
-                        + " are as they were written, or says which bytes of which file are not.",
+                "Reads every byte of a checkpoint, or of all in a folder, and compares the checksums."
+                        + " Ends with 0 if all are as they were written, or says which bytes of"
+                        + " which file are not.",
         mixinStandardHelpOptions = true)
 final class CheckCommand implements Callable<Integer> {
 
@@ -27,19 +29,29 @@ final class CheckCommand implements Callable<Integer> {
     /** {@inheritDoc} */
     @Override
     public Integer call() throws IOException {
-        try (Checkpoint checkpoint = choice.open()) {
-            List<Damage> damages = checkpoint.verify();
-            for (Damage damage : damages) {
-                out.println(damage);
+        int status = 0;
+        List<Long> steps = choice.steps();
+        for (Long step : steps) {
+            try (Checkpoint checkpoint = choice.open(step)) {
+                status = Math.max(status, verify(checkpoint));
+            } catch (BadInputException e) { // what it is made of cannot even be read
+                if (steps.size() == 1) {
+                    throw e;
+                }
+                out.println(e.getMessage());
+                status = 2;
             }
-            if (damages.isEmpty()) {
-                out.printf(
-                        "%s is whole: %,d bytes read%n",
-                        checkpoint.getPath(), checkpoint.getBytesRead());
-                return 0;
-            }
-            out.printf("%s is damaged%n", checkpoint.getPath());
-            return 1;
         }
+        return status;
+    }
+
+    private int verify(Checkpoint checkpoint) throws IOException {
+        List<Damage> damages = checkpoint.verify();
+        damages.forEach(out::println);
+        out.printf(
+                damages.isEmpty() ? "%s is whole: %,d bytes read%n" : "%s is damaged%n",
+                checkpoint.getPath(),
+                checkpoint.getBytesRead());
+        return damages.isEmpty() ? 0 : 1;
     }
 }

@@ -11,6 +11,8 @@ import picocli.CommandLine.Parameters;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Collections;
+import java.util.List;
 
 /** Which checkpoint is meant: the newest of a folder, one of a step, or a folder of its own. */
 final class CheckpointChoice {
@@ -34,28 +36,63 @@ final class CheckpointChoice {
      * @throws BadInputException if there is none, or it is damaged or of another version
      */
     Checkpoint open() throws IOException {
-        try {
-            if (Files.exists(folder.resolve("index.json"))
-                    || folder.toAbsolutePath().getFileName().toString().startsWith("step-")) {
-                if (step != null) {
-                    throw new BadInputException(
-                            "--step "
-                                    + step
-                                    + ": "
-                                    + folder
-                                    + " is one checkpoint: name the folder that it is in");
-                }
-                return Checkpoint.open(folder);
-            }
-            Path ofTraining = folder.resolve(OF_TRAINING);
-            CheckpointFolder all =
-                    CheckpointFolder.read(Files.isDirectory(ofTraining) ? ofTraining : folder);
+        List<Long> steps = steps();
+        return open(steps.get(steps.size() - 1));
+    }
+
+    /**
+     * Returns the steps of the checkpoints that were named: one, or all of a folder.
+     *
+     * @return the steps, ascending; {@code null} alone for a checkpoint that was named by itself
+     * @throws BadInputException if there is none
+     */
+    List<Long> steps() throws IOException {
+        if (isSingle()) {
             if (step != null) {
-                return all.openStep(step);
+                throw new BadInputException(
+                        "--step "
+                                + step
+                                + ": "
+                                + folder
+                                + " is one checkpoint: name the folder that it is in");
             }
-            return all.openNewest()
-                    .orElseThrow(
-                            () -> new BadInputException(folder + " has no complete checkpoint"));
+            return Collections.singletonList(null);
+        }
+        if (step != null) {
+            return List.of(step);
+        }
+        List<Long> steps = all().getSteps();
+        if (steps.isEmpty()) {
+            throw new BadInputException(folder + " has no complete checkpoint");
+        }
+        return steps;
+    }
+
+    /**
+     * Opens the checkpoint of a step.
+     *
+     * @param which one of {@link #steps()}
+     * @return the checkpoint
+     * @throws BadInputException if there is none, or it is damaged or of another version
+     */
+    Checkpoint open(Long which) throws IOException {
+        try {
+            return which == null ? Checkpoint.open(folder) : all().openStep(which);
+        } catch (CheckpointException e) {
+            throw new BadInputException(e.getMessage(), e);
+        }
+    }
+
+    private boolean isSingle() {
+        return Files.exists(folder.resolve("index.json"))
+                || String.valueOf(folder.toAbsolutePath().normalize().getFileName())
+                        .startsWith("step-");
+    }
+
+    private CheckpointFolder all() throws IOException {
+        Path ofTraining = folder.resolve(OF_TRAINING);
+        try {
+            return CheckpointFolder.read(Files.isDirectory(ofTraining) ? ofTraining : folder);
         } catch (CheckpointException e) {
             throw new BadInputException(e.getMessage(), e);
         }

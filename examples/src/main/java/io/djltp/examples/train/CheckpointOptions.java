@@ -112,6 +112,15 @@ public final class CheckpointOptions {
         }
     }
 
+    /** {@return what can be gone on from if the run ends now, in words, or {@code null}} */
+    String describeNewest() {
+        List<Long> saved = isOn() ? steps() : List.of();
+        return saved.isEmpty()
+                ? null
+                : "%s has the checkpoint of step %d: --resume goes on from it"
+                        .formatted(folder, saved.get(saved.size() - 1));
+    }
+
     /** Returns whether the training is saved. */
     boolean isOn() {
         return steps != null || minutes != null || isResume();

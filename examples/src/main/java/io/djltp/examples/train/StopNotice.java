@@ -1,10 +1,9 @@
 package io.djltp.examples.train;
 
 import java.util.function.IntSupplier;
+import java.util.function.Supplier;
 
-/**
- * Says, when Ctrl-C or a signal ends the process before the model is saved, that nothing is saved.
- */
+/** Says, when Ctrl-C or a signal ends the process before the model is saved, what is saved. */
 final class StopNotice {
 
     private final Thread hook;
@@ -14,19 +13,23 @@ final class StopNotice {
      *
      * @param shown whether this process says anything
      * @param steps the number of steps that were done
+     * @param saved returns where the newest checkpoint is, or {@code null} if there is none
      */
-    StopNotice(boolean shown, IntSupplier steps) {
-        hook = new Thread(() -> print(steps.getAsInt()), "tp-stop");
+    StopNotice(boolean shown, IntSupplier steps, Supplier<String> saved) {
+        hook = new Thread(() -> print(steps.getAsInt(), saved.get()), "tp-stop");
         if (shown) {
             Runtime.getRuntime().addShutdownHook(hook);
         }
     }
 
-    private static void print(int steps) {
+    private static void print(int steps, String saved) {
         System.err.printf(
-                "%ntp: stopped after %d steps, before anything was saved. --minutes or --steps ends"
-                        + " a run with a saved model, --checkpoint-minutes saves it on the way.%n",
-                steps);
+                "%ntp: stopped after %d steps, before %s.%n",
+                steps,
+                saved == null
+                        ? "anything was saved. --minutes or --steps ends a run with a saved model,"
+                                + " --checkpoint-minutes saves it on the way"
+                        : "the model was saved. " + saved);
         System.err.flush();
     }
 

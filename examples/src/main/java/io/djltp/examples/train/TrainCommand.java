@@ -83,7 +83,9 @@ public final class TrainCommand implements Callable<Integer> {
     private void run(TrainingJob started) throws IOException, TranslateException {
         job = started;
         out = job.out();
-        StopNotice notice = new StopNotice(job.isFirst(), report.loss::size);
+        StopNotice notice =
+                new StopNotice(
+                        job.isFirst(), report.loss::size, options.checkpoints::describeNewest);
         try {
             run();
         } finally {

@@ -178,7 +178,7 @@ public final class TrainingJob {
         try {
             return new ParallelTrainer(model, config, ranks);
         } catch (IllegalArgumentException e) {
-            throw new BadInputException("--backend: " + e.getMessage(), e);
+            throw new BadInputException(e.getMessage(), e);
         }
     }
 

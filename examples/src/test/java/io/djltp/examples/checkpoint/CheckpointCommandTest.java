@@ -128,9 +128,30 @@ public class CheckpointCommandTest {
         assertPrints(TpRun.of("checkpoint", "verify", training.toString()), 0, "is whole");
     }
 
+    /** Also of an older one, which is asked for when the newest is gone. */
     @Test
     public void testVerifyNamesTheDamagedBytes() throws IOException {
-        assertPrints(TpRun.of("checkpoint", "verify", folder.toString()), 0, "is whole");
+        assertPrints(
+                TpRun.of("checkpoint", "verify", folder.toString()),
+                0,
+                "step-00000010 is whole",
+                "step-00000020 is whole");
+        Path older = folder.resolve("step-00000010/part-0-of-2.safetensors");
+        byte[] good = Files.readAllBytes(older);
+        Files.write(older, new byte[good.length]);
+        try {
+            assertPrints(
+                    TpRun.of("checkpoint", "verify", folder.toString()),
+                    2,
+                    "step-00000010 is damaged: part-0-of-2.safetensors",
+                    "step-00000020 is whole");
+            assertPrints(
+                    TpRun.of("checkpoint", "verify", folder.toString(), "--step", "20"),
+                    0,
+                    "step-00000020 is whole");
+        } finally {
+            Files.write(older, good);
+        }
         Path file = folder.resolve("step-00000020/part-1-of-2.safetensors");
         byte[] right = Files.readAllBytes(file);
         byte[] wrong = right.clone();
@@ -210,5 +231,11 @@ public class CheckpointCommandTest {
                                 .toArray(String[]::new));
         assertPrints(run, 2, error);
         Assert.assertFalse(run.output().contains("\tat "), run.output());
+    }
+
+    /** A root has no name. */
+    @Test
+    public void testTheRootIsNoCheckpoint() {
+        assertPrints(TpRun.of("checkpoint", "inspect", "/"), 2, "no complete checkpoint");
     }
 }

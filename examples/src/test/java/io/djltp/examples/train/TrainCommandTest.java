@@ -149,6 +149,32 @@ public class TrainCommandTest {
         }
     }
 
+    /** A terminal that is closed is no request for a checkpoint; those that are there stay. */
+    @Test(timeOut = 120_000)
+    public void testAHangUpNamesTheNewestCheckpoint() throws Exception {
+        String out = folder.resolve("hung-up").toString();
+        List<String> arguments =
+                List.of("train", "--steps", "1000000", "--dim", "8", "--checkpoint-steps", "5");
+        List<String> all = new ArrayList<>(arguments);
+        all.addAll(List.of("--out", out));
+        Path saved = folder.resolve("hung-up/checkpoints/step-00000005/index.json");
+        try (ForkedTp train = ForkedTp.start(Map.of(), all)) {
+            while (train.isAlive() && !Files.exists(saved)) {
+                Thread.sleep(20);
+            }
+            ForkedTp.Result result = train.signal("HUP");
+            Assert.assertTrue(
+                    Pattern.compile(
+                                    "tp: stopped after \\d+ steps, before the model was saved. "
+                                            + Pattern.quote(out)
+                                            + "/checkpoints has the checkpoint of step \\d+: --resume"
+                                            + " goes on from it")
+                            .matcher(result.err())
+                            .find(),
+                    result.toString());
+        }
+    }
+
     @Test(timeOut = 60_000)
     public void testNoModelIsOneClearError() {
         TpRun run = TpRun.of("lemma", "--model", folder.resolve("none").toString(), "ging");
