@@ -18,7 +18,7 @@ public class BenchBadInputTest {
     public Object[][] inputs() {
         return new Object[][] {
             {
-                "Choose what to measure: head, layer, transformer, collective, control-plane or step",
+                "Choose what to measure: head, layer, transformer, collective or step",
                 new String[0]
             },
             {"'64x128' is not batch x features x classes", "head", "--shapes", "64x128"},
