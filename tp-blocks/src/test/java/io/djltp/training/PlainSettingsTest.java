@@ -372,7 +372,7 @@ public class PlainSettingsTest {
         }
         Assert.assertEquals(
                 String.join(" ", unread),
-                "DelegatedBlock FrozenBackbone RankLoss RankedNetwork Replaced ShardedInitializer"
-                        + " StoredTensorSource TensorSource");
+                "DelegatedBlock FrozenBackbone RankLoss RankedNetwork ReplacedEmbedding"
+                        + " ShardedInitializer StoredTensorSource TensorSource");
     }
 }
