@@ -15,6 +15,7 @@ import io.djltp.torch.TensorView;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.List;
+import java.util.Locale;
 
 /**
  * A tensor that is to be written.
@@ -29,6 +30,10 @@ record OutputTensor(
         String name, DataType type, Shape shape, List<Piece> pieces, boolean transposed) {
 
     private static final long CHUNK = 1 << 22; // bytes
+
+    // from here on the nearest is infinite
+    private static final float END_OF_FLOAT16 = 65520;
+    private static final float END_OF_BFLOAT16 = 0x1.ffp127f;
 
     /**
      * Consecutive rows of a weight.
@@ -94,13 +99,41 @@ record OutputTensor(
             dense = rows.getManager().create(rows.getShape(), rows.getDataType());
             dense.set(new NDIndex("..."), rows);
         }
-        SixteenBits.check(dense, type, name);
+        checkHolds(dense);
         NDArray converted =
                 type == DataType.BFLOAT16
                         ? BFloat16.bitsOf(dense, rows.getManager())
                         : dense.toType(type, false);
         for (ByteBuffer bytes : TensorBuffers.of(converted)) {
             sink.write(bytes);
+        }
+    }
+
+    /**
+     * Refuses finite numbers that a type of 16 bits would make infinite; infinite ones may be
+     * meant.
+     */
+    private void checkHolds(NDArray values) throws IOException {
+        boolean half = type == DataType.FLOAT16;
+        if (!half && type != DataType.BFLOAT16 || values.getDataType() == DataType.FLOAT16) {
+            return;
+        }
+        NDArray sizes = values.abs();
+        NDArray tooLarge =
+                sizes.gte(half ? END_OF_FLOAT16 : END_OF_BFLOAT16)
+                        .logicalAnd(sizes.lt(Float.POSITIVE_INFINITY));
+        if (tooLarge.any().getBoolean()) {
+            Number most = sizes.booleanMask(tooLarge).max().toArray()[0];
+            throw new IOException(
+                    String.format(
+                            Locale.ROOT,
+                            "tensor %s has numbers that %s cannot hold, such as %s: it ends at %s."
+                                    + " Nothing is written; write %s",
+                            name,
+                            half ? "float16" : "bfloat16",
+                            most,
+                            half ? "65504" : "3.3895e38",
+                            half ? "bfloat16 or float32" : "float32"));
         }
     }
 

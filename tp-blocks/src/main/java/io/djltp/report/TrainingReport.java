@@ -1,22 +1,41 @@
 package io.djltp.report;
 
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Parameter;
 import ai.djl.training.Trainer;
 
+import com.google.gson.Gson;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 
+import io.djltp.cut.Cut;
+import io.djltp.cut.ShardRange;
+import io.djltp.files.SideFolder;
+import io.djltp.optimizer.OptimizerState;
+import io.djltp.parameters.ParallelParameters;
+import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
+import io.djltp.rank.StepParticipant;
+import io.djltp.report.TimeSplit.RankCalls;
+import io.djltp.sharding.ShardingStrategy;
 import io.djltp.training.ParallelTrainer;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.io.InputStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -288,6 +307,263 @@ public final class TrainingReport extends TrainingFigures {
             }
             ReportPage.check(file);
             return new TrainingReport(this);
+        }
+    }
+
+    /**
+     * The file of a report: a page with its style, the charting library uPlot, and the data in it.
+     */
+    static final class ReportPage {
+
+        /** The build of uPlot that is a script and needs no other. */
+        private static final String CHARTS = "/META-INF/resources/webjars/uplot/1.6.30/dist/";
+
+        /**
+         * Writes a less-than sign as an escape: no text can end the script that the data lie in.
+         */
+        private static final Gson GSON = new Gson();
+
+        private final Path file;
+        private String before; // the data
+        private String after;
+
+        ReportPage(Path file) {
+            this.file = file.toAbsolutePath();
+        }
+
+        /** Checks that a file can be written. */
+        static void check(Path file) {
+            Path folder = file.toAbsolutePath().getParent();
+            if (Files.isDirectory(file)) {
+                throw new IllegalArgumentException(
+                        "The report " + file + " is a folder: name a file");
+            }
+            if (folder == null || !Files.isDirectory(folder) || !Files.isWritable(folder)) {
+                throw new IllegalArgumentException(
+                        "The report "
+                                + file
+                                + " cannot be written: "
+                                + folder
+                                + " must be a folder that is there and can be written to");
+            }
+        }
+
+        /** Replaces the page: whoever opens it gets the old one or the new one. */
+        void write(JsonObject data, boolean running) throws IOException {
+            if (before == null) {
+                read();
+            }
+            String refresh = running ? refresh(data.get("interval").getAsDouble()) : "";
+            String text = before.replace("<!-- refresh -->", refresh) + GSON.toJson(data) + after;
+            try (SideFolder side = SideFolder.in(file.getParent())) {
+                Files.writeString(side.resolve(file.getFileName().toString()), text);
+                side.replace();
+            }
+        }
+
+        private static String refresh(double seconds) {
+            return "<meta http-equiv=\"refresh\" content=\"" + Math.round(seconds) + "\">";
+        }
+
+        private void read() throws IOException {
+            String page =
+                    resource("report.html")
+                            .replace("/* charts.css */", resource(CHARTS + "uPlot.min.css"))
+                            .replace("/* report.css */", resource("report.css"))
+                            .replace("/* report.js */", resource("report.js"))
+                            .replace("/* charts.js */", resource(CHARTS + "uPlot.iife.min.js"));
+            String[] parts = page.split("/\\* data \\*/", 2);
+            before = parts[0];
+            after = parts[1];
+        }
+
+        private static String resource(String name) throws IOException {
+            try (InputStream in = ReportPage.class.getResourceAsStream(name)) {
+                if (in == null) {
+                    throw new FileNotFoundException(name + " is not on the class path");
+                }
+                return new String(in.readAllBytes(), StandardCharsets.UTF_8);
+            }
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public String toString() {
+            return file.toString();
+        }
+    }
+
+    /**
+     * Values by step, in bounded memory: when there are too many points, each two neighbours become
+     * their mean, and from then on a point is the mean of twice as many values.
+     */
+    static final class Curve {
+
+        /** More points than pixels show nothing more. */
+        static final int CAPACITY = 1024;
+
+        private final String chart;
+        private final String name;
+        private final String unit;
+        private final long[] steps = new long[CAPACITY];
+        private final double[] values = new double[CAPACITY];
+        private int size;
+        private int perPoint = 1;
+        private double sum; // of the values of the point that is not complete
+        private int summed;
+        private long lastStep;
+
+        Curve(String chart, String name, String unit) {
+            this.chart = chart;
+            this.name = name;
+            this.unit = unit;
+        }
+
+        void add(long step, double value) {
+            sum += value;
+            lastStep = step;
+            if (++summed == perPoint) {
+                steps[size] = step;
+                values[size++] = sum / summed;
+                sum = 0;
+                summed = 0;
+                if (size == CAPACITY) {
+                    halve();
+                }
+            }
+        }
+
+        private void halve() {
+            for (int i = 0; i < CAPACITY / 2; i++) {
+                values[i] = (values[2 * i] + values[2 * i + 1]) / 2;
+                steps[i] = steps[2 * i + 1];
+            }
+            size = CAPACITY / 2;
+            perPoint *= 2;
+        }
+
+        /** Returns the points so far; the last may be of fewer values. */
+        JsonObject toJson() {
+            JsonObject json = new JsonObject();
+            json.addProperty("chart", chart);
+            json.addProperty("name", name);
+            json.addProperty("unit", unit);
+            json.addProperty("mean", perPoint);
+            JsonArray x = new JsonArray();
+            JsonArray y = new JsonArray();
+            Arrays.stream(steps, 0, size).forEach(x::add);
+            Arrays.stream(values, 0, size).forEach(value -> addFinite(y, value));
+            if (summed > 0) {
+                x.add(lastStep);
+                addFinite(y, sum / summed);
+            }
+            json.add("x", x);
+            json.add("y", y);
+            return json;
+        }
+
+        private static void addFinite(JsonArray array, double value) {
+            if (Double.isFinite(value)) {
+                array.add((float) value);
+            } else {
+                array.add((Number) null); // JSON has no NaN: a gap
+            }
+        }
+    }
+
+    /** What the ranks hold of a model: which part of each parameter, and how many bytes. */
+    static final class Shards {
+
+        /** More rows nobody reads. */
+        private static final int MOST_PARAMETERS = 200;
+
+        private Shards() {}
+
+        /**
+         * What a rank holds, in bytes.
+         *
+         * @param weights its shards and replicas
+         * @param state what the optimizer keeps of them
+         */
+        record Held(long weights, long state) {}
+
+        /** Returns what the ranks of this process hold. To be called while no step is running. */
+        static List<Held> held(ParallelTrainer trainer) {
+            return trainer.getRanks().run(context -> held(trainer, context));
+        }
+
+        private static Held held(ParallelTrainer trainer, ParallelContext context) {
+            int rank = context.getLocalIndex();
+            RankParameterStore store = trainer.getParameterStore(rank);
+            long weights = 0;
+            for (Parameter parameter : trainer.getState().getParameters().getAll()) {
+                if (store.contains(parameter)) {
+                    weights += bytes(store.getHeld(parameter));
+                }
+            }
+            long state = 0;
+            OptimizerState kept = trainer.getOptimizerState(rank);
+            try (NDManager manager = store.getManager().newSubManager()) {
+                for (String name : kept.getNames()) {
+                    state += bytes(kept.get(name, manager));
+                }
+                for (StepParticipant participant : context.getParticipants()) {
+                    state += bytes(participant.getState(manager));
+                }
+            }
+            return new Held(weights, state);
+        }
+
+        private static long bytes(Map<String, NDArray> arrays) {
+            return arrays.values().stream().mapToLong(Shards::bytes).sum();
+        }
+
+        private static long bytes(NDArray array) {
+            return array.size() * array.getDataType().getNumOfBytes();
+        }
+
+        /** Returns which ranges of each parameter the ranks of a tensor-parallel group have. */
+        static JsonArray picture(ParallelTrainer trainer) {
+            ParallelParameters parameters = trainer.getState().getParameters();
+            int ranks = trainer.getRanks().getContext(0).getTensorGroup().getSize();
+            JsonArray picture = new JsonArray();
+            for (Parameter parameter : parameters.getAll()) {
+                if (picture.size() < MOST_PARAMETERS) {
+                    ShardingStrategy strategy = parameters.getStrategy(parameter);
+                    picture.add(row(parameters.nameOf(parameter), parameter, strategy, ranks));
+                }
+            }
+            return picture;
+        }
+
+        private static JsonObject row(
+                String name, Parameter parameter, ShardingStrategy strategy, int ranks) {
+            Shape shape = parameter.getShape();
+            JsonObject row = new JsonObject();
+            row.addProperty("name", name);
+            row.addProperty("shape", shape.toString());
+            int axis = strategy == null || ranks == 1 ? -1 : strategy.axis(shape);
+            row.addProperty("axis", axis);
+            if (axis >= 0) {
+                row.addProperty("length", shape.get(axis));
+                row.add("ranges", ranges(strategy.cut(shape, ranks)));
+            }
+            return row;
+        }
+
+        private static JsonArray ranges(Cut cut) {
+            JsonArray ranks = new JsonArray();
+            for (int rank = 0; rank < cut.getRanks(); rank++) {
+                JsonArray ranges = new JsonArray();
+                for (ShardRange range : cut.getRanges(rank)) {
+                    JsonArray pair = new JsonArray();
+                    pair.add(range.start());
+                    pair.add(range.end());
+                    ranges.add(pair);
+                }
+                ranks.add(ranges);
+            }
+            return ranks;
         }
     }
 }

@@ -6,6 +6,8 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.BlockFactory;
 
+import io.djltp.zoo.StoredNetwork.CutLimit;
+
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 

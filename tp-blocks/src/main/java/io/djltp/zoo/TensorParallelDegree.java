@@ -2,6 +2,8 @@ package io.djltp.zoo;
 
 import ai.djl.Device;
 
+import io.djltp.zoo.StoredNetwork.CutLimit;
+
 import java.io.IOException;
 import java.nio.file.Path;
 import java.util.Map;

@@ -3,6 +3,8 @@ package io.djltp.report;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 
+import io.djltp.report.TrainingReport.Curve;
+
 import org.testng.Assert;
 import org.testng.annotations.Test;
 

@@ -1,5 +1,7 @@
 package io.djltp.report;
 
+import io.djltp.report.TensorBoardListener.EventFile;
+
 import org.testng.Assert;
 import org.testng.SkipException;
 import org.testng.annotations.AfterMethod;

@@ -10,6 +10,8 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.nn.core.Linear;
 import ai.djl.util.Utils;
 
+import io.djltp.zoo.StoredNetwork.CutLimit;
+
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
 import org.testng.annotations.Test;
