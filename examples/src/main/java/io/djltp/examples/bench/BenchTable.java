@@ -1,5 +1,9 @@
 package io.djltp.examples.bench;
 
+import com.google.gson.annotations.SerializedName;
+
+import io.djltp.torch.Precision;
+
 import java.io.PrintStream;
 import java.util.List;
 import java.util.Locale;
@@ -8,6 +12,7 @@ import java.util.Locale;
 final class BenchTable {
 
     private static final String NONE = "-";
+    private static final double MICRO = 1e-6;
 
     private final PrintStream out;
 
@@ -107,7 +112,121 @@ final class BenchTable {
                         + " many bytes; times are medians");
     }
 
+    /** Prints all sides of a measurement, one under another, if there are peers. */
+    void printPeers(List<PeerRow> rows) {
+        if (rows.isEmpty()) {
+            return;
+        }
+        out.printf(
+                "%n%-24s %16s %-10s %-9s %7s %12s %7s %9s %8s%n",
+                "side",
+                "shape",
+                "optimizer",
+                "precision",
+                "ranks",
+                "time",
+                "spread",
+                "of ours",
+                "peak MB");
+        for (PeerRow row : rows) {
+            out.printf(
+                    Locale.ROOT,
+                    "%-24s %16s %-10s %-9s %7s %12s %6.1f%% %9.2f %8.0f%n",
+                    row.side,
+                    row.shape,
+                    row.optimizer,
+                    row.precision,
+                    row.ranks,
+                    time(row.seconds),
+                    100 * row.spread,
+                    row.ofOurs,
+                    row.bytes / 1e6);
+        }
+        out.println();
+    }
+
+    private static String time(double seconds) {
+        return seconds < 1e4 * MICRO
+                ? String.format(Locale.ROOT, "%.1f us", seconds / MICRO)
+                : String.format(Locale.ROOT, "%.4f s", seconds);
+    }
+
     private static String format(String pattern, double value) {
         return String.format(Locale.ROOT, pattern, value);
+    }
+
+    /**
+     * One line of the table, as {@code --json} writes it. What was not measured is missing there.
+     * Times are medians in seconds, memory is the peak of the process that measured one side.
+     */
+    static final class BenchRow {
+
+        String name;
+        String shape;
+        int ranks;
+        String optimizer;
+        String precision;
+
+        @SerializedName("ours_s")
+        double oursSeconds;
+
+        @SerializedName("stock_s")
+        Double stockSeconds;
+
+        @SerializedName("floor_s")
+        double floorSeconds;
+
+        @SerializedName("ours_rss_bytes")
+        long oursBytes;
+
+        @SerializedName("stock_rss_bytes")
+        Long stockBytes;
+
+        /** The distance between the quartiles of our times, divided by their median. */
+        double spread;
+
+        /** All sides, if there are others than this library and stock DJL. */
+        List<PeerRow> peers;
+
+        transient Workload workload;
+        transient int threads;
+        transient double ofOneRank; // our time as a multiple of that on one rank, or NaN
+        transient double weightsAndState; // in bytes
+    }
+
+    /**
+     * What one side needed, this library or a peer: all sides of a measurement have the same
+     * figures.
+     */
+    static final class PeerRow {
+
+        String side;
+        String shape;
+        String optimizer;
+        String precision = Precision.FLOAT32.toString(); // of the peers, and between ranks
+        String ranks;
+
+        /** The median. */
+        @SerializedName("s")
+        double seconds;
+
+        /** The distance between the quartiles, divided by the median. */
+        double spread;
+
+        @SerializedName("rss_bytes")
+        long bytes;
+
+        /** The time as a multiple of this library's. */
+        @SerializedName("of_ours")
+        double ofOurs;
+
+        static PeerRow of(Turns turns, int worker, int value, String side) {
+            PeerRow row = new PeerRow();
+            row.side = side;
+            row.seconds = Samples.median(turns.values(worker, value));
+            row.spread = Samples.spread(turns.values(worker, value));
+            row.bytes = turns.process(worker).peakResident();
+            return row;
+        }
     }
 }

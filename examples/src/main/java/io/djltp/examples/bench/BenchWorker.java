@@ -2,6 +2,8 @@ package io.djltp.examples.bench;
 
 import com.google.gson.Gson;
 
+import io.djltp.examples.bench.Floor.FloorProbe;
+import io.djltp.examples.bench.WorkerProcess.WorkerTask;
 import io.djltp.report.SystemMemory;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.NativeAllocator;
@@ -110,5 +112,20 @@ public final class BenchWorker {
     private static void answer(PrintStream answers, String text) {
         answers.println(MARK + text);
         answers.flush();
+    }
+
+    /** Something that is done again and again, and takes its own time. */
+    interface Measured extends AutoCloseable {
+
+        /**
+         * Does it once.
+         *
+         * @return what was measured, always as many values in the same order
+         */
+        double[] step();
+
+        /** {@inheritDoc} */
+        @Override
+        void close();
     }
 }

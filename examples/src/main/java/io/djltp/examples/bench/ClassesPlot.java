@@ -1,6 +1,7 @@
 package io.djltp.examples.bench;
 
 import io.djltp.examples.BadInputException;
+import io.djltp.examples.bench.BenchTable.BenchRow;
 
 import org.knowm.xchart.BitmapEncoder;
 import org.knowm.xchart.XYChart;

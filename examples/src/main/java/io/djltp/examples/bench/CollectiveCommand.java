@@ -2,6 +2,10 @@ package io.djltp.examples.bench;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
+import io.djltp.examples.bench.BenchTable.BenchRow;
+import io.djltp.examples.bench.BenchTable.PeerRow;
+import io.djltp.examples.bench.PeerOptions.PythonPeer;
+import io.djltp.examples.bench.WorkerProcess.WorkerTask;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
@@ -59,8 +63,9 @@ final class CollectiveCommand implements Callable<Integer> {
         PythonPeer gloo = peers.findPyTorch("collective", "collective.py", out).orElse(null);
         out.printf("Measuring on %s ranks ...%n", ranks);
         List<BenchRow> rows = measure(gloo);
-        new BenchTable(out).printCollectives(rows);
-        PeerTable.print(sides, out);
+        BenchTable table = new BenchTable(out);
+        table.printCollectives(rows);
+        table.printPeers(sides);
         JsonFile.write(options.json, rows);
         return 0;
     }

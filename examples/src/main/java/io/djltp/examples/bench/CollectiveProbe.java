@@ -6,6 +6,8 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
+import io.djltp.examples.bench.BenchWorker.Measured;
+import io.djltp.examples.bench.WorkerProcess.WorkerTask;
 import io.djltp.examples.doctor.CollectiveSeries;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;

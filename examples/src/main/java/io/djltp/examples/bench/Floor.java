@@ -1,11 +1,21 @@
 package io.djltp.examples.bench;
 
+import ai.djl.Device;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.Shape;
+
 import io.djltp.examples.OptimizerName;
+import io.djltp.examples.bench.BenchWorker.Measured;
+import io.djltp.torch.BFloat16;
 import io.djltp.torch.Precision;
 
 import java.util.Collections;
+import java.util.EnumMap;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 
 /**
  * The least time that a step can take: the larger of its operations at the rate of a large square
@@ -59,5 +69,82 @@ final class Floor {
                 operationsPerSecond / 1e9,
                 moving,
                 bytesPerSecond / 1e9);
+    }
+
+    /** What the machine can do with all its cores: the rates that the floor is made of. */
+    static final class FloorProbe implements Measured {
+
+        private static final int PRODUCTS = 4; // of which the fastest counts
+        private static final int COPIED = 32; // times their elements: more than caches hold
+
+        private final NDManager manager = NDManager.newBaseManager(Device.cpu());
+        private final Map<Precision, NDArray[]> factors = new EnumMap<>(Precision.class);
+        private final long side;
+        private final NDArray from;
+        private final NDArray to;
+
+        FloorProbe(long side) {
+            this.side = side;
+            from = manager.ones(new Shape(COPIED * side * side));
+            to = manager.zeros(from.getShape());
+            NDArray left = manager.randomNormal(new Shape(side, side));
+            NDArray right = manager.randomNormal(new Shape(side, side));
+            for (Precision precision : Precision.available(Device.cpu())) {
+                boolean wide = precision == Precision.FLOAT32;
+                factors.put(
+                        precision,
+                        new NDArray[] {
+                            wide ? left : BFloat16.bitsOf(left, manager),
+                            wide ? right : BFloat16.bitsOf(right, manager)
+                        });
+            }
+        }
+
+        /**
+         * Returns the place of a rate among those that a step measures.
+         *
+         * @param precision that of the products
+         * @return the index, the first after that of the copy
+         */
+        static int rateOf(Precision precision) {
+            return 1 + precision.ordinal();
+        }
+
+        /**
+         * {@inheritDoc}
+         *
+         * @return the bytes a second that a copy reads and writes, and for each precision that the
+         *     processor has the operations a second of a large square matrix product: see {@link
+         *     #rateOf}
+         */
+        @Override
+        public double[] step() {
+            double[] rates = new double[1 + Precision.values().length];
+            factors.forEach((precision, each) -> rates[rateOf(precision)] = rate(precision, each));
+            long begin = System.nanoTime();
+            to.set(new NDIndex(":"), from); // copyTo() goes through Java memory
+            rates[0] = 2.0 * Float.BYTES * from.size() / ((System.nanoTime() - begin) / 1e9);
+            return rates;
+        }
+
+        private double rate(Precision precision, NDArray[] factors) {
+            double product = Double.MAX_VALUE;
+            for (int i = 0; i < PRODUCTS; i++) {
+                long begin = System.nanoTime();
+                NDArray result =
+                        precision == Precision.FLOAT32
+                                ? factors[0].dot(factors[1])
+                                : BFloat16.dot(factors[0], factors[1]);
+                product = Math.min(product, (System.nanoTime() - begin) / 1e9);
+                result.close();
+            }
+            return 2.0 * side * side * side / product;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void close() {
+            manager.close();
+        }
     }
 }

@@ -3,6 +3,13 @@ package io.djltp.examples.bench;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.OptimizerName;
+import io.djltp.examples.bench.BenchTable.BenchRow;
+import io.djltp.examples.bench.BenchTable.PeerRow;
+import io.djltp.examples.bench.Floor.FloorProbe;
+import io.djltp.examples.bench.PeerOptions.PythonPeer;
+import io.djltp.examples.bench.TrainingOptions.HeadOptions;
+import io.djltp.examples.bench.WorkerProcess.WorkerTask;
+import io.djltp.report.SystemMemory;
 import io.djltp.torch.Precision;
 
 import java.io.IOException;
@@ -15,6 +22,9 @@ import java.util.Set;
 
 /** Measures training steps: this library, stock DJL and the floor, in turns. */
 final class TrainingBench {
+
+    private static final double GIB = 1L << 30;
+    private static final double FLOOR_BYTES = 1.5 * GIB; // the process that measures the floor
 
     private final String name;
     private final TrainingOptions options;
@@ -68,8 +78,9 @@ final class TrainingBench {
                     "stock of adagrad: DJL's layers, loss and trainer, with the row-wise Adagrad of"
                             + " this library, for DJL has none");
         }
-        new BenchTable(out).print(rows, remarks);
-        PeerTable.print(sides, out);
+        BenchTable table = new BenchTable(out);
+        table.print(rows, remarks);
+        table.printPeers(sides);
         JsonFile.write(options.common.json, rows);
         if (head.plot != null) {
             new ClassesPlot(rows).save(head.plot);
@@ -106,7 +117,7 @@ final class TrainingBench {
                                 * options.ranks.size()
                                 * workload.oursBytes(optimizer, head.head);
                 double stock = options.hasStock() ? workload.stockBytes(optimizer) : 0;
-                BenchMemory.check(workload.shape(), optimizer, ours, stock);
+                checkMemory(workload, optimizer, ours, stock);
             }
         }
     }
@@ -228,5 +239,26 @@ final class TrainingBench {
                 last,
                 last / first,
                 worker.peakResident() / 1e6);
+    }
+
+    /** Refuses a measurement for which this machine has not enough memory. */
+    private static void checkMemory(
+            Workload workload, OptimizerName optimizer, double ours, double stock) {
+        double total = ours + stock + FLOOR_BYTES;
+        double available = SystemMemory.available().orElse(Long.MAX_VALUE);
+        if (available < total) {
+            throw new BadInputException(
+                    String.format(
+                            Locale.ROOT,
+                            "%s with %s needs about %.1f GiB of memory (this library %.1f, stock"
+                                    + " DJL %.1f), and %.1f GiB are available: use smaller sizes,"
+                                    + " fewer --ranks, or --no-stock",
+                            workload.shape(),
+                            optimizer.name().toLowerCase(Locale.ROOT),
+                            total / GIB,
+                            ours / GIB,
+                            stock / GIB,
+                            available / GIB));
+        }
     }
 }

@@ -3,6 +3,8 @@ package io.djltp.examples.bench;
 import ai.djl.Device;
 
 import io.djltp.examples.BadInputException;
+import io.djltp.examples.HeadKind;
+import io.djltp.examples.JsonFile;
 import io.djltp.examples.OptimizerName;
 import io.djltp.torch.Precision;
 
@@ -10,7 +12,9 @@ import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
 
 import java.io.PrintStream;
+import java.nio.file.Path;
 import java.util.List;
+import java.util.Locale;
 
 /** The options of measurements of training steps. */
 final class TrainingOptions {
@@ -88,6 +92,32 @@ final class TrainingOptions {
             throw new BadInputException(
                     "--long-run must be 0, or at least 10 for a tenth of it to be a step, not "
                             + longRun);
+        }
+    }
+
+    /** The options of measurements of networks with a large head. */
+    static final class HeadOptions {
+
+        @Option(
+                names = "--head",
+                description =
+                        "How this library computes the head: ${COMPLETION-CANDIDATES}"
+                                + " (${DEFAULT-VALUE}).")
+        HeadKind head = HeadKind.FUSED;
+
+        @Option(
+                names = "--plot",
+                description =
+                        "PNG file for a chart of time and memory against classes; give several numbers"
+                                + " of classes.")
+        Path plot;
+
+        /** Checks everything that can be checked before anything is measured. */
+        void check() {
+            if (plot != null && !plot.toString().toLowerCase(Locale.ROOT).endsWith(".png")) {
+                throw new BadInputException("--plot " + plot + " must end in .png");
+            }
+            JsonFile.check("--plot", plot);
         }
     }
 }

@@ -8,13 +8,38 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Activation;
+import ai.djl.nn.Block;
+import ai.djl.nn.Blocks;
+import ai.djl.nn.LambdaBlock;
+import ai.djl.nn.ParallelBlock;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Linear;
+import ai.djl.nn.norm.LayerNorm;
+import ai.djl.nn.transformer.TransformerEncoderBlock;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
+import ai.djl.training.loss.Loss;
+import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
 
+import io.djltp.examples.HeadKind;
+import io.djltp.examples.bench.BenchWorker.Measured;
+import io.djltp.examples.bench.WorkerProcess.WorkerTask;
 import io.djltp.layout.ParallelMode;
+import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.nn.ClassificationHead;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.RowParallelLinear;
+import io.djltp.plan.Plan;
+import io.djltp.plan.Style;
+import io.djltp.plan.TensorParallel;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.torch.Precision;
 import io.djltp.training.ParallelTrainer;
+import io.djltp.zoo.lemma.LemmaNetwork;
+
+import java.util.List;
 
 /**
  * The step of a training: forward pass, loss, backward pass, update. The batch is the same at every
@@ -118,5 +143,127 @@ final class TrainingStep implements Measured {
         trainer.close();
         model.close();
         manager.close();
+    }
+
+    /** The networks that are measured, of layers of this library or of DJL's own. */
+    static final class Networks {
+
+        private Networks() {}
+
+        private static ClassificationHead.Builder last(
+                Workload workload, HeadKind head, Precision precision) {
+            return head.builder(workload.units(), HeadKind.defaultShare(workload.units()), 1)
+                    .optPrecision(precision);
+        }
+
+        /**
+         * Creates a network.
+         *
+         * @param workload which one
+         * @param head how the head is computed, or {@code null} for DJL's own layers
+         * @param precision that of the products of the head or the layers, where they are not DJL's
+         * @return the network
+         */
+        static Block create(Workload workload, HeadKind head, Precision precision) {
+            switch (workload.network()) {
+                case HEAD:
+                    // below any head there is something that needs the gradient of the features
+                    return new SequentialBlock()
+                            .add(linear(workload.dim(), false))
+                            .add(
+                                    head == null
+                                            ? linear(workload.units(), false)
+                                            : last(workload, head, precision)
+                                                    .optBias(false)
+                                                    .build());
+                case STEP:
+                    Block last =
+                            head == null
+                                    ? linear(workload.units(), true)
+                                    : last(workload, head, precision)
+                                            .optBatchShardedInput(true)
+                                            .build();
+                    LemmaNetwork.initializeHead(last);
+                    return LemmaNetwork.create(tableRows(workload), workload.dim(), last);
+                case TRANSFORMER:
+                    return encoder(workload, head != null, precision);
+                default:
+                    return layers(workload, head != null, precision);
+            }
+        }
+
+        /** Returns the rows of the embedding table, as {@code tp train} chooses them. */
+        static int tableRows(Workload workload) {
+            return workload.units() > 500_000 ? 1 << 17 : 1 << 16;
+        }
+
+        /**
+         * Creates the loss of a network.
+         *
+         * @param workload which network
+         * @param parallel whether its layers are cut
+         * @return the loss
+         */
+        static Loss loss(Workload workload, boolean parallel) {
+            // the last of the parallel layers gives back whole rows
+            boolean cut = parallel && !workload.network().isLayer();
+            return cut ? new VocabParallelCrossEntropyLoss() : new SoftmaxCrossEntropyLoss();
+        }
+
+        private static Block linear(int units, boolean biased) {
+            return Linear.builder().setUnits(units).optBias(biased).build();
+        }
+
+        private static Block layers(Workload workload, boolean parallel, Precision precision) {
+            SequentialBlock all = new SequentialBlock();
+            for (int i = 0; i < Workload.BLOCKS; i++) {
+                SequentialBlock two = new SequentialBlock();
+                if (parallel) {
+                    two.add(
+                                    ColumnParallelLinear.builder()
+                                            .setUnits(workload.units())
+                                            .optPrecision(precision)
+                                            .build())
+                            .add(Activation::relu)
+                            .add(
+                                    RowParallelLinear.builder()
+                                            .setUnits(workload.dim())
+                                            .optPrecision(precision)
+                                            .build());
+                } else {
+                    two.add(linear(workload.units(), true))
+                            .add(Activation::relu)
+                            .add(linear(workload.dim(), true));
+                }
+                all.add(new ParallelBlock(Networks::sum, List.of(two, Blocks.identityBlock())));
+            }
+            return all;
+        }
+
+        /** DJL's encoder, which a plan makes parallel, on something that needs its gradient. */
+        private static Block encoder(Workload workload, boolean parallel, Precision precision) {
+            SequentialBlock all =
+                    new SequentialBlock()
+                            .add(LayerNorm.builder().axis(2).build())
+                            .add(
+                                    new TransformerEncoderBlock(
+                                            workload.dim(),
+                                            workload.heads(),
+                                            workload.units(),
+                                            0, // masks are no arithmetic of the layer
+                                            Activation::gelu))
+                            .add(LambdaBlock.singleton(tokens -> tokens.mean(new int[] {1})));
+            Plan plan =
+                    Plan.builder()
+                            .add("*Encoder*", Style.encoder())
+                            .optPrecision(precision)
+                            .build();
+            return parallel ? TensorParallel.parallelize(all, plan) : all;
+        }
+
+        private static NDList sum(List<NDList> branches) {
+            return new NDList(
+                    branches.get(0).singletonOrThrow().add(branches.get(1).singletonOrThrow()));
+        }
     }
 }

@@ -1,5 +1,8 @@
 package io.djltp.examples.bench;
 
+import io.djltp.examples.bench.PeerOptions.PythonPeer;
+import io.djltp.examples.bench.WorkerProcess.WorkerTask;
+
 import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;

@@ -1,5 +1,7 @@
 package io.djltp.examples.lemma;
 
+import io.djltp.examples.lemma.LemmaDataset.Permutation;
+
 import java.io.BufferedWriter;
 import java.io.IOException;
 import java.nio.file.Files;

@@ -1,5 +1,7 @@
 package io.djltp.examples.lm;
 
+import static io.djltp.examples.train.DeviceOptions.positive;
+
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.training.DefaultTrainingConfig;
@@ -8,20 +10,36 @@ import ai.djl.training.tracker.Tracker;
 import ai.djl.translate.TranslateException;
 
 import io.djltp.checkpoint.CheckpointListener;
+import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
+import io.djltp.examples.lm.LmNetwork.LmSizes;
+import io.djltp.examples.lm.LmTraining.LmReport;
+import io.djltp.examples.lm.LmTraining.LmWriter;
+import io.djltp.examples.report.ReportOptions;
 import io.djltp.examples.report.RunReports;
+import io.djltp.examples.train.CheckpointOptions;
+import io.djltp.examples.train.DeviceOptions;
+import io.djltp.examples.train.JobOptions;
+import io.djltp.examples.train.JobRanks;
 import io.djltp.examples.train.TrainingJob;
+import io.djltp.job.Job;
+import io.djltp.launch.Launcher;
+import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.rank.DeviceMesh;
+import io.djltp.rank.ParallelConfig;
 import io.djltp.report.SystemMemory;
 import io.djltp.training.ParallelTrainer;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
 import picocli.CommandLine.Spec;
 
 import java.io.IOException;
 import java.io.PrintStream;
+import java.nio.file.Path;
 import java.util.LinkedHashMap;
 import java.util.Locale;
 import java.util.Map;
@@ -183,6 +201,274 @@ public final class LmCommand implements Callable<Integer> {
         }
         if (!report.sample.isEmpty()) {
             out.printf("%nIt writes:%n%s%n", report.sample);
+        }
+    }
+
+    /** The options of {@link LmCommand}. */
+    static final class LmOptions implements JobOptions {
+
+        @Mixin final LmRanks ranks = new LmRanks();
+
+        @Mixin final LmSizes sizes = new LmSizes();
+
+        @Mixin final ReportOptions reports = new ReportOptions();
+
+        @Option(
+                names = "--steps",
+                defaultValue = "200",
+                description = "Steps of training (${DEFAULT-VALUE}).")
+        int steps;
+
+        @Option(
+                names = "--batch",
+                defaultValue = "16",
+                description = "Windows of text in a step, over all ranks (${DEFAULT-VALUE}).")
+        int batch;
+
+        @Option(
+                names = "--lr",
+                defaultValue = "0.001",
+                description = "The largest learning rate of Adam (${DEFAULT-VALUE}).")
+        float learningRate;
+
+        @Option(
+                names = "--clip",
+                defaultValue = "1",
+                description =
+                        "The largest norm of all gradients together; larger ones are scaled down to it"
+                                + " (${DEFAULT-VALUE}).")
+        float clip;
+
+        @Option(
+                names = "--seed",
+                defaultValue = "42",
+                description =
+                        "Seed of the weights, the batches and the writing (${DEFAULT-VALUE}). The"
+                                + " losses follow from it, whatever the ranks.")
+        int seed;
+
+        @Option(
+                names = "--temperature",
+                defaultValue = "0.7",
+                description =
+                        "What the logits are divided by where the model writes; 0 for the likeliest"
+                                + " character each time (${DEFAULT-VALUE}).")
+        double temperature;
+
+        @Option(
+                names = "--characters",
+                defaultValue = "300",
+                description = "Characters that the model writes at the end (${DEFAULT-VALUE}).")
+        int characters;
+
+        @Option(names = "--out", description = "Folder of the run, for its checkpoints.")
+        Path out;
+
+        @Mixin CheckpointOptions checkpoints = new CheckpointOptions();
+
+        @Option(names = "--json", description = "File to write figures and losses to.")
+        Path json;
+
+        /** {@inheritDoc} */
+        @Override
+        public void check() {
+            ranks.check();
+            sizes.check();
+            positive("--steps", steps);
+            positive("--batch", batch);
+            positive("--lr", learningRate);
+            positive("--clip", clip);
+            notNegative("--temperature", temperature);
+            notNegative("--characters", characters);
+            checkRanks();
+            checkpoints.check(out);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void checkFiles() {
+            if (Launcher.process(System.getenv()) == 0) {
+                checkpoints.checkFolder();
+            }
+            JsonFile.check(json);
+            reports.check();
+        }
+
+        private void checkRanks() {
+            if (ranks.tensor() > sizes.heads) {
+                throw new BadInputException(
+                        ranks.describe()
+                                + " leaves ranks without a head: "
+                                + ranks.tensor()
+                                + " ranks share --heads "
+                                + sizes.heads
+                                + ", use "
+                                + sizes.heads
+                                + " ranks or fewer along the axis tensor, or more heads");
+            }
+            if (batch < ranks.data()) {
+                throw new BadInputException(
+                        "--batch "
+                                + batch
+                                + " is smaller than the "
+                                + ranks.data()
+                                + " groups of ranks that share it on "
+                                + ranks.describe()
+                                + ": use --batch "
+                                + ranks.data()
+                                + " or more");
+            }
+            if (ranks.sequenceParallel && sizes.context < ranks.tensor()) {
+                throw new BadInputException(
+                        "--sequence-parallel cuts the --context of "
+                                + sizes.context
+                                + " over "
+                                + ranks.tensor()
+                                + " ranks: use --context "
+                                + ranks.tensor()
+                                + " or more, or fewer ranks");
+            }
+        }
+
+        private static void notNegative(String option, double value) {
+            if (!(value >= 0)) {
+                throw new BadInputException(option + " must be 0 or more, not " + value);
+            }
+        }
+
+        /** Refuses a text that is too short for the windows. */
+        void checkText(CharacterText text) {
+            int most = Math.min(text.training().length, text.heldOut().length) - 1;
+            if (sizes.context > most) {
+                throw new BadInputException(
+                        "--context "
+                                + sizes.context
+                                + " is longer than the held-out text: use --context "
+                                + most
+                                + " or less");
+            }
+        }
+
+        /** Returns the options that make the training what it is, wherever it is done. */
+        Map<String, String> training() {
+            Map<String, String> values = new LinkedHashMap<>();
+            values.put("--layers", "" + sizes.layers);
+            values.put("--width", "" + sizes.width);
+            values.put("--heads", "" + sizes.heads);
+            values.put("--kv-heads", "" + sizes.keyValueHeads());
+            values.put("--context", "" + sizes.context);
+            values.put("--batch", "" + batch);
+            values.put("--steps", "" + steps); // the learning rates follow from it
+            values.put("--lr", "" + learningRate);
+            values.put("--clip", "" + clip);
+            values.put("--seed", "" + seed);
+            return values;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public JobRanks ranks() {
+            return ranks;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public CheckpointOptions checkpoints() {
+            return checkpoints;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public Map<String, String> alike() {
+            Map<String, String> values = new LinkedHashMap<>(training());
+            values.put("--mesh", ranks.meshName() == null ? "not set" : ranks.meshName());
+            values.put("--sequence-parallel", "" + ranks.sequenceParallel);
+            values.put("--precision", "" + sizes.precision);
+            return values;
+        }
+
+        /** The options that say which ranks train the model, and how they share the work. */
+        static final class LmRanks implements JobRanks {
+
+            @Option(
+                    names = "--tp",
+                    description =
+                            "Number of ranks of all processes, over which layers are cut (2, or one for"
+                                    + " each process that a launcher has started, or those of the --mesh).")
+            private Integer tp;
+
+            @Option(
+                    names = "--mesh",
+                    description =
+                            "Sizes of the axes data and tensor, such as 2x2: the batch is cut over 2 groups"
+                                    + " of ranks, and layers over the 2 ranks of each.")
+            private String meshText;
+
+            @Option(
+                    names = "--sequence-parallel",
+                    description =
+                            "Cut the tokens over the ranks of the axis tensor too, between attention and"
+                                    + " MLPs, where layers are not cut.")
+            boolean sequenceParallel;
+
+            @Mixin private DeviceOptions where = new DeviceOptions();
+
+            private DeviceMesh mesh;
+
+            /** Checks everything that can be checked before anything is read or written. */
+            void check() {
+                where.check();
+                int ranks = DeviceOptions.ranks(tp);
+                positive("--tp", ranks);
+                mesh =
+                        meshText == null
+                                ? DeviceMesh.of(ParallelMode.TENSOR, ranks)
+                                : DeviceOptions.mesh(meshText, tp);
+                String subject = describe() + " has " + count() + " ranks, which";
+                DeviceOptions.checkShared(count(), subject);
+            }
+
+            /** {@inheritDoc} */
+            @Override
+            public int count() {
+                return mesh.getRanks();
+            }
+
+            /** Returns the number of ranks over which layers are cut. */
+            int tensor() {
+                return mesh.isCut(DeviceMesh.TENSOR) ? mesh.getSize(DeviceMesh.TENSOR) : 1;
+            }
+
+            /** Returns the number of groups of ranks over which the batch is cut. */
+            int data() {
+                return mesh.isCut(DeviceMesh.DATA) ? mesh.getSize(DeviceMesh.DATA) : 1;
+            }
+
+            /** Returns the option that says it. */
+            String describe() {
+                return meshText == null ? "--tp " + count() : "--mesh " + meshText;
+            }
+
+            /** Returns all options that say how the work is shared. */
+            String describeAll() {
+                return describe() + (sequenceParallel ? " --sequence-parallel" : "");
+            }
+
+            /** Returns the mesh as it was given, or {@code null}. */
+            String meshName() {
+                return meshText;
+            }
+
+            /** {@inheritDoc} */
+            @Override
+            public DeviceOptions where() {
+                return where;
+            }
+
+            /** Returns the configuration of the ranks, with the largest norm of all gradients. */
+            ParallelConfig config(Job job, float clip) {
+                return where.config(job, mesh).optGradientClipNorm(clip).build();
+            }
         }
     }
 }

@@ -1,26 +1,39 @@
 package io.djltp.examples.lm;
 
+import ai.djl.Model;
+import ai.djl.inference.Predictor;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.training.GradientCollector;
+import ai.djl.translate.NoopTranslator;
+import ai.djl.translate.TranslateException;
 
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
+import com.google.gson.annotations.SerializedName;
 
 import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.checkpoint.Resumable;
+import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.examples.lm.CharacterText.Windows;
+import io.djltp.examples.lm.LmCommand.LmOptions;
 import io.djltp.examples.report.RunReports;
 import io.djltp.examples.train.LossHistory;
 import io.djltp.training.ParallelTrainer;
 
 import java.io.PrintStream;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Random;
 import java.util.SplittableRandom;
+import java.util.TreeMap;
 
 /** Trains a model step by step, and measures it on the sentences that were held out. */
 final class LmTraining implements Resumable {
@@ -179,5 +192,129 @@ final class LmTraining implements Resumable {
         }
         report.heldOutLoss = sum / starts.length;
         reports.addEvaluation(trainer, Map.of("held-out loss", report.heldOutLoss));
+    }
+
+    /** The figures of a run, as {@code --json} writes them. */
+    static final class LmReport {
+
+        int ranks;
+        String mesh; // null without --mesh
+
+        @SerializedName("sequence_parallel")
+        boolean sequenceParallel;
+
+        int layers;
+        int width;
+        int heads;
+
+        @SerializedName("kv_heads")
+        int keyValueHeads;
+
+        int context;
+        int vocabulary;
+        long parameters;
+        int batch;
+        int seed;
+        int steps;
+
+        /** The loss of every step. */
+        List<Float> loss = new ArrayList<>();
+
+        @SerializedName("held_out_loss")
+        double heldOutLoss;
+
+        /** What rank 0 calls in a step, by part of the step and operation; null in short runs. */
+        Map<String, Map<String, Long>> collectives;
+
+        String sample;
+
+        @SerializedName("characters_per_second")
+        double charactersPerSecond;
+
+        @SerializedName("peak_rss_bytes")
+        Long peakRssBytes;
+
+        /** The time of the training steps. */
+        double seconds;
+
+        @SerializedName("total_seconds")
+        double totalSeconds;
+
+        /** Returns counts by the names of the operations. */
+        static Map<String, Long> byName(CollectiveCounts counts) {
+            Map<String, Long> named = new TreeMap<>();
+            for (Collective collective : Collective.values()) {
+                if (counts.get(collective) > 0) {
+                    named.put(collective.toString(), counts.get(collective));
+                }
+            }
+            return named;
+        }
+    }
+
+    /** Lets a trained model write: one character after another, each drawn by its probability. */
+    static final class LmWriter {
+
+        private final CharacterText text;
+        private final int context;
+        private final double temperature;
+        private final Random random;
+
+        /**
+         * Creates a writer.
+         *
+         * @param text what the model was trained on
+         * @param options the length of its context, how boldly it writes, and the seed
+         */
+        LmWriter(CharacterText text, LmOptions options) {
+            this.text = text;
+            context = options.sizes.context;
+            temperature = options.temperature;
+            random = new Random(options.seed);
+        }
+
+        /** Writes so many characters, from the beginning of a sentence. */
+        String write(Model model, int characters) throws TranslateException {
+            long[] ids = new long[characters + 1];
+            ids[0] = text.end();
+            StringBuilder written = new StringBuilder();
+            try (NDManager manager = NDManager.newBaseManager();
+                    Predictor<NDList, NDList> predictor =
+                            model.newPredictor(new NoopTranslator(null))) {
+                for (int i = 1; i < ids.length; i++) {
+                    long[] seen = Arrays.copyOfRange(ids, Math.max(0, i - context), i);
+                    try (NDManager step = manager.newSubManager()) {
+                        NDArray input = step.create(seen, new Shape(1, seen.length));
+                        NDArray logits = predictor.predict(new NDList(input)).singletonOrThrow();
+                        ids[i] = choose(logits.get(0, -1).toFloatArray());
+                    }
+                    written.append(text.decode((int) ids[i]));
+                }
+            }
+            return written.toString();
+        }
+
+        /** Draws one of the logits by exp(logit / temperature), or takes the largest. */
+        private int choose(float... logits) {
+            int best = 0;
+            for (int i = 1; i < logits.length; i++) {
+                best = logits[i] > logits[best] ? i : best;
+            }
+            if (temperature == 0) {
+                return best;
+            }
+            double[] sums = new double[logits.length];
+            double sum = 0;
+            for (int i = 0; i < sums.length; i++) {
+                sum += Math.exp((logits[i] - logits[best]) / temperature);
+                sums[i] = sum;
+            }
+            double drawn = random.nextDouble() * sum;
+            int i = 0;
+            while (sums[i] <= drawn && i < sums.length - 1) {
+                i++;
+            }
+            return i;
+        }
     }
 }

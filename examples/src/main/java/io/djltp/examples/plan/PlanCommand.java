@@ -3,6 +3,8 @@ package io.djltp.examples.plan;
 import io.djltp.cost.ModelCost;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
+import io.djltp.examples.plan.PlanReport.PlanFigures;
+import io.djltp.examples.plan.PlannedModel.Planned;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.torch.LibTorch;
 

@@ -2,7 +2,7 @@ package io.djltp.examples.plan;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.OptimizerName;
-import io.djltp.examples.lm.LmSizes;
+import io.djltp.examples.lm.LmNetwork.LmSizes;
 import io.djltp.examples.train.DeviceOptions;
 
 import picocli.CommandLine.Mixin;

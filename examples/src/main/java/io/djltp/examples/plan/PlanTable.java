@@ -6,6 +6,7 @@ import io.djltp.collective.Traffic;
 import io.djltp.cost.ModelCost;
 import io.djltp.cost.ParameterCost;
 import io.djltp.cost.RankCost;
+import io.djltp.examples.plan.LayerGroups.LayerGroup;
 
 import java.io.PrintStream;
 import java.util.ArrayList;

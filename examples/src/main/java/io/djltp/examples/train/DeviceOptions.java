@@ -12,10 +12,13 @@ import io.djltp.launch.Launcher;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 
+import picocli.CommandLine.ITypeConverter;
 import picocli.CommandLine.Option;
+import picocli.CommandLine.TypeConversionException;
 
 import java.time.Duration;
 import java.util.Collections;
+import java.util.Iterator;
 import java.util.List;
 import java.util.stream.IntStream;
 
@@ -238,6 +241,37 @@ public final class DeviceOptions {
         }
         if (Double.isInfinite(value)) {
             throw new BadInputException(option + " must be finite, not " + value);
+        }
+    }
+
+    /** Reads the name of a backend, and lists the names for the help. */
+    static final class BackendOption implements ITypeConverter<Backend>, Iterable<String> {
+
+        BackendOption() {}
+
+        /** {@inheritDoc} */
+        @Override
+        public Backend convert(String value) {
+            try {
+                return Backend.valueOf(value);
+            } catch (IllegalArgumentException e) {
+                throw new TypeConversionException(
+                        "expected one of "
+                                + names()
+                                + " (case-insensitive) but was '"
+                                + value
+                                + "'");
+            }
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public Iterator<String> iterator() {
+            return names().iterator();
+        }
+
+        private static List<String> names() {
+            return Backend.values().stream().map(Backend::getName).toList();
         }
     }
 }

@@ -10,6 +10,8 @@ import ai.djl.training.dataset.Dataset;
 import ai.djl.training.tracker.ParameterTracker;
 import ai.djl.translate.TranslateException;
 
+import com.google.gson.annotations.SerializedName;
+
 import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
@@ -35,10 +37,14 @@ import picocli.CommandLine.Spec;
 
 import java.io.IOException;
 import java.io.PrintStream;
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.Callable;
+import java.util.function.IntSupplier;
+import java.util.function.Supplier;
 import java.util.stream.Collectors;
 
 /** Trains the lemmatiser: inflected word form in, lemma out, each lemma a class. */
@@ -323,6 +329,83 @@ public final class TrainCommand implements Callable<Integer> {
                     Locale.ROOT,
                     "peak resident memory %.2f GiB%n",
                     report.peakRssBytes / (double) (1L << 30));
+        }
+    }
+
+    /** The figures of a training run, as {@code --json} writes them. */
+    static final class TrainReport {
+
+        int classes;
+        String languages;
+        int ranks;
+        String mode; // null on a mesh
+        String mesh; // null in a mode
+        String head;
+        String optimizer;
+        int dim;
+        int batch;
+        int seed;
+        int steps;
+
+        /** The loss of every step. */
+        List<Float> loss = new ArrayList<>();
+
+        /** The share of held-out words whose best lemma is right. */
+        double top1;
+
+        /** The share of held-out words with a right lemma among the five best. */
+        double top5;
+
+        @SerializedName("samples_per_second")
+        double samplesPerSecond;
+
+        @SerializedName("peak_rss_bytes")
+        Long peakRssBytes;
+
+        /** The time of the training steps. */
+        double seconds;
+
+        @SerializedName("total_seconds")
+        double totalSeconds;
+    }
+
+    /** Says, when Ctrl-C or a signal ends the process before the model is saved, what is saved. */
+    static final class StopNotice {
+
+        private final Thread hook;
+
+        /**
+         * Waits for the end.
+         *
+         * @param shown whether this process says anything
+         * @param steps the number of steps that were done
+         * @param saved returns where the newest checkpoint is, or {@code null} if there is none
+         */
+        StopNotice(boolean shown, IntSupplier steps, Supplier<String> saved) {
+            hook = new Thread(() -> print(steps.getAsInt(), saved.get()), "tp-stop");
+            if (shown) {
+                Runtime.getRuntime().addShutdownHook(hook);
+            }
+        }
+
+        private static void print(int steps, String saved) {
+            System.err.printf(
+                    "%ntp: stopped after %d steps, before %s.%n",
+                    steps,
+                    saved == null
+                            ? "anything was saved. --minutes or --steps ends a run with a saved model,"
+                                    + " --checkpoint-minutes saves it on the way"
+                            : "the model was saved. " + saved);
+            System.err.flush();
+        }
+
+        /** From here on the end is an ordinary one. */
+        void end() {
+            try {
+                Runtime.getRuntime().removeShutdownHook(hook);
+            } catch (IllegalStateException e) {
+                return; // the process is being stopped, and the word is being said
+            }
         }
     }
 }

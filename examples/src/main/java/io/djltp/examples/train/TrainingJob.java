@@ -7,6 +7,7 @@ import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.checkpoint.TrainingStoppedException;
 import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.examples.BadInputException;
+import io.djltp.job.Facts;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 import io.djltp.rank.ParallelConfig;
@@ -18,6 +19,7 @@ import picocli.CommandLine.Model.CommandSpec;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -211,6 +213,41 @@ public final class TrainingJob {
                             : "There is no checkpoint in " + checkpoints.getFolder() + " yet");
         } catch (IllegalArgumentException | CheckpointException e) {
             throw new BadInputException(e.getMessage(), e);
+        }
+    }
+
+    /**
+     * Lets the processes of a job compare their options before they train together: with other
+     * seeds or batches they would train nonsense, and with other numbers of epochs wait for each
+     * other.
+     */
+    static final class OptionsAgreement {
+
+        private OptionsAgreement() {}
+
+        /**
+         * Compares the options that all processes must have alike.
+         *
+         * @param values those of this process by name, in one order in all
+         * @param job the job
+         * @throws BadInputException on all processes, if two of them differ
+         */
+        static void check(Map<String, String> values, Job job) {
+            byte[] mine = new Facts(values).write().getBytes(StandardCharsets.UTF_8);
+            byte[][] all = job.exchange("options", mine);
+            Facts first = decode(all[0]);
+            for (int process = 1; process < all.length; process++) {
+                String difference =
+                        first.difference(decode(all[process]), "process 0", "process " + process);
+                if (difference != null) {
+                    throw new BadInputException(
+                            difference + ": start all processes with the same options");
+                }
+            }
+        }
+
+        private static Facts decode(byte[] values) {
+            return Facts.read(new String(values, StandardCharsets.UTF_8));
         }
     }
 }

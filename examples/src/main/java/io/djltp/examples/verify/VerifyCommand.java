@@ -5,6 +5,7 @@ import ai.djl.ndarray.NDManager;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
+import io.djltp.examples.verify.FormCheck.FormResult;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankPool;

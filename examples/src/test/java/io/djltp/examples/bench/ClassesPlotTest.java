@@ -1,5 +1,7 @@
 package io.djltp.examples.bench;
 
+import io.djltp.examples.bench.BenchTable.BenchRow;
+
 import org.testng.Assert;
 import org.testng.annotations.Test;
 

@@ -7,6 +7,7 @@ import com.google.gson.JsonElement;
 import com.google.gson.JsonParser;
 
 import io.djltp.examples.TpRun;
+import io.djltp.examples.bench.PeerOptions.PythonPeer;
 import io.djltp.torch.Precision;
 
 import org.testng.Assert;

@@ -2,6 +2,8 @@ package io.djltp.examples.bench;
 
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
+import io.djltp.examples.bench.Floor.FloorProbe;
+import io.djltp.examples.bench.WorkerProcess.WorkerTask;
 import io.djltp.torch.Precision;
 
 import org.testng.Assert;

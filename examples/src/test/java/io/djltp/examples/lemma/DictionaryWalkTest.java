@@ -1,5 +1,7 @@
 package io.djltp.examples.lemma;
 
+import io.djltp.examples.lemma.LemmaCorpus.DictionaryWalk;
+
 import morfologik.stemming.Dictionary;
 import morfologik.stemming.DictionaryLookup;
 import morfologik.stemming.WordData;

@@ -1,5 +1,7 @@
 package io.djltp.examples.lemma;
 
+import io.djltp.examples.lemma.LemmaDataset.Permutation;
+
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;

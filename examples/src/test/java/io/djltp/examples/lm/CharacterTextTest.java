@@ -3,6 +3,8 @@ package io.djltp.examples.lm;
 import static org.testng.Assert.assertEquals;
 import static org.testng.Assert.assertTrue;
 
+import io.djltp.examples.lm.CharacterText.ExampleSentences;
+
 import org.testng.annotations.Test;
 
 import java.io.IOException;

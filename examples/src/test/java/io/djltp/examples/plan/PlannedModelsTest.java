@@ -15,6 +15,8 @@ import ai.djl.training.loss.Loss;
 import io.djltp.cost.ModelCost;
 import io.djltp.cost.RankCost;
 import io.djltp.examples.OptimizerName;
+import io.djltp.examples.plan.PlannedModel.Planned;
+import io.djltp.examples.plan.PlannedModel.ResnetModel;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.CommunicationCounter;
 import io.djltp.rank.DeviceMesh;

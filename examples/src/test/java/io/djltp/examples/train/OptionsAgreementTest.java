@@ -3,6 +3,7 @@ package io.djltp.examples.train;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.FreePort;
 import io.djltp.examples.JobVariables;
+import io.djltp.examples.train.TrainingJob.OptionsAgreement;
 import io.djltp.job.Job;
 import io.djltp.launch.Launcher;
 

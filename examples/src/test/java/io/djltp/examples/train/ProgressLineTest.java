@@ -1,5 +1,7 @@
 package io.djltp.examples.train;
 
+import io.djltp.examples.train.TrainingProgress.ProgressLine;
+
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
