@@ -35,8 +35,8 @@ import io.djltp.update.EmbeddingBags;
  * </ul>
  *
  * <p>That gives the same weights as a gradient of the whole table where an optimizer leaves rows
- * with a gradient of zero alone: SGD without momentum and {@link
- * io.djltp.optimizer.RowwiseAdagrad}, both without weight decay. With the others, and under DJL's
+ * with a gradient of zero alone: SGD without momentum, Adagrad and {@link
+ * io.djltp.optimizer.RowwiseAdagrad}, all without weight decay. With the others, and under DJL's
  * own trainer, the table has a gradient as a whole. Collectives, where the batch is cut over the
  * ranks: all-gathers of the sizes, the row numbers and the gradients of the sums.
  *
