@@ -87,8 +87,8 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         NDArray array = first.arrays.get(index);
         ShardedLayout layout = first.getLayout(index);
         if (layout != null) {
-            Shape shape = array.getShape();
-            Shape leading = wholeRows(first, index, shape.slice(0, shape.dimension() - 1));
+            Shape shape = first.getWholeRows(index);
+            Shape leading = shape.slice(0, shape.dimension() - 1);
             boolean onDemand = layout.head() != null && !training;
             return ShardedArray.of(
                     array,
@@ -98,15 +98,6 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         }
         List<NDArray> arrays = parts.stream().map(part -> part.arrays.get(index)).toList();
         return concatenated(arrays, first.getRegion(index).isRowsCut());
-    }
-
-    /** Returns the shape with the rows of the whole batch. */
-    private static Shape wholeRows(RankOutput first, int index, Shape own) {
-        if (!first.getRegion(index).isRowsCut()) {
-            return own;
-        }
-        long times = own.get(0) / first.getPass().getRows(); // a row may have become several
-        return new Shape(times * first.getPass().getGlobalRows()).addAll(own.slice(1));
     }
 
     /** Computes and gathers logits that were left to the evaluators. */

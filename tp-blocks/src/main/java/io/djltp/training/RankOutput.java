@@ -33,6 +33,7 @@ final class RankOutput {
     Map<Parameter, PartialAxes> uses = Map.of(); // how the loss depends on parameters
 
     private final List<Region> regions = new ArrayList<>();
+    private final List<Shape> wholeRows = new ArrayList<>();
     private final List<ShardedLayout> layouts = new ArrayList<>(); // null where not cut by class
     private final List<Long> updates = new ArrayList<>(); // of the heads at the forward pass
     private final List<NDManager> scopes = new ArrayList<>();
@@ -84,10 +85,19 @@ final class RankOutput {
             }
             arrays.add(kept);
             regions.add(region);
+            wholeRows.add(wholeRows(array.getShape(), region));
             layouts.add(layout);
             updates.add(updates(layout));
         }
         pass.getTrace().getHeads().forEach(this::checkIsOutput);
+    }
+
+    private Shape wholeRows(Shape own, Region region) {
+        if (!region.isRowsCut() || own.dimension() == 0) {
+            return own;
+        }
+        long times = own.get(0) / Math.max(1, pass.getRows()); // a row may have become several
+        return new Shape(times * pass.getGlobalRows()).addAll(own.slice(1));
     }
 
     private void checkTokens(Region region, NDArray array) {
@@ -172,6 +182,11 @@ final class RankOutput {
         return layout == null || layout.head() != null
                 ? shape
                 : shape.slice(0, shape.dimension() - 1).add(layout.cut().getLength());
+    }
+
+    /** Returns the shape of an output with the rows of all ranks, and the features of this one. */
+    Shape getWholeRows(int index) {
+        return wholeRows.get(index);
     }
 
     Region getRegion(int index) {
