@@ -75,10 +75,10 @@ final class RankOutput {
                                 + " array to a manager of its own. Let the activation be the"
                                 + " first: x.mul(w), not w.mul(x)");
             }
-            NDArray kept = array;
-            if (region.isRowsCut() && pass.getRows() == 0) {
-                kept = array.get(new NDIndex().addSliceDim(0, 0)); // of a row that does not count
-            }
+            boolean spare = region.isRowsCut() && pass.getRows() == 0; // a row that does not count
+            NDArray kept = // a handle: the array may be another output too, or a parameter
+                    spare ? array.get(new NDIndex().addSliceDim(0, 0)) : Autograd.handle(array);
+            kept.setName(array.getName());
             kept.attach(manager);
             if (layout != null) {
                 pass.setLayout(kept, layout); // it is no longer known by its manager
