@@ -52,8 +52,9 @@ import java.nio.file.Path;
  * Parameters that were frozen stay frozen.
  *
  * <p>One thread at a time may call it, such as one that holds a lock from forward to step. A call
- * while another thread is in {@code forward}, {@code evaluate}, {@code backward} or {@code step} of
- * this trainer is an {@link IllegalStateException}; {@link #close()} ends what is running.
+ * while another thread is in {@code initialize}, {@code forward}, {@code evaluate}, {@code
+ * backward}, {@code step} or {@code save} of this trainer is an {@link IllegalStateException};
+ * {@link #close()} ends what is running.
  *
  * <p>While the trainer is open, the model's parameters that are cut hold no values, and a predictor
  * of the model throws; {@link #save} and {@code model.save} gather them, and {@link #close()} puts
@@ -140,11 +141,13 @@ public class ParallelTrainer extends Trainer {
      */
     @Override
     public void initialize(Shape... shapes) {
-        trained.checkOpen();
-        RankZero.seed(ranks, getManager(), parallelConfig.isRandomCheck());
-        network.prepare(shapes);
-        parameters.handOut();
-        trained.begin();
+        try (OneCaller.Call call = steps.begin("initialize")) {
+            trained.checkOpen();
+            RankZero.seed(ranks, getManager(), parallelConfig.isRandomCheck());
+            network.prepare(shapes);
+            parameters.handOut();
+            trained.begin();
+        }
     }
 
     /** {@inheritDoc} */
@@ -236,8 +239,9 @@ public class ParallelTrainer extends Trainer {
      * @param folder the folder
      * @param name the name of the model, or {@code null} for its own
      * @throws IOException if the file cannot be written, or DJL's format not hold a parameter
-     * @throws IllegalStateException in a job of several processes, if it is called between a
-     *     forward pass and its step, or another process does not send its part
+     * @throws IllegalStateException if another thread is in a call of this trainer; in a job of
+     *     several processes, if it is called between a forward pass and its step, or another
+     *     process does not send its part
      */
     public void save(Path folder, String name) throws IOException {
         trained.save(folder, name);
@@ -310,21 +314,24 @@ public class ParallelTrainer extends Trainer {
      * {@inheritDoc}
      *
      * <p>The model then holds the trained weights, whole. Weights of a job that failed are handed
-     * back as the ranks left them.
+     * back as the ranks left them. If more than one thing goes wrong, the first exception is
+     * thrown, and has the others as {@linkplain Throwable#getSuppressed() suppressed} ones.
      */
     @Override
     public void close() {
         if (trained.isClosed()) {
             return;
         }
-        try {
+        try (OneCaller.Call end = this::free) {
             trained.close(); // before the listeners: one of them may save the model
-        } finally {
-            if (ranks.isStopped()) { // else a rank still computes with what would be freed
-                steps.close();
-                super.close();
-                logger.debug("The parallel trainer of {} is closed", getModel().getName());
-            }
+        }
+    }
+
+    private void free() {
+        if (ranks.isStopped()) { // else a rank still computes with what would be freed
+            steps.close();
+            super.close();
+            logger.debug("The parallel trainer of {} is closed", getModel().getName());
         }
     }
 }

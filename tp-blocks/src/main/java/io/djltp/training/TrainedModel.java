@@ -22,6 +22,7 @@ import java.util.ArrayList;
 import java.util.List;
 
 /** A model while ranks train it: how it gets its weights back to be saved, and at the end. */
+@SuppressWarnings("try") // a call is begun by being open, and the end comes with its close
 final class TrainedModel {
 
     private static final Logger logger = LoggerFactory.getLogger(TrainedModel.class);
@@ -218,15 +219,23 @@ final class TrainedModel {
         if (config.getJob() != null && config.getJob().getProcess() != 0) {
             return;
         }
-        if (!closed && initialized) {
-            beforeSave();
+        try (OneCaller.Call call = steps.begin("save")) {
+            if (!closed && initialized) {
+                beforeSave();
+            }
+            DjlFormat.check(model.getBlock());
+            AtomicSave.save(model, folder, name);
         }
-        DjlFormat.check(model.getBlock());
-        AtomicSave.save(model, folder, name);
     }
 
     /** What is saved must be the weights after one step, and the same on all ranks. */
     private void beforeSave() {
+        try (OneCaller.Call call = steps.begin("save")) {
+            checkSaved();
+        }
+    }
+
+    private void checkSaved() {
         parameters.getWatch().checkAlone();
         if (remoteShards != null && steps.isOpen()) {
             throw new IllegalStateException(
@@ -248,12 +257,10 @@ final class TrainedModel {
     /** Puts the trained weights into the model, and ends the ranks. */
     void close() {
         closed = true;
-        try {
+        try (OneCaller.Call end = this::handBack) {
             if (manager.isOpen() && !ranks.isOver()) {
                 parameters.getWatch().check();
             }
-        } finally {
-            handBack();
         }
     }
 
@@ -263,7 +270,8 @@ final class TrainedModel {
         boolean handedBack = ranks.isDistributed();
         long step = steps.count();
         boolean checked = config.isDriftChecked() && driftCheck.isDue(step);
-        try {
+        try (OneCaller.Call end = () -> end(handedBack);
+                RemoteShards remote = remoteShards) {
             long[] checksums = null;
             if (handedBack) {
                 if (checked && manager.isOpen() && !ranks.isOver()) {
@@ -279,11 +287,6 @@ final class TrainedModel {
                     driftCheck.check(step, checksums);
                 }
             }
-        } finally {
-            if (remoteShards != null) {
-                remoteShards.close();
-            }
-            end(handedBack);
         }
     }
 
