@@ -142,6 +142,7 @@ final class TrainingSteps implements AutoCloseable {
         frozen.say();
         List<Parameter> trained = parameters.getTrained();
         scaled.check(trained);
+        gradientGroups.share(ranks);
         updates.checkNorm(ranks.getContext(0), new HashSet<>(trained));
         boolean finite = !lossScale.isUsed() || unscale();
         if (finite) {

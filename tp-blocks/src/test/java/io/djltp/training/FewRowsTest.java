@@ -151,7 +151,7 @@ public class FewRowsTest {
     }
 
     /** Of two processes the second one has no row of a batch of one. */
-    @Test(timeOut = 60_000)
+    @Test(timeOut = 120_000)
     public void aProcessWithoutARow() throws Exception {
         for (boolean fused : new boolean[] {false, true}) {
             List<float[]> expected = process(null, fused);
