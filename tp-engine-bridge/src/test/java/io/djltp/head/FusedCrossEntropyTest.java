@@ -432,4 +432,54 @@ public class FusedCrossEntropyTest {
             fused.update(manager.ones(new Shape(CLASSES, 2)), null, null, rateOne(), 1);
         }
     }
+
+    /** A part of the weight is updated then: the same gradient must not be added to it again. */
+    @Test(timeOut = 60_000)
+    public void aGradientWhoseUpdateFailedIsUsedUp() throws Exception {
+        FusedReference reference = new FusedReference(ROWS, FEATURES, CLASSES);
+        RankThreads.run(
+                1,
+                (group, manager) -> {
+                    NDArray x = manager.create(reference.x, new Shape(ROWS, FEATURES));
+                    NDArray w = slice(manager, reference.weight, new ShardRange(0, CLASSES));
+                    NDArray labels = manager.create(reference.labels);
+                    NDArray before = w.duplicate();
+                    NDArray wrong = manager.ones(new Shape(1, FEATURES + 1));
+                    AddedGradient added = new AddedGradient(null, new long[] {CLASSES - 1}, wrong);
+                    try (FusedCrossEntropy fused =
+                            new FusedCrossEntropy(null, Cut.balanced(CLASSES, 1), ALL, 4)) {
+                        fused.evaluate(x, w, null, labels, PLAIN);
+                        Assert.expectThrows(
+                                RuntimeException.class,
+                                () -> fused.update(w, null, null, rateOne(), 1, added));
+                        Assert.assertNotEquals(w, before, "the first chunks are updated");
+                        NDArray half = w.duplicate();
+                        Assert.expectThrows(
+                                IllegalStateException.class,
+                                () -> fused.update(w, null, null, rateOne(), 1));
+                        Assert.assertEquals(w, half);
+                    }
+                });
+    }
+
+    /** As many threads as the calling thread has when a loss is computed. */
+    @Test(timeOut = 60_000)
+    public void theNumberOfThreadsMayChange() throws Exception {
+        FusedReference reference = new FusedReference(ROWS, FEATURES, CLASSES);
+        RankThreads.run(
+                1,
+                (group, manager) -> {
+                    NDArray x = manager.create(reference.x, new Shape(ROWS, FEATURES));
+                    NDArray w = slice(manager, reference.weight, new ShardRange(0, CLASSES));
+                    NDArray labels = manager.create(reference.labels);
+                    try (FusedCrossEntropy fused =
+                            new FusedCrossEntropy(null, Cut.balanced(CLASSES, 1), ALL, 4)) {
+                        for (int threads : new int[] {1, 3, 2}) {
+                            Autograd.setThreads(threads);
+                            fused.evaluate(x, w, null, labels, PLAIN);
+                            Assert.assertEquals(fused.memory().threads().count(), threads);
+                        }
+                    }
+                });
+    }
 }
