@@ -1,5 +1,8 @@
 package io.djltp.job;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.time.Duration;
 import java.util.Collection;
 import java.util.concurrent.TimeUnit;
@@ -11,6 +14,8 @@ import java.util.function.Supplier;
  * job's connections.
  */
 final class Heartbeats implements Runnable {
+
+    private static final Logger logger = LoggerFactory.getLogger(Heartbeats.class);
 
     private static final long MAX_TICK_NANOS = 500_000_000;
     private static final int TICKS_OF_HEARTBEAT = 2;
@@ -64,7 +69,16 @@ final class Heartbeats implements Runnable {
     /** {@inheritDoc} */
     @Override
     public void run() {
-        long now = System.nanoTime();
+        try {
+            beat(System.nanoTime());
+        } catch (RuntimeException e) {
+            logger.warn("A heartbeat of the job failed; the next one follows", e);
+        } finally {
+            start();
+        }
+    }
+
+    private void beat(long now) {
         Collection<Link> all = links.get();
         if (now - last > timeoutNanos / 2) {
             // this process itself stood still: what the peers said meanwhile is yet to be read,
@@ -80,6 +94,5 @@ final class Heartbeats implements Runnable {
             all.stream().filter(link -> link.isSilent(timeoutNanos)).forEach(silent);
         }
         last = now;
-        start();
     }
 }

@@ -37,8 +37,11 @@ final class JobState {
      */
     void fail(JobFailedException cause, Runnable first) {
         if (over.compareAndSet(false, true)) {
-            first.run();
-            end.complete(cause);
+            try {
+                first.run();
+            } finally {
+                end.complete(cause);
+            }
         }
     }
 
