@@ -84,7 +84,11 @@ final class WorkerThreads implements AutoCloseable {
         RuntimeException failure = null;
         for (Future<?> result : results) {
             RuntimeException next = await(result);
-            failure = failure == null ? next : failure;
+            if (failure == null) {
+                failure = next;
+            } else if (next != null && next != failure) {
+                failure.addSuppressed(next);
+            }
         }
         if (failure != null) {
             throw failure;

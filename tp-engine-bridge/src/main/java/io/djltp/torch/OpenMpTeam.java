@@ -151,7 +151,10 @@ public final class OpenMpTeam implements AutoCloseable {
         try {
             task.accept(i);
         } catch (RuntimeException | Error e) { // nobody would get it through native code
-            failure.compareAndSet(null, e);
+            Throwable first = failure.compareAndExchange(null, e);
+            if (first != null && first != e) {
+                first.addSuppressed(e);
+            }
         }
     }
 

@@ -1,13 +1,16 @@
 package io.djltp.head;
 
 import io.djltp.torch.Autograd;
+import io.djltp.torch.OpenMpTeam;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
+import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.Stream;
 
 public class WorkerThreadsTest {
 
@@ -60,6 +63,29 @@ public class WorkerThreadsTest {
                                 Thread.currentThread().getName().contains("aSingleOne"),
                                 Thread.currentThread().getName());
                     });
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void furtherFailuresAreKept() {
+        for (OpenMpTeam team : new OpenMpTeam[] {null, OpenMpTeam.create().orElse(null)}) {
+            try (WorkerThreads workers = new WorkerThreads(2, team)) {
+                ArithmeticException failure =
+                        Assert.expectThrows(
+                                ArithmeticException.class,
+                                () ->
+                                        workers.run(
+                                                2,
+                                                i -> {
+                                                    throw new ArithmeticException("task " + i);
+                                                }));
+                List<String> all =
+                        Stream.concat(Stream.of(failure), Arrays.stream(failure.getSuppressed()))
+                                .map(Throwable::getMessage)
+                                .sorted()
+                                .toList();
+                Assert.assertEquals(all, List.of("task 0", "task 1"), "team: " + team);
+            }
         }
     }
 }
