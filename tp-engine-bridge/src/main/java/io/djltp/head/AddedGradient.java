@@ -11,8 +11,6 @@ import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
 import java.util.Arrays;
-import java.util.Comparator;
-import java.util.stream.IntStream;
 
 /**
  * What the gradient of a head's weight has beside that of the last batch: the sum of those of
@@ -71,19 +69,19 @@ public record AddedGradient(NDArray whole, long[] places, NDArray rows) {
         private Chunks(AddedGradient gradient) {
             whole = gradient.whole == null ? null : TensorView.of(gradient.whole).tensor();
             long[] places = gradient.places;
-            int[] order =
-                    IntStream.range(0, places.length)
-                            .boxed()
-                            .sorted(Comparator.comparingLong(i -> places[i]))
-                            .mapToInt(Integer::intValue)
-                            .toArray();
-            columns = Arrays.stream(order).mapToLong(i -> places[i]).toArray();
+            // a place, and below it where it is: sorted, equal places stay in their order
+            int bits = Long.SIZE - Long.numberOfLeadingZeros(places.length);
+            long[] pairs = new long[places.length];
+            Arrays.setAll(pairs, i -> places[i] << bits | i);
+            Arrays.sort(pairs);
+            columns = Arrays.stream(pairs).map(pair -> pair >>> bits).toArray();
+            long[] order = Arrays.stream(pairs).map(pair -> pair & (1L << bits) - 1).toArray();
             rows = order.length == 0 ? null : ordered(gradient.rows, order);
         }
 
-        private static Tensor ordered(NDArray given, int[] order) {
+        private static Tensor ordered(NDArray given, long[] order) {
             Tensor all = TensorView.of(given).tensor().detach().to(ScalarType.Float);
-            return all.index_select(0, index(all, Arrays.stream(order).asLongStream().toArray()));
+            return all.index_select(0, index(all, order));
         }
 
         private static Tensor index(Tensor like, long[] values) {

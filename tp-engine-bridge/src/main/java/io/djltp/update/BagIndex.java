@@ -59,32 +59,27 @@ public final class BagIndex {
     record Transposed(long[] rows, long[] offsets, long[] bags) {}
 
     /** Returns the bags by row. */
-    Transposed transposed(long tableRows) {
-        int[] places = new int[(int) tableRows];
-        for (long row : rows) {
-            places[(int) row]++;
-        }
-        int used = 0;
-        int count = 0;
-        long[] usedRows = new long[Math.min(rows.length, places.length)];
-        long[] begins = new long[usedRows.length];
-        for (int row = 0; row < places.length; row++) {
-            if (places[row] > 0) {
-                usedRows[used] = row;
-                begins[used++] = count;
-                int length = places[row];
-                places[row] = count; // from here on where its next bag goes
-                count += length;
-            }
-        }
-        long[] bagsOfRows = new long[rows.length];
+    Transposed transposed() {
+        long[] pairs = new long[rows.length]; // of a row, and below it a bag: both are from 32 bits
         for (int bag = 0; bag < offsets.length; bag++) {
             long end = bag + 1 < offsets.length ? offsets[bag + 1] : rows.length;
-            for (long i = offsets[bag]; i < end; i++) {
-                bagsOfRows[places[(int) rows[(int) i]]++] = bag;
+            for (int i = (int) offsets[bag]; i < end; i++) {
+                pairs[i] = rows[i] << Integer.SIZE | bag;
             }
         }
-        return new Transposed(
-                Arrays.copyOf(usedRows, used), Arrays.copyOf(begins, used), bagsOfRows);
+        Arrays.sort(pairs);
+        long[] usedRows = new long[pairs.length];
+        long[] begins = new long[pairs.length];
+        long[] bags = new long[pairs.length];
+        int used = 0;
+        for (int i = 0; i < pairs.length; i++) {
+            long row = pairs[i] >>> Integer.SIZE;
+            bags[i] = (int) pairs[i];
+            if (used == 0 || usedRows[used - 1] != row) {
+                usedRows[used] = row;
+                begins[used++] = i;
+            }
+        }
+        return new Transposed(Arrays.copyOf(usedRows, used), Arrays.copyOf(begins, used), bags);
     }
 }

@@ -52,7 +52,7 @@ public final class EmbeddingBags {
                 FlushDenormals zeros = new FlushDenormals()) {
             Tensor values = TensorView.of(table).tensor().detach();
             Tensor sums = TensorView.of(gradient).tensor().detach().to(ScalarType.Float);
-            BagIndex.Transposed byRow = index.transposed(values.size(0));
+            BagIndex.Transposed byRow = index.transposed();
             Tensor ofRows = sum(sums, byRow.bags(), byRow.offsets());
             update.prepare(values.size(0), values.size(1), ofRows.options());
             Tensor rows = index(byRow.rows(), values);
