@@ -102,9 +102,9 @@ final class MpiAlgorithms {
             transfers.allGather(address, address(all), length);
             reduction.reduce(rows(all, length), 0, length, call.getOp(), new Tensor[] {tensor}, 0);
         } else {
-            long[] shares = new long[size];
-            Arrays.setAll(shares, i -> Cut.balanced(length, size).getRange(i).length());
-            ShardRange share = Cut.balanced(length, size).getRange(rank);
+            Cut cut = Cut.balanced(length, size);
+            long[] shares = cut.getShardLengths();
+            ShardRange share = cut.getRange(rank);
             reduce(call, tensor, tensor.narrow(0, share.start(), share.length()), shares);
             transfers.allGather(address, shares);
         }
