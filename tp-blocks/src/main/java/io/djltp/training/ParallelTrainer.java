@@ -70,7 +70,7 @@ public class ParallelTrainer extends Trainer {
     private final ParallelForward forwardPass;
     private final RankPool ranks;
     private final ParallelParameters parameters;
-    private final NetworkComparison network;
+    private final ProcessAgreement agreement;
     private final DriftCheck driftCheck;
     private final TrainedModel trained;
     private final TrainerState state;
@@ -97,7 +97,7 @@ public class ParallelTrainer extends Trainer {
     private ParallelTrainer(
             ParallelConfig parallelConfig, Model model, TrainingConfig trainingConfig) {
         super(
-                SettingsComparison.check(model, trainingConfig, parallelConfig),
+                ProcessAgreement.check(model, trainingConfig, parallelConfig),
                 new ParallelTrainingConfig(trainingConfig, parallelConfig.getDevices().get(0)));
         this.parallelConfig = parallelConfig;
         OptimizerSettings optimizer = OptimizerSettings.of(trainingConfig.getOptimizer());
@@ -112,14 +112,22 @@ public class ParallelTrainer extends Trainer {
             trained =
                     new TrainedModel(
                             model, manager, parallelConfig, ranks, parameters, driftCheck, steps);
-            network = new NetworkComparison(model, parallelConfig, ranks, parameters);
+            agreement = new ProcessAgreement(model, parallelConfig, ranks, parameters);
             GradientFlow flow = new GradientFlow(parameters, ranks);
-            RandomnessCheck draws = network.getRandomness();
+            RandomnessCheck draws = agreement.getRandomness();
             LossOnRanks loss = new LossOnRanks(trainingConfig.getLossFunction(), flow, draws);
             BatchComparison batches = new BatchComparison(parallelConfig, ranks, parameters, steps);
             forwardPass =
                     new ParallelForward(model.getBlock(), parameters, ranks, loss, draws, batches);
-            state = new TrainerState(ranks, parameters, parallelConfig, optimizer, steps, trained);
+            state =
+                    new TrainerState(
+                            ranks,
+                            parameters,
+                            parallelConfig,
+                            optimizer,
+                            steps,
+                            trained,
+                            agreement);
         } catch (RuntimeException | Error e) {
             ranks.close(); // nobody else has them
             getManager().close();
@@ -144,7 +152,7 @@ public class ParallelTrainer extends Trainer {
         try (OneCaller.Call call = steps.begin("initialize")) {
             trained.checkOpen();
             RankZero.seed(ranks, getManager(), parallelConfig.isRandomCheck());
-            network.prepare(shapes);
+            agreement.prepare(shapes);
             parameters.handOut();
             trained.begin();
         }
