@@ -8,13 +8,14 @@ import ai.onnx.proto.OnnxMl.TensorProto;
 
 import com.google.protobuf.ByteString;
 
+import io.djltp.exchange.RowSource.ParameterRows;
+
 import java.io.Closeable;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
-import java.util.List;
 
 /**
  * The weights of an ONNX file: in it, or one after another in a second file beside it, each from a
@@ -42,11 +43,8 @@ final class OnnxWeightData implements Closeable {
     /** Adds a weight, whose bytes are written now where they have a file of their own. */
     TensorProto add(String name, Parameter parameter) throws IOException {
         Shape shape = parameter.getArray().getShape();
-        List<OutputTensor.Piece> all =
-                List.of(
-                        new OutputTensor.Piece(
-                                new ParameterRows(parameter, null), 0, shape.get(0)));
-        OutputTensor tensor = new OutputTensor(name, DataType.FLOAT32, shape, all, false);
+        OutputTensor tensor =
+                OutputTensor.of(name, DataType.FLOAT32, new ParameterRows(parameter, null));
         TensorProto.Builder proto =
                 TensorProto.newBuilder()
                         .setName(name)
@@ -62,7 +60,7 @@ final class OnnxWeightData implements Closeable {
                                 .formatted(name, shape, tensor.bytes()));
             }
             try (ByteString.Output bytes = ByteString.newOutput((int) tensor.bytes())) {
-                new RowStream(chunk -> bytes.write(copy(chunk))).write(tensor);
+                tensor.write(chunk -> bytes.write(copy(chunk)));
                 return proto.setRawData(bytes.toByteString()).build();
             }
         }
@@ -71,7 +69,7 @@ final class OnnxWeightData implements Closeable {
                 .addExternalData(entry("location", file.getFileName().toString()))
                 .addExternalData(entry("offset", Long.toString(channel.position())))
                 .addExternalData(entry("length", Long.toString(tensor.bytes())));
-        new RowStream(this::drain).write(tensor);
+        tensor.write(this::drain);
         return proto.build();
     }
 

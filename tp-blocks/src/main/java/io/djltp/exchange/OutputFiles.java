@@ -95,7 +95,8 @@ record OutputFiles(Path folder, String name, long most, boolean overwrite) {
                 : String.format(Locale.ROOT, "%s-%05d-of-%05d%s", name, number + 1, count, SUFFIX);
     }
 
-    private static void write(List<OutputTensor> tensors, Path file) throws IOException {
+    /** Writes tensors to a new file. */
+    static void write(List<OutputTensor> tensors, Path file) throws IOException {
         SafetensorsWriter.Builder builder =
                 SafetensorsWriter.builder().optMetadata("format", "pt"); // as PyTorch names them
         for (OutputTensor each : tensors) {
@@ -106,9 +107,8 @@ record OutputFiles(Path folder, String name, long most, boolean overwrite) {
                         FileChannel.open(
                                 file, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE);
                 SafetensorsWriter writer = builder.build(channel)) {
-            RowStream rows = new RowStream(writer::write);
             for (OutputTensor tensor : tensors) {
-                rows.write(tensor);
+                tensor.write(writer::write);
             }
             writer.finish();
             channel.force(true);

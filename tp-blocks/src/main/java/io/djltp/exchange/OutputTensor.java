@@ -1,8 +1,19 @@
 package io.djltp.exchange;
 
+import ai.djl.Device;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.torch.Autograd;
+import io.djltp.torch.BFloat16;
+import io.djltp.torch.TensorBuffers;
+import io.djltp.torch.TensorView;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.util.List;
 
 /**
@@ -17,6 +28,8 @@ import java.util.List;
 record OutputTensor(
         String name, DataType type, Shape shape, List<Piece> pieces, boolean transposed) {
 
+    private static final long CHUNK = 1 << 22; // bytes
+
     /**
      * Consecutive rows of a weight.
      *
@@ -26,8 +39,73 @@ record OutputTensor(
      */
     record Piece(RowSource source, long from, long to) {}
 
+    /** Where the bytes go. */
+    interface Sink {
+
+        void write(ByteBuffer bytes) throws IOException;
+    }
+
+    /** Returns a whole weight. */
+    static OutputTensor of(String name, DataType type, RowSource weight) {
+        Piece all = new Piece(weight, 0, rows(weight.shape()));
+        return new OutputTensor(name, type, weight.shape(), List.of(all), false);
+    }
+
     /** Returns the number of bytes. */
     long bytes() {
         return shape.size() * type.getNumOfBytes();
+    }
+
+    /** Writes the tensor, a chunk of rows at a time. */
+    @SuppressWarnings("try") // a scope is used by being open
+    void write(Sink sink) throws IOException {
+        long done = 0;
+        long step = Math.max(1, CHUNK / Math.max(1, bytes() / Math.max(1, rows(shape))));
+        try (NDManager manager = NDManager.newBaseManager(Device.cpu());
+                Autograd.GradMode mode = Autograd.gradMode(false)) {
+            for (Piece piece : pieces) {
+                if (transposed) {
+                    write(piece.source().rows(0, piece.to(), manager).transpose(), sink);
+                    done = rows(shape);
+                } else {
+                    for (long row = piece.from(); row < piece.to(); row += step) {
+                        try (NDManager chunk = manager.newSubManager()) {
+                            long count = Math.min(step, piece.to() - row);
+                            write(piece.source().rows(row, count, chunk), sink);
+                        }
+                    }
+                    done += piece.to() - piece.from();
+                }
+                piece.source().release();
+            }
+            for (long left = rows(shape) - done; left > 0; left -= step) { // what is padded
+                long[] padded = shape.getShape().clone();
+                padded[0] = Math.min(step, left);
+                try (NDManager chunk = manager.newSubManager()) {
+                    write(chunk.zeros(new Shape(padded)), sink);
+                }
+            }
+        }
+    }
+
+    private void write(NDArray rows, Sink sink) throws IOException {
+        NDArray dense = rows;
+        if (!TensorView.of(rows).isContiguous()) {
+            dense = rows.getManager().create(rows.getShape(), rows.getDataType());
+            dense.set(new NDIndex("..."), rows);
+        }
+        SixteenBits.check(dense, type, name);
+        NDArray converted =
+                type == DataType.BFLOAT16
+                        ? BFloat16.bitsOf(dense, rows.getManager())
+                        : dense.toType(type, false);
+        for (ByteBuffer bytes : TensorBuffers.of(converted)) {
+            sink.write(bytes);
+        }
+    }
+
+    /** Returns the length of axis 0; a scalar is one row. */
+    private static long rows(Shape shape) {
+        return shape.dimension() == 0 ? 1 : shape.get(0);
     }
 }

@@ -9,6 +9,7 @@ import ai.djl.nn.Parameter;
 import ai.djl.training.initializer.Initializer;
 import ai.djl.util.Preconditions;
 
+import io.djltp.exchange.NameMapping.NamePattern;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.ShapesOnly;
 

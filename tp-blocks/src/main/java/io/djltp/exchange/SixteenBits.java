@@ -7,7 +7,7 @@ import java.io.IOException;
 import java.util.Locale;
 
 /** Which numbers the floating types of 16 bits hold. */
-public final class SixteenBits {
+final class SixteenBits {
 
     // from here on the nearest is infinite
     private static final float END_OF_FLOAT16 = 65520;
@@ -23,7 +23,7 @@ public final class SixteenBits {
      * @param name the name of the tensor that they are of
      * @throws IOException if the type does not hold one of them; the message names both
      */
-    public static void check(NDArray values, DataType type, String name) throws IOException {
+    static void check(NDArray values, DataType type, String name) throws IOException {
         boolean half = type == DataType.FLOAT16;
         if (!half && type != DataType.BFLOAT16 || values.getDataType() == DataType.FLOAT16) {
             return;

@@ -7,6 +7,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.ShardRange;
+import io.djltp.exchange.NameMapping.StackedRows;
 import io.djltp.parameters.SlicedInitializer;
 import io.djltp.safetensors.SliceReader;
 

@@ -4,6 +4,9 @@ import ai.djl.MalformedModelException;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
+import io.djltp.exchange.NameMapping.Match;
+import io.djltp.exchange.NameMapping.NamePattern;
+import io.djltp.exchange.NameMapping.StackedRows;
 import io.djltp.head.Margin;
 import io.djltp.safetensors.StoredTensor;
 
@@ -72,11 +75,11 @@ final class WeightAssignment {
      */
     Map<Parameter, TensorSource> find(List<NamePattern> kept, List<NamePattern> leaving)
             throws MalformedModelException, IOException {
-        Map<String, RuleMatch<Parameter>> unmatched = new LinkedHashMap<>(); // null: without a rule
+        Map<String, Match<Parameter>> unmatched = new LinkedHashMap<>(); // null: without a rule
         for (Map.Entry<String, Parameter> entry : tree.entrySet()) {
             String path = entry.getKey();
-            List<RuleMatch<Parameter>> matches = RuleMatch.of(mapping, path, tree);
-            RuleMatch<Parameter> match =
+            List<Match<Parameter>> matches = mapping.matches(path, tree);
+            Match<Parameter> match =
                     matches.stream().filter(this::isThere).findFirst().orElse(null);
             if (kept.stream().anyMatch(pattern -> pattern.match(path) != null)) {
                 if (match != null) {
@@ -114,11 +117,11 @@ final class WeightAssignment {
         return first;
     }
 
-    private boolean isThere(RuleMatch<Parameter> match) {
+    private boolean isThere(Match<Parameter> match) {
         return match.tensors().stream().allMatch(name -> files.get(name) != null);
     }
 
-    private void reportMissing(String path, RuleMatch<Parameter> match) {
+    private void reportMissing(String path, Match<Parameter> match) {
         Parameter parameter = tree.get(path);
         if (sources.containsKey(parameter)) {
             return; // shared with a block that has a tensor
@@ -152,7 +155,7 @@ final class WeightAssignment {
     }
 
     /** Warns of a weight that the model of the file has once, and this network twice. */
-    private void warnIfUntied(RuleMatch<Parameter> match) {
+    private void warnIfUntied(Match<Parameter> match) {
         String path = match.paths().get(0);
         for (String name : match.tensors()) {
             String first = readFor.putIfAbsent(name, path);
@@ -169,7 +172,7 @@ final class WeightAssignment {
         }
     }
 
-    private void use(RuleMatch<Parameter> match, Parameter parameter) throws IOException {
+    private void use(Match<Parameter> match, Parameter parameter) throws IOException {
         used.addAll(match.tensors());
         if (sources.containsKey(parameter)) { // shared by two blocks, or a rule of several
             checkTied(match, parameter);
@@ -200,7 +203,7 @@ final class WeightAssignment {
     }
 
     /** Returns how many rows of a padded parameter are a tensor's, and how many are zeros. */
-    private long[] paddedLengths(RuleMatch<Parameter> match, long rows) {
+    private long[] paddedLengths(Match<Parameter> match, long rows) {
         String tensor = match.tensors().get(0);
         long read = Math.min(shapeOf(match, tensor).get(0), rows);
         if (read < rows) {
@@ -217,12 +220,12 @@ final class WeightAssignment {
     }
 
     /** Two tensors for one parameter, as of a tied embedding and head, must be the same. */
-    private void checkTied(RuleMatch<Parameter> match, Parameter parameter) throws IOException {
+    private void checkTied(Match<Parameter> match, Parameter parameter) throws IOException {
         String first = tensorOf.get(parameter);
         for (String name : match.tensors()) {
             if (match.parameters().size() == 1
                     && !name.equals(first)
-                    && !new EqualTensors(files).areEqual(first, name)) {
+                    && !files.areEqual(first, name)) {
                 problems.add(
                         String.format(
                                 Locale.ROOT,
@@ -234,7 +237,7 @@ final class WeightAssignment {
         }
     }
 
-    private String problem(RuleMatch<Parameter> match) {
+    private String problem(Match<Parameter> match) {
         List<StoredTensor> tensors = match.tensors().stream().map(files::get).toList();
         for (StoredTensor tensor : tensors) {
             if (!FLOATING.contains(tensor.type())) {
@@ -269,7 +272,7 @@ final class WeightAssignment {
         return fits ? null : describe(match, tensors);
     }
 
-    private String describe(RuleMatch<Parameter> match, List<StoredTensor> tensors) {
+    private String describe(Match<Parameter> match, List<StoredTensor> tensors) {
         return String.format(
                 Locale.ROOT,
                 "parameter %s is not %s%s",
@@ -282,7 +285,7 @@ final class WeightAssignment {
                 match.rule().transposed() ? " transposed" : "");
     }
 
-    private Shape shapeOf(RuleMatch<Parameter> match, String tensor) {
+    private Shape shapeOf(Match<Parameter> match, String tensor) {
         Shape shape = files.get(tensor).shape();
         return match.rule().transposed() && shape.dimension() == 2
                 ? new Shape(shape.get(1), shape.get(0))

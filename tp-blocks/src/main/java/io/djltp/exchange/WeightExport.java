@@ -1,15 +1,24 @@
 package io.djltp.exchange;
 
 import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
 import ai.djl.util.Preconditions;
 
 import io.djltp.checkpoint.store.Checkpoint;
+import io.djltp.exchange.NameMapping.Match;
+import io.djltp.exchange.NameMapping.StackedRows;
 
 import java.io.IOException;
 import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.IdentityHashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.regex.Pattern;
 
 /**
@@ -67,7 +76,7 @@ public final class WeightExport {
      * @throws IllegalStateException if a parameter has no values
      */
     public Path write(Block block, Path folder) throws IOException {
-        return write(ParameterRows.of(block), folder);
+        return write(RowSource.of(block), folder);
     }
 
     /**
@@ -82,12 +91,117 @@ public final class WeightExport {
      *     two
      */
     public Path write(Checkpoint checkpoint, Path folder) throws IOException {
-        return write(CheckpointRows.of(checkpoint), folder);
+        return write(RowSource.of(checkpoint), folder);
     }
 
     private Path write(Map<String, RowSource> weights, Path folder) throws IOException {
-        List<OutputTensor> tensors = new ExportPlan(mapping, dataType, vocabulary).tensors(weights);
-        return new OutputFiles(folder, name, fileBytes, overwrite).write(tensors);
+        return new OutputFiles(folder, name, fileBytes, overwrite).write(tensors(weights));
+    }
+
+    /** Returns the tensors that the parameters of a tree become. */
+    private List<OutputTensor> tensors(Map<String, RowSource> tree) {
+        Map<String, OutputTensor> tensors = new LinkedHashMap<>();
+        Set<RowSource> done = Collections.newSetFromMap(new IdentityHashMap<>());
+        List<String> problems = new ArrayList<>();
+        for (Map.Entry<String, RowSource> entry : tree.entrySet()) {
+            if (done.contains(entry.getValue())) {
+                continue; // shared with a block before, or of a rule of several
+            }
+            List<Match<RowSource>> matches = mapping.matches(entry.getKey(), tree);
+            if (matches.isEmpty()) {
+                problems.add("parameter " + entry.getKey() + " has no name in the mapping");
+                continue;
+            }
+            done.addAll(matches.get(0).parameters());
+            for (OutputTensor tensor : tensors(matches.get(0), problems)) {
+                if (tensors.put(tensor.name(), tensor) != null) {
+                    problems.add("two parameters would be the tensor " + tensor.name());
+                }
+            }
+        }
+        if (!problems.isEmpty()) {
+            throw new IllegalArgumentException(
+                    "The weights cannot be written:\n  " + String.join("\n  ", problems));
+        }
+        return List.copyOf(tensors.values());
+    }
+
+    private List<OutputTensor> tensors(Match<RowSource> match, List<String> problems) {
+        Shape first = match.parameters().get(0).shape();
+        DataType type = dataType == null ? match.parameters().get(0).type() : dataType;
+        String described = match.paths() + " " + first;
+        boolean transposed = match.rule().transposed();
+        if (first.dimension() == 0 || transposed && first.dimension() != 2) {
+            String reason =
+                    first.dimension() == 0 ? "it has no rows" : "what is transposed has two axes";
+            problems.add(
+                    described + " cannot be written by the rule '" + match.rule() + "': " + reason);
+            return List.of();
+        }
+        if (transposed) {
+            Shape turned = new Shape(first.get(1), first.get(0));
+            return List.of(
+                    new OutputTensor(
+                            match.tensors().get(0), type, turned, all(match, first), true));
+        }
+        StackedRows own = match.parameterRows(RowSource::shape);
+        long[] rows = match.tensorRows(own.total());
+        if (rows == null) {
+            problems.add(described + " cannot be shared out: " + match.tensors());
+            return List.of();
+        }
+        if (match.rule().padded() && vocabulary > 0) {
+            rows[0] = vocabulary;
+        }
+        List<OutputTensor> tensors = new ArrayList<>();
+        long at = 0;
+        for (int i = 0; i < rows.length; i++) {
+            List<OutputTensor.Piece> pieces = pieces(match, own.segments(at, at + rows[i]));
+            long[] shape = first.getShape().clone();
+            shape[0] = rows[i];
+            String name = match.tensors().get(i);
+            tensors.add(new OutputTensor(name, type, new Shape(shape), pieces, false));
+            at += rows[i];
+        }
+        return tensors;
+    }
+
+    private static List<OutputTensor.Piece> pieces(
+            Match<RowSource> match, List<StackedRows.Segment> segments) {
+        return segments.stream()
+                .map(
+                        each ->
+                                new OutputTensor.Piece(
+                                        match.parameters().get(each.part()),
+                                        each.from(),
+                                        each.to()))
+                .toList();
+    }
+
+    private static List<OutputTensor.Piece> all(Match<RowSource> match, Shape shape) {
+        return List.of(new OutputTensor.Piece(match.parameters().get(0), 0, shape.get(0)));
+    }
+
+    /**
+     * Writes parameters into one file, under the names that the caller gives them.
+     *
+     * @param parameters the parameters by the names of their tensors, with values
+     * @param dataType the data type of the tensors, or {@code null}: that of each parameter
+     * @param file the file, which is new
+     * @throws java.nio.file.FileAlreadyExistsException if there is such a file
+     * @throws IOException if it cannot be written, or the data type does not hold a number
+     */
+    public static void writeFile(Map<String, Parameter> parameters, DataType dataType, Path file)
+            throws IOException {
+        List<OutputTensor> tensors = new ArrayList<>();
+        parameters.forEach(
+                (tensor, parameter) -> {
+                    RowSource rows = new RowSource.ParameterRows(parameter, null);
+                    tensors.add(
+                            OutputTensor.of(
+                                    tensor, dataType == null ? rows.type() : dataType, rows));
+                });
+        OutputFiles.write(tensors, file);
     }
 
     /**

@@ -17,6 +17,7 @@ import java.io.Closeable;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.Reader;
+import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -36,6 +37,8 @@ final class WeightFiles implements Closeable {
 
     /** How the name of an index ends. */
     static final String INDEX = ".safetensors.index.json";
+
+    private static final int COMPARED = 1 << 20; // bytes at a time
 
     private final Path path;
     private final Map<Path, SafetensorsFile> files = new LinkedHashMap<>();
@@ -211,6 +214,28 @@ final class WeightFiles implements Closeable {
                             + " are closed: close them after the model is initialized, by a"
                             + " trainer, by its first prediction or by block.initialize");
         }
+    }
+
+    /** Returns whether two tensors have the same type, shape and bytes. */
+    boolean areEqual(String one, String other) throws IOException {
+        StoredTensor first = get(one);
+        StoredTensor second = get(other);
+        if (!first.type().equals(second.type()) || !first.shape().equals(second.shape())) {
+            return false;
+        }
+        for (long at = 0; at < first.bytes(); at += COMPARED) {
+            int count = (int) Math.min(COMPARED, first.bytes() - at);
+            if (!read(first, at, count).equals(read(second, at, count))) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    private ByteBuffer read(StoredTensor tensor, long start, int count) throws IOException {
+        ByteBuffer bytes = ByteBuffer.allocate(count);
+        fileOf(tensor.name()).read(tensor, start, bytes);
+        return bytes.flip();
     }
 
     /** Returns how many bytes of tensors were read so far. */

@@ -10,14 +10,19 @@ import io.djltp.parameters.BlockWalk;
 
 import java.lang.reflect.Field;
 import java.lang.reflect.Modifier;
+import java.lang.reflect.ParameterizedType;
+import java.lang.reflect.Type;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.IdentityHashMap;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.Consumer;
 import java.util.function.Function;
 
 /**
@@ -26,10 +31,10 @@ import java.util.function.Function;
  */
 final class BlockTree {
 
-    private final Map<Block, BlockNode> nodes = new IdentityHashMap<>();
-    private final List<BlockNode> order = new ArrayList<>();
+    private final Map<Block, Node> nodes = new IdentityHashMap<>();
+    private final List<Node> order = new ArrayList<>();
     private final Set<Object> functions = Collections.newSetFromMap(new IdentityHashMap<>());
-    private final BlockNode root;
+    private final Node root;
 
     /**
      * Walks a network.
@@ -40,29 +45,29 @@ final class BlockTree {
         root = node(network, "");
     }
 
-    BlockNode root() {
+    Node root() {
         return root;
     }
 
     /** Returns all blocks, each before those below it. */
-    List<BlockNode> nodes() {
+    List<Node> nodes() {
         return order;
     }
 
     /** Returns the node of a block of the network. */
-    BlockNode nodeOf(Block block) {
+    Node nodeOf(Block block) {
         return nodes.get(block);
     }
 
-    private BlockNode node(Block block, String path) {
-        BlockNode known = nodes.get(block);
+    private Node node(Block block, String path) {
+        Node known = nodes.get(block);
         if (known != null) {
             return known;
         }
-        BlockNode node = new BlockNode(block, path);
+        Node node = new Node(block, path);
         nodes.put(block, node);
         order.add(node);
-        if (PlainBlocks.isParallel(block)) {
+        if (Styles.isParallel(block)) {
             return node; // what is in it is its own affair
         }
         visitChildren(node);
@@ -79,17 +84,17 @@ final class BlockTree {
         return type != null && type != AbstractBlock.class && type != AbstractBaseBlock.class;
     }
 
-    private void visitChildren(BlockNode parent) {
-        BlockList children = childrenOf(parent.block());
+    private void visitChildren(Node parent) {
+        BlockList children = childrenOf(parent.block);
         boolean own = children != null;
-        children = own ? children : parent.block().getChildren();
+        children = own ? children : parent.block.getChildren();
         for (int i = 0; i < children.size(); i++) {
             Pair<String, Block> child = children.get(i);
-            BlockSlot slot =
+            Slot slot =
                     own
-                            ? new ListSlot<>(children.values(), i, null)
-                            : new BlockSlot.Unreachable(
-                                    parent.block().getClass().getName() + ".getChildren()",
+                            ? elementSlot(children.values(), i, null)
+                            : new Unreachable(
+                                    parent.block.getClass().getName() + ".getChildren()",
                                     "which is no AbstractBlock of DJL: hold it in a field");
             String key = child.getKey();
             link(
@@ -106,11 +111,11 @@ final class BlockTree {
     /** Returns the list that a block keeps its children in, not the copy that it hands out. */
     static BlockList childrenOf(Block block) {
         return block instanceof AbstractBlock
-                ? (BlockList) BlockState.read(block, AbstractBlock.class, "children")
+                ? PrivateFields.read(block, AbstractBlock.class, "children")
                 : null;
     }
 
-    private void visitField(BlockNode parent, Object owner, Field field, List<String> name) {
+    private void visitField(Node parent, Object owner, Field field, List<String> name) {
         if (Modifier.isStatic(field.getModifiers()) || field.getType().isPrimitive()) {
             return;
         }
@@ -128,32 +133,35 @@ final class BlockTree {
         }
     }
 
-    private void visitElements(BlockNode parent, Object value, Field field, List<String> name) {
+    private void visitElements(Node parent, Object value, Field field, List<String> name) {
         if (value instanceof Object[]) {
             value = Arrays.asList((Object[]) value); // a view
         }
         if (value instanceof List) {
             List<?> list = (List<?>) value;
             for (int i = 0; i < list.size(); i++) {
-                ListSlot<?> slot = new ListSlot<>(list, i, field);
-                visitElement(parent, list.get(i), slot, field, with(name, "" + i));
+                visitElement(parent, list.get(i), elementSlot(list, i, field), with(name, "" + i));
             }
         } else if (value instanceof Map) {
             for (Map.Entry<?, ?> entry : ((Map<?, ?>) value).entrySet()) {
-                MapSlot slot = new MapSlot((Map<?, ?>) value, entry.getKey(), field);
                 visitElement(
-                        parent, entry.getValue(), slot, field, with(name, "" + entry.getKey()));
+                        parent,
+                        entry.getValue(),
+                        valueSlot((Map<?, ?>) value, entry.getKey(), field),
+                        with(name, "" + entry.getKey()));
             }
         } else if (value instanceof Collection) {
-            BlockSlot slot =
-                    new BlockSlot.Unreachable(
-                            FieldSlot.describe(field), "a collection without places: use a list");
-            ((Collection<?>) value).forEach(e -> visitElement(parent, e, slot, field, name));
+            Slot slot =
+                    new Unreachable(
+                            field == null
+                                    ? value.getClass().getName()
+                                    : PrivateFields.describe(field),
+                            "a collection without places: use a list");
+            ((Collection<?>) value).forEach(e -> visitElement(parent, e, slot, name));
         }
     }
 
-    private void visitElement(
-            BlockNode parent, Object element, BlockSlot slot, Field field, List<String> name) {
+    private void visitElement(Node parent, Object element, Slot slot, List<String> name) {
         if (element instanceof Block) {
             link(parent, (Block) element, slot, List.of(name));
         } else if (element instanceof Collection
@@ -163,15 +171,222 @@ final class BlockTree {
         }
     }
 
-    private void link(BlockNode parent, Block block, BlockSlot slot, List<List<String>> names) {
+    private void link(Node parent, Block block, Slot slot, List<List<String>> names) {
         String name = String.join(".", names.get(0));
-        BlockNode child = node(block, parent.path().isEmpty() ? name : parent.path() + "." + name);
-        parent.add(child, slot, names);
+        Node child = node(block, parent.path.isEmpty() ? name : parent.path + "." + name);
+        child.slots.add(slot);
+        parent.below.computeIfAbsent(child, key -> new ArrayList<>()).addAll(names);
     }
 
     private static List<String> with(List<String> names, String name) {
         List<String> longer = new ArrayList<>(names);
         longer.add(name);
         return longer;
+    }
+
+    /** Returns the place of an element of a list; {@code field} is null for DJL's own children. */
+    private static <T> Slot elementSlot(List<T> list, int index, Field field) {
+        @SuppressWarnings("unchecked") // Slot.check knows as much of the type as Java does
+        Consumer<Object> setter = value -> list.set(index, (T) value);
+        return new Element(list, list.get(index), setter, field, "a list", "an ArrayList");
+    }
+
+    /** Returns the place of a value of a map. */
+    private static <V> Slot valueSlot(Map<?, V> map, Object key, Field field) {
+        @SuppressWarnings("unchecked") // Slot.check knows as much of the type as Java does
+        Consumer<Object> setter = value -> ((Map<Object, Object>) map).put(key, value);
+        return new Element(map, map.get(key), setter, field, "a map", "a LinkedHashMap");
+    }
+
+    /** A block of a network, once, however many places hold it. */
+    static final class Node {
+
+        private final Block block;
+        private final String path;
+        private final List<Slot> slots = new ArrayList<>();
+        private final Map<Node, List<List<String>>> below = new LinkedHashMap<>();
+
+        private Node(Block block, String path) {
+            this.block = block;
+            this.path = path;
+        }
+
+        Block block() {
+            return block;
+        }
+
+        /** Returns where the block was found first; the root has an empty path. */
+        String path() {
+            return path;
+        }
+
+        /** Returns whether a single place holds the block. */
+        boolean isHeldOnce() {
+            return slots.size() == 1;
+        }
+
+        /** Returns the blocks that this one holds, and the names of each: one or more segments. */
+        Map<Node, List<List<String>>> below() {
+            return below;
+        }
+
+        /** Returns the blocks that this one holds, those that they hold, and so on. */
+        Set<Node> allBelow() {
+            Set<Node> all = new LinkedHashSet<>();
+            List<Node> open = new ArrayList<>(below.keySet());
+            while (!open.isEmpty()) {
+                Node next = open.remove(open.size() - 1);
+                if (next != this && all.add(next)) {
+                    open.addAll(next.below.keySet());
+                }
+            }
+            return all;
+        }
+
+        /**
+         * Checks, without changing anything, that a block of another class can replace this one.
+         *
+         * @throws IllegalArgumentException if a place that holds it cannot hold the other
+         */
+        void check(Class<? extends Block> type) {
+            for (Slot slot : slots) {
+                String why = slot.refusal(type);
+                if (why != null) {
+                    throw new IllegalArgumentException(
+                            "The block "
+                                    + path
+                                    + " cannot become a "
+                                    + type.getSimpleName()
+                                    + ": "
+                                    + why);
+                }
+            }
+        }
+
+        /** Puts another block into all places that hold this one. */
+        void replace(Block replacement) {
+            slots.forEach(slot -> slot.set(replacement));
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public String toString() {
+            String type = block.getClass().getSimpleName();
+            String name = type.isEmpty() ? block.getClass().getName() : type;
+            return (path.isEmpty() ? "the network" : path) + " (" + name + ")";
+        }
+    }
+
+    /** A place in a network that refers to a block: a child, a field, an element. */
+    private interface Slot {
+
+        /** Returns why a block of a class cannot be put there, with a remedy, or null if it can. */
+        String refusal(Class<? extends Block> type);
+
+        /** Puts another block there. */
+        void set(Block replacement);
+    }
+
+    /** A place that can only be read. */
+    private record Unreachable(String where, String why) implements Slot {
+
+        /** {@inheritDoc} */
+        @Override
+        public String refusal(Class<? extends Block> type) {
+            return "it is held by " + where + ", " + why;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void set(Block replacement) {
+            throw new IllegalStateException("It is held by " + where);
+        }
+    }
+
+    /** A field of a block, or of a function that a block has, that holds a block. */
+    private record FieldSlot(Object owner, Field field) implements Slot {
+
+        /** {@inheritDoc} */
+        @Override
+        public String refusal(Class<? extends Block> type) {
+            if (!field.getType().isAssignableFrom(type)) {
+                return PrivateFields.describe(field)
+                        + " holds a "
+                        + field.getType().getSimpleName()
+                        + " and nothing else. Declare it as a Block, or leave the block whole";
+            }
+            Class<?> declaring = field.getDeclaringClass();
+            boolean fixed = declaring.isHidden() || declaring.isRecord();
+            if (fixed && Modifier.isFinal(field.getModifiers())) {
+                return PrivateFields.describe(field)
+                        + " belongs to a "
+                        + (declaring.isRecord() ? "record" : "lambda")
+                        + ", whose fields Java does not let change. Hold the block in a field"
+                        + " of a class, or leave it whole";
+            }
+            return null;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void set(Block replacement) {
+            PrivateFields.write(owner, field, replacement);
+        }
+    }
+
+    /**
+     * An element of a list or a value of a map.
+     *
+     * @param holder the list or map
+     * @param element the element
+     * @param setter replaces the element
+     * @param field the field that has the list or map, or {@code null}: it may hold any block
+     * @param kind what errors call the holder
+     * @param remedy the class that the user can use instead of one that cannot be changed
+     */
+    private record Element(
+            Object holder,
+            Object element,
+            Consumer<Object> setter,
+            Field field,
+            String kind,
+            String remedy)
+            implements Slot {
+
+        /** {@inheritDoc} */
+        @Override
+        public String refusal(Class<? extends Block> type) {
+            if (field != null && field.getGenericType() instanceof ParameterizedType) {
+                Type[] arguments =
+                        ((ParameterizedType) field.getGenericType()).getActualTypeArguments();
+                Type last = arguments[arguments.length - 1];
+                if (last instanceof Class && !((Class<?>) last).isAssignableFrom(type)) {
+                    return PrivateFields.describe(field)
+                            + " holds elements of "
+                            + ((Class<?>) last).getSimpleName()
+                            + " and nothing else. Declare them as blocks, or leave the block whole";
+                }
+            }
+            try {
+                setter.accept(element); // to see whether the holder can be changed
+                return null;
+            } catch (UnsupportedOperationException e) {
+                return "it is in "
+                        + kind
+                        + " that cannot be changed, in "
+                        + (field == null
+                                ? holder.getClass().getName()
+                                : PrivateFields.describe(field))
+                        + ". Use "
+                        + remedy
+                        + ", or leave the block whole";
+            }
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void set(Block replacement) {
+            setter.accept(replacement);
+        }
     }
 }

@@ -6,14 +6,14 @@ import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.sharding.ShardingStrategy;
 
 /** A {@code Linear} layer that becomes a {@link ColumnParallelLinear}: output features are cut. */
-public final class ColumnStyle extends LinearStyle {
+public final class ColumnStyle extends Style {
 
     private final boolean gatherOutput;
     private final boolean batchShardedInput;
     private final ShardingStrategy strategy; // or null: balanced
 
     ColumnStyle(boolean gatherOutput, boolean batchShardedInput, ShardingStrategy strategy) {
-        super(ColumnParallelLinear.class);
+        super("DJL's Linear", ColumnParallelLinear.class);
         this.gatherOutput = gatherOutput;
         this.batchShardedInput = batchShardedInput;
         this.strategy = strategy;
@@ -54,17 +54,23 @@ public final class ColumnStyle extends LinearStyle {
 
     /** {@inheritDoc} */
     @Override
+    boolean isFor(Block block) {
+        return Styles.isLinear(block);
+    }
+
+    /** {@inheritDoc} */
+    @Override
     ColumnParallelLinear parallel(Block block) {
         ColumnParallelLinear.Builder builder =
                 ColumnParallelLinear.builder()
-                        .setUnits(LinearState.units(block))
-                        .optBias(LinearState.hasBias(block))
+                        .setUnits(Styles.units(block))
+                        .optBias(Styles.hasBias(block))
                         .optGatherOutput(gatherOutput)
                         .optBatchShardedInput(batchShardedInput);
         if (strategy != null) {
             builder.optShardingStrategy(strategy);
         }
-        return LinearState.move(block, builder.build());
+        return Styles.move(block, builder.build());
     }
 
     /** {@inheritDoc} */

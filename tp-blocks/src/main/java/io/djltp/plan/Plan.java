@@ -87,11 +87,11 @@ public final class Plan {
     }
 
     /** Returns the style of each block that has one, after all checks. */
-    Map<BlockNode, Style> assign(BlockTree tree) {
+    Map<BlockTree.Node, Style> assign(BlockTree tree) {
         StyleAssignment assignment = new StyleAssignment(tree);
         styles.forEach(assignment::add);
         if (auto) {
-            new AutoPlan(tree, assignment, ranks).run();
+            assignment.addAuto(ranks);
         }
         return assignment.getStyles();
     }

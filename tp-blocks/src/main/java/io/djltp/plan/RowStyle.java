@@ -9,14 +9,14 @@ import io.djltp.sharding.ShardingStrategy;
  * A {@code Linear} layer that becomes a {@link RowParallelLinear}: input features are cut. Its
  * output is always summed over the ranks, so that no plan can leave a summand for the whole.
  */
-public final class RowStyle extends LinearStyle {
+public final class RowStyle extends Style {
 
     private final boolean inputIsParallel;
     private final boolean batchShardedOutput;
     private final ShardingStrategy strategy; // or null: balanced
 
     RowStyle(boolean inputIsParallel, boolean batchShardedOutput, ShardingStrategy strategy) {
-        super(RowParallelLinear.class);
+        super("DJL's Linear", RowParallelLinear.class);
         this.inputIsParallel = inputIsParallel;
         this.batchShardedOutput = batchShardedOutput;
         this.strategy = strategy;
@@ -57,17 +57,23 @@ public final class RowStyle extends LinearStyle {
 
     /** {@inheritDoc} */
     @Override
+    boolean isFor(Block block) {
+        return Styles.isLinear(block);
+    }
+
+    /** {@inheritDoc} */
+    @Override
     RowParallelLinear parallel(Block block) {
         RowParallelLinear.Builder builder =
                 RowParallelLinear.builder()
-                        .setUnits(LinearState.units(block))
-                        .optBias(LinearState.hasBias(block))
+                        .setUnits(Styles.units(block))
+                        .optBias(Styles.hasBias(block))
                         .optInputIsParallel(inputIsParallel)
                         .optBatchShardedOutput(batchShardedOutput);
         if (strategy != null) {
             builder.optShardingStrategy(strategy);
         }
-        return LinearState.move(block, builder.build());
+        return Styles.move(block, builder.build());
     }
 
     /** {@inheritDoc} */

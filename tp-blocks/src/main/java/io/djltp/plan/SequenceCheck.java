@@ -28,7 +28,7 @@ final class SequenceCheck {
         SLICE
     }
 
-    SequenceCheck(Map<BlockNode, Style> styles) {
+    SequenceCheck(Map<BlockTree.Node, Style> styles) {
         styles.forEach((node, style) -> this.styles.put(node.block(), style));
     }
 
@@ -38,18 +38,18 @@ final class SequenceCheck {
      * @throws IllegalArgumentException if two blocks do not fit each other
      */
     void check(BlockTree tree) {
-        for (BlockNode node : tree.nodes()) {
+        for (BlockTree.Node node : tree.nodes()) {
             if (LinearPairs.isSequence(node.block())) {
                 check(node, tree);
             }
         }
     }
 
-    private void check(BlockNode sequence, BlockTree tree) {
+    private void check(BlockTree.Node sequence, BlockTree tree) {
         Output output = Output.UNKNOWN;
-        BlockNode from = null;
+        BlockTree.Node from = null;
         for (Block block : sequence.block().getChildren().values()) {
-            BlockNode node = tree.nodeOf(block);
+            BlockTree.Node node = tree.nodeOf(block);
             Style style = styles.get(block);
             if (output == Output.SLICE && needsWhole(block, style)) {
                 throw new IllegalArgumentException(
@@ -86,12 +86,12 @@ final class SequenceCheck {
 
     /** Returns whether a block is one of DJL's that combine all features, or know their number. */
     private static boolean isLayer(Block block) {
-        return LinearState.isPlain(block)
+        return Styles.isLinear(block)
                 || block instanceof BatchNorm
                 || block instanceof SyncBatchNorm
                 || block instanceof LayerNorm
-                || new AttentionStyle().isFor(block)
-                || new EncoderStyle(null).isFor(block);
+                || Styles.ATTENTION.isFor(block)
+                || Styles.ENCODER.isFor(block);
     }
 
     private static Output outputOf(Block block, Style style, Output input) {
@@ -99,7 +99,7 @@ final class SequenceCheck {
             return ((ColumnStyle) style).leavesSlice() ? Output.SLICE : Output.WHOLE;
         }
         if (isLayer(block)) {
-            return style instanceof HeadStyle ? Output.UNKNOWN : Output.WHOLE;
+            return style == Styles.HEAD ? Output.UNKNOWN : Output.WHOLE;
         }
         if (input == Output.WHOLE && block instanceof LambdaBlock) {
             return Output.WHOLE; // a function has the whole, whatever it does

@@ -12,8 +12,19 @@ import ai.djl.nn.Block;
  */
 public abstract class Style {
 
-    /** Creates a style. */
-    Style() {}
+    private final String wanted;
+    private final Class<? extends Block> type; // or null: the class of the block
+
+    /**
+     * Creates a style.
+     *
+     * @param wanted what the style is for, for messages
+     * @param type the class that a block becomes, or {@code null} if it stays as it is
+     */
+    Style(String wanted, Class<? extends Block> type) {
+        this.wanted = wanted;
+        this.type = type;
+    }
 
     /**
      * Returns the style of a {@code Linear} whose output features are cut: axis 0 of the weight.
@@ -40,7 +51,7 @@ public abstract class Style {
      * @return the style
      */
     public static Style head() {
-        return new HeadStyle();
+        return Styles.HEAD;
     }
 
     /**
@@ -49,7 +60,7 @@ public abstract class Style {
      * @return the style
      */
     public static Style attention() {
-        return new AttentionStyle();
+        return Styles.ATTENTION;
     }
 
     /**
@@ -59,7 +70,7 @@ public abstract class Style {
      * @return the style
      */
     public static Style encoder() {
-        return new EncoderStyle(null);
+        return Styles.ENCODER;
     }
 
     /**
@@ -69,7 +80,7 @@ public abstract class Style {
      * @return the style
      */
     public static Style bert() {
-        return new BertStyle();
+        return Styles.BERT;
     }
 
     /**
@@ -79,7 +90,7 @@ public abstract class Style {
      * @return the style
      */
     public static Style dropout() {
-        return new DropoutStyle();
+        return Styles.DROPOUT;
     }
 
     /**
@@ -89,7 +100,7 @@ public abstract class Style {
      * @return the style
      */
     public static Style batchNorm() {
-        return new BatchNormStyle();
+        return Styles.BATCH_NORM;
     }
 
     /**
@@ -99,7 +110,7 @@ public abstract class Style {
      * @return the style
      */
     public static Style vocabulary() {
-        return new EmbeddingStyle();
+        return Styles.VOCABULARY;
     }
 
     /**
@@ -109,17 +120,21 @@ public abstract class Style {
      * @return the style
      */
     public static Style replicate() {
-        return new ReplicateStyle();
+        return Styles.REPLICATE;
     }
 
     /** Returns whether a block can have the style. */
     abstract boolean isFor(Block block);
 
     /** Returns what the style is for, for messages. */
-    abstract String wanted();
+    final String wanted() {
+        return wanted;
+    }
 
     /** Returns the class that the block becomes. */
-    abstract Class<? extends Block> typeOf(Block block);
+    final Class<? extends Block> typeOf(Block block) {
+        return type == null ? block.getClass() : type;
+    }
 
     /** Returns the parallel block with the parameters of this one. */
     abstract Block parallel(Block block);

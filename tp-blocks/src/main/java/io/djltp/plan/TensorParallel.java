@@ -38,10 +38,10 @@ public final class TensorParallel {
     public static Block parallelize(Block block, Plan plan) {
         ParallelParameters.checkFree(block);
         BlockTree tree = new BlockTree(block);
-        Map<BlockNode, Style> styles = plan.assign(tree);
+        Map<BlockTree.Node, Style> styles = plan.assign(tree);
         new SequenceCheck(styles).check(tree);
         Block root = block;
-        for (Map.Entry<BlockNode, Style> styled : styles.entrySet()) {
+        for (Map.Entry<BlockTree.Node, Style> styled : styles.entrySet()) {
             Block replaced = replace(styled.getKey(), styled.getValue()::parallel);
             plan.setPrecision(replaced);
             root = styled.getKey() == tree.root() ? replaced : root;
@@ -66,20 +66,20 @@ public final class TensorParallel {
         ParallelParameters.checkFree(block);
         BlockTree tree = new BlockTree(block);
         Block root = block;
-        for (BlockNode node : tree.nodes()) {
+        for (BlockTree.Node node : tree.nodes()) {
             if (node.block() instanceof BertBlock) {
-                BertStyle.restore(node.block());
+                Styles.restoreDropout(node.block());
             }
-            Block replaced = replace(node, PlainBlocks::plainOf);
+            Block replaced = replace(node, Styles::plainOf);
             root = node == tree.root() ? replaced : root;
         }
         return root;
     }
 
-    private static Block replace(BlockNode node, UnaryOperator<Block> by) {
+    private static Block replace(BlockTree.Node node, UnaryOperator<Block> by) {
         Block replacement = by.apply(node.block());
         if (replacement != node.block()) {
-            node.slots().forEach(slot -> slot.set(replacement));
+            node.replace(replacement);
         }
         return replacement;
     }

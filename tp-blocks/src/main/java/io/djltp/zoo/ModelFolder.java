@@ -1,9 +1,5 @@
 package io.djltp.zoo;
 
-import ai.djl.Device;
-import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.nn.Block;
 import ai.djl.nn.BlockFactory;
@@ -12,24 +8,17 @@ import ai.djl.translate.TranslatorFactory;
 import ai.djl.util.Pair;
 import ai.djl.util.Preconditions;
 
-import io.djltp.exchange.SixteenBits;
+import io.djltp.exchange.WeightExport;
 import io.djltp.files.SideFolder;
 import io.djltp.parameters.HeldParameters;
-import io.djltp.safetensors.SafetensorsWriter;
-import io.djltp.torch.Autograd;
-import io.djltp.torch.BFloat16;
-import io.djltp.torch.TensorBuffers;
 
 import java.io.BufferedWriter;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.Reader;
-import java.nio.ByteBuffer;
-import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardOpenOption;
 import java.util.Collections;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
@@ -101,7 +90,7 @@ public final class ModelFolder {
         }
         Files.createDirectories(folder);
         try (SideFolder side = SideFolder.in(folder)) {
-            writeWeights(side.resolve(WEIGHTS));
+            WeightExport.writeFile(parameters, dataType, side.resolve(WEIGHTS));
             writeProperties(side.resolve(PROPERTIES));
             side.replace(PROPERTIES);
         }
@@ -154,57 +143,6 @@ public final class ModelFolder {
         one.store(bytes, null);
         String[] lines = bytes.toString(StandardCharsets.ISO_8859_1).split("\\R");
         return lines[lines.length - 1]; // before it is a comment with the time
-    }
-
-    @SuppressWarnings("try") // a scope is used by being open
-    private void writeWeights(Path file) throws IOException {
-        SafetensorsWriter.Builder builder = SafetensorsWriter.builder().optMetadata("format", "pt");
-        parameters.forEach(
-                (name, parameter) ->
-                        builder.addTensor(name, typeOf(parameter), parameter.getShape()));
-        try (FileChannel channel =
-                        FileChannel.open(
-                                file,
-                                StandardOpenOption.CREATE,
-                                StandardOpenOption.TRUNCATE_EXISTING,
-                                StandardOpenOption.WRITE);
-                SafetensorsWriter writer = builder.build(channel);
-                Autograd.GradMode mode = Autograd.gradMode(false)) {
-            for (Map.Entry<String, Parameter> named : parameters.entrySet()) {
-                write(named.getKey(), named.getValue(), writer);
-            }
-            writer.finish();
-            channel.force(true);
-        }
-    }
-
-    private void write(String name, Parameter parameter, SafetensorsWriter writer)
-            throws IOException {
-        NDArray values = parameter.getArray();
-        try (NDManager scope = values.getManager().newSubManager(Device.cpu())) {
-            // row by row, however the parameter lies in memory
-            boolean bfloat16 = typeOf(parameter) == DataType.BFLOAT16; // DJL has no such arrays
-            NDArray rows =
-                    scope.create(
-                            values.getShape(), bfloat16 ? values.getDataType() : typeOf(parameter));
-            NDArray here = values.toDevice(Device.cpu(), false);
-            SixteenBits.check(Autograd.detach(here, scope), typeOf(parameter), name);
-            NDArray converted = here.toType(rows.getDataType(), false);
-            rows.set(new NDIndex("..."), converted);
-            NDArray written = bfloat16 ? BFloat16.bitsOf(rows, scope) : rows;
-            for (ByteBuffer piece : TensorBuffers.of(written)) {
-                writer.write(piece);
-            }
-            for (NDArray each : new NDArray[] {here, converted}) {
-                if (each != values) {
-                    each.close();
-                }
-            }
-        }
-    }
-
-    private DataType typeOf(Parameter parameter) {
-        return dataType == null ? parameter.getArray().getDataType() : dataType;
     }
 
     /**

@@ -1,5 +1,6 @@
 package io.djltp.zoo;
 
+import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
@@ -8,9 +9,12 @@ import ai.djl.nn.Parameter;
 import ai.djl.training.initializer.Initializer;
 import ai.djl.util.Pair;
 
+import io.djltp.cut.ShardRange;
 import io.djltp.parameters.ShapesOnly;
 import io.djltp.parameters.ShardedBlock;
+import io.djltp.parameters.SlicedInitializer;
 import io.djltp.safetensors.SafetensorsFile;
+import io.djltp.safetensors.SliceReader;
 import io.djltp.safetensors.StoredTensor;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.training.ParallelInference;
@@ -190,5 +194,58 @@ final class StoredNetwork {
             before.forEach(Parameter::setInitializer);
         }
         return Arrays.stream(bytes).boxed().toList();
+    }
+
+    /** Reads the tensor of a parameter: the whole, or the ranges of one rank after another. */
+    private static final class StoredTensorSource implements SlicedInitializer {
+
+        private final SafetensorsFile file;
+        private final String name;
+        private final long[] bytes; // that were read for each rank
+        private int rank; // whose turn it is; what all ranks have is read once, for rank 0
+
+        StoredTensorSource(SafetensorsFile file, String name, long[] bytes) {
+            this.file = file;
+            this.name = name;
+            this.bytes = bytes;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public NDArray initialize(
+                NDManager manager,
+                Shape shape,
+                DataType dataType,
+                int axis,
+                List<ShardRange> ranges) {
+            return read(manager, dataType, axis, ranges);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public NDArray initialize(NDManager manager, Shape shape, DataType dataType) {
+            return read(manager, dataType, 0, null); // which may be a scalar
+        }
+
+        private NDArray read(
+                NDManager manager, DataType dataType, int axis, List<ShardRange> ranges) {
+            long before = file.getBytesRead();
+            try {
+                SliceReader reader = new SliceReader(file);
+                NDArray values =
+                        ranges == null
+                                ? reader.read(name, manager)
+                                : reader.read(name, axis, ranges, manager);
+                bytes[rank++] += file.getBytesRead() - before;
+                if (values.getDataType() == dataType) {
+                    return values;
+                }
+                try (values) {
+                    return values.toType(dataType, true);
+                }
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+        }
     }
 }

@@ -8,6 +8,7 @@ import ai.djl.nn.Block;
 import ai.djl.nn.core.Linear;
 
 import io.djltp.cut.ShardRange;
+import io.djltp.exchange.NameMapping.StackedRows;
 import io.djltp.parameters.DjlFormat;
 import io.djltp.safetensors.SafetensorsWriter;
 

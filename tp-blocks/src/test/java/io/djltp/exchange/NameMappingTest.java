@@ -1,5 +1,7 @@
 package io.djltp.exchange;
 
+import io.djltp.exchange.NameMapping.NamePattern;
+
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;

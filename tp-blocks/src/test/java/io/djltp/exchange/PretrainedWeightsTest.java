@@ -8,6 +8,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 
+import io.djltp.exchange.NameMapping.NamePattern;
 import io.djltp.parameters.SlicedInitializer;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.ArrayAssert;

@@ -83,7 +83,7 @@ final class PlannedNetworks {
                 network,
                 (block, path, certain) -> {
                     if (block instanceof Dropout) {
-                        BlockState.write(block, Dropout.class, "rate", 0f);
+                        PrivateFields.write(block, Dropout.class, "rate", 0f);
                     }
                 });
     }

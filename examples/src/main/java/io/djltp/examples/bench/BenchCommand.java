@@ -17,7 +17,6 @@ import picocli.CommandLine.Spec;
             LayerCommand.class,
             TransformerCommand.class,
             CollectiveCommand.class,
-            ControlPlaneCommand.class,
             StepCommand.class
         },
         mixinStandardHelpOptions = true)
@@ -34,7 +33,6 @@ public final class BenchCommand implements Runnable {
         spec.commandLine().usage(spec.commandLine().getErr());
         throw new ParameterException(
                 spec.commandLine(),
-                "Choose what to measure: head, layer, transformer, collective, control-plane or"
-                        + " step");
+                "Choose what to measure: head, layer, transformer, collective or step");
     }
 }

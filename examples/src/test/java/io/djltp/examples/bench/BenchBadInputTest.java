@@ -17,10 +17,7 @@ public class BenchBadInputTest {
     @DataProvider
     public Object[][] inputs() {
         return new Object[][] {
-            {
-                "Choose what to measure: head, layer, transformer, collective, control-plane or step",
-                new String[0]
-            },
+            {"Choose what to measure: head, layer, transformer, collective or step", new String[0]},
             {"'64x128' is not batch x features x classes", "head", "--shapes", "64x128"},
             {"'64x128xmany' is not batch x", "head", "--shapes", "64x128xmany"},
             {"'64x0x10' is not batch x", "head", "--shapes", "64x0x10"},

@@ -77,7 +77,9 @@ public class OnnxWeightsTest {
                                 IOException.class,
                                 () -> OnnxWeights.read(new ByteArrayInputStream(half)))
                         .getMessage();
-        assertTrue(message.contains("it ends too early"), message);
+        assertTrue(
+                message.contains("cannot be read") && message.contains("ended unexpectedly"),
+                message);
     }
 
     private static OnnxWeights small() throws IOException {

@@ -6,13 +6,13 @@ import java.lang.reflect.Field;
 import java.lang.reflect.Modifier;
 
 /**
- * The state that DJL's classes keep in private fields. A block that takes another one's place gets
- * it: the same parameters, whether they have values or not, their initializers, and the shapes of
- * the inputs if it is initialized.
+ * The state that blocks keep in private fields. A block that replaces another one gets it: the same
+ * parameters, whether they have values or not, their initializers, and the shapes of the inputs if
+ * the block is initialized.
  */
-final class BlockState {
+final class PrivateFields {
 
-    private BlockState() {}
+    private PrivateFields() {}
 
     /**
      * Gives a block the state of another one.
@@ -20,14 +20,14 @@ final class BlockState {
      * @param from a block
      * @param to another one
      * @param type a class that both extend; its fields and those above are copied
-     * @param <T> the block that gets it
-     * @return the block that has got it
+     * @param <T> the class of the other block
+     * @return {@code to}
      */
     static <T extends Block> T copy(Block from, T to, Class<?> type) {
         for (Class<?> at = type; at != null; at = at.getSuperclass()) {
             for (Field field : at.getDeclaredFields()) {
                 if (!Modifier.isStatic(field.getModifiers())) {
-                    FieldSlot.write(to, field, read(from, field));
+                    write(to, field, read(from, field));
                 }
             }
         }
@@ -35,13 +35,34 @@ final class BlockState {
     }
 
     /** Reads a private field of one of DJL's classes. */
-    static Object read(Block block, Class<?> type, String name) {
-        return read(block, field(type, name));
+    @SuppressWarnings("unchecked") // the caller knows the type of DJL's field
+    static <T> T read(Block block, Class<?> type, String name) {
+        return (T) read(block, field(type, name));
     }
 
     /** Writes a private field of one of DJL's classes. */
     static void write(Block block, Class<?> type, String name, Object value) {
-        FieldSlot.write(block, field(type, name), value);
+        write(block, field(type, name), value);
+    }
+
+    /**
+     * Sets a field, final or not.
+     *
+     * @throws IllegalStateException if Java does not allow it
+     */
+    static void write(Object owner, Field field, Object value) {
+        try {
+            field.setAccessible(true);
+            field.set(owner, value);
+        } catch (IllegalAccessException | RuntimeException e) {
+            throw new IllegalStateException(
+                    "Java does not let " + describe(field) + " be set: " + e.getMessage(), e);
+        }
+    }
+
+    /** Returns what errors call a field. */
+    static String describe(Field field) {
+        return "the field " + field.getDeclaringClass().getName() + "." + field.getName();
     }
 
     private static Object read(Block block, Field field) {
@@ -50,11 +71,7 @@ final class BlockState {
             return field.get(block);
         } catch (IllegalAccessException | RuntimeException e) {
             throw new IllegalStateException(
-                    "Java does not let "
-                            + FieldSlot.describe(field)
-                            + " be read: "
-                            + e.getMessage(),
-                    e);
+                    "Java does not let " + describe(field) + " be read: " + e.getMessage(), e);
         }
     }
 

@@ -1,0 +1,534 @@
+package io.djltp.plan;
+
+import ai.djl.ndarray.types.Shape;
+import ai.djl.ndarray.types.SparseFormat;
+import ai.djl.nn.AbstractBaseBlock;
+import ai.djl.nn.AbstractBlock;
+import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
+import ai.djl.nn.SequentialBlock;
+import ai.djl.nn.core.Embedding;
+import ai.djl.nn.core.Linear;
+import ai.djl.nn.norm.BatchNorm;
+import ai.djl.nn.norm.Dropout;
+import ai.djl.nn.transformer.BertBlock;
+import ai.djl.nn.transformer.ScaledDotProductAttentionBlock;
+import ai.djl.nn.transformer.TransformerEncoderBlock;
+
+import io.djltp.nn.ClassificationHead;
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.ParallelDropout;
+import io.djltp.nn.RowParallelLinear;
+import io.djltp.nn.SyncBatchNorm;
+import io.djltp.nn.VocabParallelEmbedding;
+import io.djltp.nn.djl.ParallelAttention;
+import io.djltp.nn.djl.ParallelAttention.Projections;
+import io.djltp.nn.djl.ParallelTransformerEncoder;
+import io.djltp.nn.djl.ParallelTransformerEncoder.Parts;
+
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.function.Function;
+import java.util.function.Predicate;
+import java.util.function.Supplier;
+import java.util.function.UnaryOperator;
+
+/**
+ * The parallel block of each of DJL's blocks, with the same parameters, and the way back. What
+ * DJL's blocks are made of is in private fields, see {@link PrivateFields}.
+ */
+final class Styles {
+
+    static final Style HEAD =
+            style("head()", "Linear", ClassificationHead.class, Styles::isLinear, Styles::head);
+
+    static final Style DROPOUT =
+            style(
+                    "dropout()",
+                    "Dropout",
+                    ParallelDropout.class,
+                    block -> block.getClass() == Dropout.class,
+                    Styles::dropout);
+
+    static final Style BATCH_NORM =
+            style(
+                    "batchNorm()",
+                    "BatchNorm",
+                    SyncBatchNorm.class,
+                    block -> block.getClass() == BatchNorm.class,
+                    Styles::batchNorm);
+
+    static final Style VOCABULARY =
+            style(
+                    "vocabulary()",
+                    "Embedding, with a dense gradient",
+                    ReplacedEmbedding.class,
+                    Styles::isDenseEmbedding,
+                    Styles::embedding);
+
+    static final Style ATTENTION =
+            whole(
+                    "attention()",
+                    "ScaledDotProductAttentionBlock",
+                    ParallelAttention.class,
+                    Styles::isAttention,
+                    Styles::attention);
+
+    static final Style ENCODER =
+            whole(
+                    "encoder()",
+                    "TransformerEncoderBlock",
+                    ParallelTransformerEncoder.class,
+                    Styles::isEncoder,
+                    block -> encoder(block, null));
+
+    /**
+     * The style of {@link BertBlock}, which stays: its class is final, and other blocks hold it by
+     * that class. Its encoders become parallel ones.
+     */
+    static final Style BERT =
+            whole("bert()", "BertBlock", BertBlock.class, Styles::isBert, Styles::bert);
+
+    static final Style REPLICATE =
+            new DjlStyle("replicate()", "any block", null, true, block -> true, block -> block);
+
+    private static final Class<?> BERT_TYPE = BertBlock.class;
+    private static final Class<?> ATTENTION_TYPE = ScaledDotProductAttentionBlock.class;
+    private static final String PROBABILITY_DROPOUT = "attentionProbsDropout";
+
+    private static final Class<?> ENCODER_TYPE = TransformerEncoderBlock.class;
+    private static final String SELF_ATTENTION = "selfAttentionBlock";
+    private static final String ATTENTION_DROPOUT = "selfAttentionDropout";
+    private static final String ATTENTION_NORM = "attentionNorm";
+    private static final String FEED_FORWARD = "pointWisefullyConnected";
+    private static final String FEED_FORWARD_DROPOUT = "fullyConnectedDropout";
+    private static final String OUTPUT_NORM = "outputNorm";
+    private static final List<String> ENCODER_FIELDS =
+            List.of(
+                    SELF_ATTENTION,
+                    ATTENTION_DROPOUT,
+                    ATTENTION_NORM,
+                    FEED_FORWARD,
+                    FEED_FORWARD_DROPOUT,
+                    OUTPUT_NORM);
+
+    private static final List<String> NORM_PARAMETERS =
+            List.of("gamma", "beta", "runningMean", "runningVar");
+
+    private static final Set<Class<?>> PARALLEL_LINEAR =
+            Set.of(ColumnParallelLinear.class, RowParallelLinear.class, ClassificationHead.class);
+
+    private Styles() {}
+
+    // Linear
+
+    /** Returns whether a block is DJL's own linear layer, not one that overrides it. */
+    static boolean isLinear(Block block) {
+        return block.getClass() == Linear.class;
+    }
+
+    static long units(Block linear) {
+        return PrivateFields.<Long>read(linear, Linear.class, "units");
+    }
+
+    static boolean hasBias(Block linear) {
+        return linear.getDirectParameters().get("bias") != null;
+    }
+
+    /** Gives a layer the parameters of another one, and the shapes that it is initialized for. */
+    static <T extends Linear> T move(Block from, T to) {
+        return PrivateFields.copy(from, to, Linear.class);
+    }
+
+    private static Block head(Block block) {
+        return move(
+                block,
+                ClassificationHead.builder()
+                        .setUnits(units(block))
+                        .optBias(hasBias(block))
+                        .optBatchShardedInput(true) // where MIXED mode cuts the body by rows
+                        .build());
+    }
+
+    private static Linear plainLinear(Block parallel) {
+        Linear.Builder builder = Linear.builder().setUnits(units(parallel));
+        return move(parallel, builder.optBias(hasBias(parallel)).build());
+    }
+
+    // Dropout
+
+    /** Returns the rate of one of DJL's dropouts. */
+    static float rateOf(Block dropout) {
+        return PrivateFields.<Float>read(dropout, Dropout.class, "rate");
+    }
+
+    private static ParallelDropout dropout(Block block) {
+        ParallelDropout dropout = ParallelDropout.builder().optRate(rateOf(block)).build();
+        return PrivateFields.copy(block, dropout, AbstractBlock.class);
+    }
+
+    private static Dropout plainDropout(ParallelDropout parallel) {
+        Dropout dropout = Dropout.builder().optRate(parallel.getRate()).build();
+        return PrivateFields.copy(parallel, dropout, AbstractBlock.class);
+    }
+
+    // BatchNorm
+
+    private static SyncBatchNorm batchNorm(Block block) {
+        SyncBatchNorm norm =
+                SyncBatchNorm.builder()
+                        .optAxis(PrivateFields.<Integer>read(block, BatchNorm.class, "axis"))
+                        .optEpsilon(PrivateFields.<Float>read(block, BatchNorm.class, "epsilon"))
+                        .optMomentum(PrivateFields.<Float>read(block, BatchNorm.class, "momentum"))
+                        .build();
+        for (String name : NORM_PARAMETERS) {
+            move(block, BatchNorm.class, name, norm, SyncBatchNorm.class, name);
+        }
+        move(block, BatchNorm.class, "inChannels", norm, SyncBatchNorm.class, "channels");
+        return PrivateFields.copy(block, norm, AbstractBlock.class);
+    }
+
+    private static BatchNorm plainBatchNorm(Block block) {
+        Class<?> type = SyncBatchNorm.class;
+        BatchNorm norm =
+                BatchNorm.builder()
+                        .optAxis(PrivateFields.<Integer>read(block, type, "axis"))
+                        .optEpsilon(PrivateFields.<Float>read(block, type, "epsilon"))
+                        .optMomentum(PrivateFields.<Float>read(block, type, "momentum"))
+                        .optCenter(isTrained(block, "beta"))
+                        .optScale(isTrained(block, "gamma"))
+                        .build();
+        for (String name : NORM_PARAMETERS) {
+            move(block, type, name, norm, BatchNorm.class, name);
+        }
+        move(block, type, "channels", norm, BatchNorm.class, "inChannels");
+        return PrivateFields.copy(block, norm, AbstractBlock.class);
+    }
+
+    private static boolean isTrained(Block block, String name) {
+        return PrivateFields.<Parameter>read(block, SyncBatchNorm.class, name).requiresGradient();
+    }
+
+    private static void move(
+            Block from, Class<?> type, String name, Block to, Class<?> other, String newName) {
+        PrivateFields.write(to, other, newName, PrivateFields.read(from, type, name));
+    }
+
+    // Embedding
+
+    /** An embedding that was DJL's, which it keeps, because that one knows the words. */
+    private static final class ReplacedEmbedding extends VocabParallelEmbedding {
+
+        private final Supplier<AbstractBlock> original; // it is no block of the network any more
+
+        ReplacedEmbedding(VocabParallelEmbedding.Builder builder, AbstractBlock original) {
+            super(builder);
+            this.original = () -> original;
+        }
+    }
+
+    private static boolean isDenseEmbedding(Block block) {
+        return block instanceof Embedding
+                && block.getClass().getName().startsWith("ai.djl.")
+                && PrivateFields.read(block, Embedding.class, "sparseFormat") == SparseFormat.DENSE;
+    }
+
+    static int words(Block embedding) {
+        return PrivateFields.<Integer>read(embedding, Embedding.class, "numEmbeddings");
+    }
+
+    private static Block embedding(Block block) {
+        int features = PrivateFields.<Integer>read(block, Embedding.class, "embeddingSize");
+        Parameter table = PrivateFields.read(block, Embedding.class, "embedding");
+        if (!table.isInitialized()) { // else DJL's block gives it a shape when it is initialized
+            table.setShape(new Shape(words(block), features));
+        }
+        ReplacedEmbedding embedding =
+                new ReplacedEmbedding(
+                        VocabParallelEmbedding.builder()
+                                .setVocabularySize(words(block))
+                                .setEmbeddingSize(features),
+                        (AbstractBlock) block);
+        PrivateFields.write(embedding, VocabParallelEmbedding.class, "weight", table);
+        return PrivateFields.copy(block, embedding, AbstractBlock.class);
+    }
+
+    // ScaledDotProductAttentionBlock
+
+    private static boolean isAttention(Block block) {
+        return block.getClass() == ATTENTION_TYPE
+                && embeddingSize(block) % headsOfAttention(block) == 0;
+    }
+
+    private static int embeddingSize(Block attention) {
+        return PrivateFields.<Integer>read(attention, ATTENTION_TYPE, "embeddingSize");
+    }
+
+    private static int headsOfAttention(Block attention) {
+        return PrivateFields.<Integer>read(attention, ATTENTION_TYPE, "headCount");
+    }
+
+    private static ParallelAttention attention(Block block) {
+        ScaledDotProductAttentionBlock attention = (ScaledDotProductAttentionBlock) block;
+        int heads = headsOfAttention(block);
+        long headDim = embeddingSize(block) / heads;
+        Projections projections = Projections.of(heads, headDim);
+        move(attention.getKeyProjection(), projections.key());
+        move(attention.getQueryProjection(), projections.query());
+        move(attention.getValueProjection(), projections.value());
+        move(attention.getResultProjection(), projections.result());
+        Block dropout = PrivateFields.read(block, ATTENTION_TYPE, PROBABILITY_DROPOUT);
+        return PrivateFields.copy(
+                block,
+                new ParallelAttention(heads, headDim, projections, dropout(dropout)),
+                AbstractBaseBlock.class);
+    }
+
+    private static ScaledDotProductAttentionBlock plainAttention(ParallelAttention parallel) {
+        ScaledDotProductAttentionBlock attention =
+                ScaledDotProductAttentionBlock.builder()
+                        .setEmbeddingSize((int) (parallel.getHeads() * parallel.getHeadDim()))
+                        .setHeadCount(parallel.getHeads())
+                        .optAttentionProbsDropoutProb(parallel.getDropout().getRate())
+                        .build();
+        Linear[] plain = {
+            attention.getKeyProjection(),
+            attention.getQueryProjection(),
+            attention.getValueProjection(),
+            attention.getResultProjection()
+        };
+        for (int i = 0; i < plain.length; i++) {
+            move(parallel.getChildren().get(i).getValue(), plain[i]);
+        }
+        Block dropout = PrivateFields.read(attention, ATTENTION_TYPE, PROBABILITY_DROPOUT);
+        PrivateFields.copy(parallel.getDropout(), dropout, AbstractBlock.class);
+        return PrivateFields.copy(parallel, attention, AbstractBaseBlock.class);
+    }
+
+    // TransformerEncoderBlock
+
+    private static boolean isEncoder(Block block) {
+        return block.getClass() == ENCODER_TYPE && isAttention(part(block, SELF_ATTENTION));
+    }
+
+    private static Block part(Block encoder, String name) {
+        return PrivateFields.read(encoder, ENCODER_TYPE, name);
+    }
+
+    /** Makes an encoder parallel, with a dropout of its input that may be {@code null}. */
+    private static Block encoder(Block block, ParallelDropout inputDropout) {
+        ParallelTransformerEncoder encoder =
+                new ParallelTransformerEncoder(
+                        new Parts(
+                                inputDropout,
+                                attention(part(block, SELF_ATTENTION)),
+                                dropout(part(block, ATTENTION_DROPOUT)),
+                                batchNorm(part(block, ATTENTION_NORM)),
+                                cutPairs((SequentialBlock) part(block, FEED_FORWARD)),
+                                dropout(part(block, FEED_FORWARD_DROPOUT)),
+                                batchNorm(part(block, OUTPUT_NORM))));
+        for (String unused : ENCODER_FIELDS) { // the encoder has parts of its own
+            PrivateFields.write(encoder, ENCODER_TYPE, unused, null);
+        }
+        return PrivateFields.copy(block, encoder, AbstractBaseBlock.class);
+    }
+
+    /** Cuts the pairs of linear layers of a sequence, if they are pairs. */
+    private static Block cutPairs(SequentialBlock sequence) {
+        Map<Block, Style> pairs = new LinearPairs(1).in(sequence);
+        BlockTree.childrenOf(sequence)
+                .values()
+                .replaceAll(
+                        child ->
+                                pairs.containsKey(child)
+                                        ? pairs.get(child).parallel(child)
+                                        : child);
+        return sequence;
+    }
+
+    private static TransformerEncoderBlock plainEncoder(ParallelTransformerEncoder parallel) {
+        Parts parts = parallel.getParts();
+        BlockTree.childrenOf(parts.feedForward()).values().replaceAll(Styles::plainOf);
+        List<Block> blocks =
+                List.of(
+                        plainAttention(parts.attention()),
+                        plainDropout(parts.attentionDropout()),
+                        plainOf(parts.attentionNorm()),
+                        parts.feedForward(),
+                        plainDropout(parts.feedForwardDropout()),
+                        plainOf(parts.outputNorm()));
+        TransformerEncoderBlock plain =
+                new TransformerEncoderBlock(1, 1, 1, 0, Function.identity());
+        List<Block> children = BlockTree.childrenOf(plain).values();
+        for (int i = 0; i < blocks.size(); i++) {
+            int child = children.indexOf(part(plain, ENCODER_FIELDS.get(i)));
+            PrivateFields.write(plain, ENCODER_TYPE, ENCODER_FIELDS.get(i), blocks.get(i));
+            if (child >= 0) { // its dropouts are in fields only
+                children.set(child, blocks.get(i));
+            }
+        }
+        return PrivateFields.copy(parallel, plain, AbstractBaseBlock.class);
+    }
+
+    // BertBlock
+
+    private static boolean isBert(Block block) {
+        return block.getClass() == BERT_TYPE
+                && encodersOf(block).stream().allMatch(Styles::isEncoder);
+    }
+
+    /** Returns the list of encoders; a parallel one is a TransformerEncoderBlock, too. */
+    private static List<Block> encodersOf(Block bert) {
+        return PrivateFields.read(bert, BERT_TYPE, "transformerEncoderBlocks");
+    }
+
+    /**
+     * Makes the encoders parallel. The dropout of the embeddings is in a field that can hold
+     * nothing but DJL's, and becomes that of the input of the first encoder, which is the next
+     * thing done to them.
+     */
+    private static Block bert(Block block) {
+        List<Block> encoders = encodersOf(block);
+        List<Block> children = BlockTree.childrenOf(block).values();
+        Block dropout = embeddingDropout(block);
+        float rate = rateOf(dropout);
+        for (int i = 0; i < encoders.size(); i++) {
+            ParallelDropout moved = null;
+            if (i == 0 && rate > 0) {
+                moved = dropout(dropout);
+                PrivateFields.write(dropout, Dropout.class, "rate", 0f);
+            }
+            Block parallel = encoder(encoders.get(i), moved);
+            children.set(children.indexOf(encoders.get(i)), parallel);
+            encoders.set(i, parallel);
+        }
+        return block;
+    }
+
+    /** Gives the dropout of the embeddings back that the first encoder has got. */
+    static void restoreDropout(Block bert) {
+        Block first = encodersOf(bert).stream().findFirst().orElse(null);
+        if (first instanceof ParallelTransformerEncoder) {
+            ParallelDropout moved = ((ParallelTransformerEncoder) first).getParts().inputDropout();
+            if (moved != null) {
+                PrivateFields.write(embeddingDropout(bert), Dropout.class, "rate", moved.getRate());
+            }
+        }
+    }
+
+    private static Block embeddingDropout(Block bert) {
+        return PrivateFields.read(bert, BERT_TYPE, "embeddingDropout");
+    }
+
+    // All of them
+
+    /** Returns the number of heads of an attention, of an encoder, or the fewest of a BERT. */
+    static int heads(Block block) {
+        if (isAttention(block)) {
+            return headsOfAttention(block);
+        }
+        return isEncoder(block)
+                ? headsOfAttention(part(block, SELF_ATTENTION))
+                : encodersOf(block).stream().mapToInt(Styles::heads).min().orElse(0);
+    }
+
+    /** Returns whether a block is one that a plan makes. */
+    static boolean isParallel(Block block) {
+        return PARALLEL_LINEAR.contains(block.getClass())
+                || block instanceof ParallelDropout
+                || block instanceof SyncBatchNorm
+                || block instanceof ReplacedEmbedding
+                || block instanceof ParallelAttention
+                || block instanceof ParallelTransformerEncoder;
+    }
+
+    /**
+     * Returns DJL's block with the parameters of a parallel one.
+     *
+     * @param block a block
+     * @return DJL's, or the block itself if it is not one that a plan makes
+     */
+    static Block plainOf(Block block) {
+        if (PARALLEL_LINEAR.contains(block.getClass())) {
+            return plainLinear(block);
+        } else if (block instanceof ParallelDropout) {
+            return plainDropout((ParallelDropout) block);
+        } else if (block instanceof SyncBatchNorm) {
+            return plainBatchNorm(block);
+        } else if (block instanceof ReplacedEmbedding) {
+            AbstractBlock original = ((ReplacedEmbedding) block).original.get();
+            return PrivateFields.copy(block, original, AbstractBlock.class);
+        } else if (block instanceof ParallelAttention) {
+            return plainAttention((ParallelAttention) block);
+        } else if (block instanceof ParallelTransformerEncoder) {
+            return plainEncoder((ParallelTransformerEncoder) block);
+        }
+        return block;
+    }
+
+    private static Style style(
+            String name,
+            String djlClass,
+            Class<? extends Block> type,
+            Predicate<Block> isFor,
+            UnaryOperator<Block> parallel) {
+        return new DjlStyle(name, "DJL's " + djlClass, type, false, isFor, parallel);
+    }
+
+    private static Style whole(
+            String name,
+            String djlClass,
+            Class<? extends Block> type,
+            Predicate<Block> isFor,
+            UnaryOperator<Block> parallel) {
+        return new DjlStyle(name, "DJL's " + djlClass, type, true, isFor, parallel);
+    }
+
+    /** A style without options; {@code type} is null for a block that stays as it is. */
+    private static final class DjlStyle extends Style {
+
+        private final String name;
+        private final boolean whole;
+        private final Predicate<Block> isFor;
+        private final UnaryOperator<Block> parallel;
+
+        DjlStyle(
+                String name,
+                String wanted,
+                Class<? extends Block> type,
+                boolean whole,
+                Predicate<Block> isFor,
+                UnaryOperator<Block> parallel) {
+            super(wanted, type);
+            this.name = name;
+            this.whole = whole;
+            this.isFor = isFor;
+            this.parallel = parallel;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        boolean isFor(Block block) {
+            return isFor.test(block);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        Block parallel(Block block) {
+            return parallel.apply(block);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        boolean isWhole() {
+            return whole;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public String toString() {
+            return name;
+        }
+    }
+}
