@@ -3,7 +3,6 @@ package io.djltp.training;
 import ai.djl.ndarray.NDManager;
 
 import io.djltp.collective.GatheredNumbers;
-import io.djltp.gradient.WeightReader;
 import io.djltp.job.JobFailedException;
 import io.djltp.optimizer.LearningRates;
 import io.djltp.optimizer.LossScale;
@@ -160,16 +159,6 @@ public final class TrainerState {
      */
     public void addBeforeChange(Runnable task) {
         trained.addBeforeChange(task);
-    }
-
-    /**
-     * Sets who reads weights and the state of the optimizer in the background: what changes or
-     * frees them waits for it.
-     *
-     * @param reader who reads them
-     */
-    public void setReader(WeightReader reader) {
-        trained.setReader(reader);
     }
 
     /**
