@@ -215,7 +215,7 @@ public class ParallelTrainer extends Trainer {
         try (OneCaller.Call call = steps.begin("step")) {
             long begin = System.nanoTime();
             trained.checkOpen();
-            steps.update(trained::beginStep);
+            steps.update(trained::beginChange);
             trained.endStep(steps.count());
             if (parallelConfig.isDriftCheckDue(steps.count())) {
                 driftCheck.run(steps.count());

@@ -4,7 +4,6 @@ import ai.djl.Model;
 import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
 
-import io.djltp.gradient.WeightReader;
 import io.djltp.parameters.DjlFormat;
 import io.djltp.parameters.DriftCheck;
 import io.djltp.parameters.ParallelParameters;
@@ -39,7 +38,6 @@ final class TrainedModel {
     private final List<Runnable> beforeChange = new ArrayList<>();
     private final Model savedModel;
     private RemoteShards remoteShards; // where other processes hold parts of the model
-    private WeightReader reader; // or null
     private boolean initialized;
     private boolean closed;
 
@@ -138,27 +136,8 @@ final class TrainedModel {
         beforeChange.add(waiting);
     }
 
-    /** Sets who reads the weights and the state of the optimizer in the background. */
-    void setReader(WeightReader reader) {
-        this.reader = reader;
-        steps.setReader(reader);
-    }
-
-    private void awaitReader() {
-        if (reader != null) {
-            reader.awaitAll();
-        }
-    }
-
-    /** Begins to change the weights, each row when it was read. */
-    void beginStep() {
-        if (reader != null) {
-            reader.awaitOthers();
-        }
-        beginChange();
-    }
-
-    private void beginChange() {
+    /** Begins to change the weights. */
+    void beginChange() {
         beforeChange.forEach(Runnable::run);
         if (remoteShards != null) {
             remoteShards.getService().beginStep();
@@ -194,7 +173,6 @@ final class TrainedModel {
      * @param change what replaces them
      */
     void replace(long step, Runnable change) {
-        awaitReader();
         beginChange();
         try {
             change.run();
@@ -265,7 +243,6 @@ final class TrainedModel {
     }
 
     private void handBack() {
-        awaitReader();
         beforeChange.forEach(Runnable::run);
         boolean handedBack = ranks.isDistributed();
         long step = steps.count();

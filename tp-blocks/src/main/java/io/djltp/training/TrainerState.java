@@ -1,6 +1,5 @@
 package io.djltp.training;
 
-import io.djltp.gradient.WeightReader;
 import io.djltp.job.JobFailedException;
 import io.djltp.optimizer.LearningRates;
 import io.djltp.optimizer.LossScale;
@@ -158,16 +157,6 @@ public final class TrainerState {
      */
     public void addBeforeChange(Runnable task) {
         trained.addBeforeChange(task);
-    }
-
-    /**
-     * Sets who reads weights and the state of the optimizer in the background: what changes or
-     * frees them waits for it.
-     *
-     * @param reader who reads them
-     */
-    public void setReader(WeightReader reader) {
-        trained.setReader(reader);
     }
 
     /**
