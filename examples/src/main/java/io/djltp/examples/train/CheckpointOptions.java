@@ -1,7 +1,6 @@
 package io.djltp.examples.train;
 
 import io.djltp.checkpoint.CheckpointListener;
-import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.checkpoint.Resumable;
 import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.examples.BadInputException;
