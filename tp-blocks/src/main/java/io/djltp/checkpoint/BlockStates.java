@@ -35,8 +35,8 @@ final class BlockStates {
      * @param ranks the number of ranks of this process
      * @param values gets the names of the arrays of each block
      */
-    List<StateTensor> tensors(NDManager manager, int ranks, JsonObject values) {
-        List<StateTensor> tensors = new ArrayList<>();
+    List<TakenState.Tensor> tensors(NDManager manager, int ranks, JsonObject values) {
+        List<TakenState.Tensor> tensors = new ArrayList<>();
         blocks.forEach(
                 (path, block) -> {
                     JsonArray names = new JsonArray();
@@ -51,9 +51,9 @@ final class BlockStates {
         return tensors;
     }
 
-    private static StateTensor tensor(String name, NDArray array, int ranks) {
+    private static TakenState.Tensor tensor(String name, NDArray array, int ranks) {
         CutTensor tensor = CutTensor.whole(name, array.getDataType(), array.getShape());
-        return new StateTensor(tensor, null, Collections.nCopies(ranks, array));
+        return new TakenState.Tensor(tensor, Collections.nCopies(ranks, array));
     }
 
     /**

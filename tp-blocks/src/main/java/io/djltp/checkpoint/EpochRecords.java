@@ -108,28 +108,6 @@ final class EpochRecords {
         return listeners;
     }
 
-    /**
-     * Checks that a listener is the last one: that the others have counted when it saves.
-     *
-     * @throws IllegalArgumentException if it is not, or not the only one that saves
-     */
-    static void checkLast(TrainingListener listener, Trainer trainer) {
-        List<TrainingListener> all = listeners(trainer);
-        if (all.stream().filter(CheckpointListener.class::isInstance).count() > 1) {
-            throw new IllegalArgumentException(
-                    "A trainer has one CheckpointListener, and this one has several: one saves all"
-                            + " that the training is. Leave one in, and copy or prune its folder"
-                            + " by a program of your own");
-        }
-        TrainingListener last = all.get(all.size() - 1);
-        if (last != listener) {
-            throw new IllegalArgumentException(
-                    "The CheckpointListener has to be the last listener, because it saves what the"
-                            + " others know: add it after "
-                            + last.getClass().getName());
-        }
-    }
-
     JsonArray save() {
         JsonArray all = new JsonArray();
         for (Map<String, Float> figures : epochs) {

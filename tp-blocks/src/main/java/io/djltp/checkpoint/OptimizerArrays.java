@@ -50,8 +50,8 @@ final class OptimizerArrays {
      *
      * @param manager the manager of the views
      */
-    List<StateTensor> tensors(NDManager manager) {
-        List<StateTensor> tensors = new ArrayList<>();
+    List<TakenState.Tensor> tensors(NDManager manager) {
+        List<TakenState.Tensor> tensors = new ArrayList<>();
         if (kinds.isEmpty()) {
             return tensors;
         }
@@ -63,7 +63,7 @@ final class OptimizerArrays {
                 String name = parameters.nameOf(all.get(i));
                 for (StateKind kind : kinds) {
                     CutTensor tensor = layout.ofState(all.get(i), kind, TYPES[types[i]]);
-                    tensors.add(new StateTensor(tensor, name, views(name, kind, tensor, manager)));
+                    tensors.add(new TakenState.Tensor(tensor, views(name, kind, tensor, manager)));
                 }
             }
         }

@@ -22,7 +22,6 @@ import io.djltp.training.TrainerState;
 
 import java.io.IOException;
 import java.util.ArrayList;
-import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -124,25 +123,18 @@ final class ParticipantStates {
         return kept;
     }
 
-    /** Returns the names of the parameters that participants update, before all others. */
-    Set<String> parameters() {
-        Set<String> parameters = new LinkedHashSet<>();
-        context(0).getParticipants().getParameters().stream().map(names).forEach(parameters::add);
-        return parameters;
-    }
-
     /**
      * Returns the tensors.
      *
      * @param manager the manager of the views and copies
      * @param values gets what {@link #restore} needs to know of them
      */
-    List<StateTensor> tensors(NDManager manager, JsonObject values) {
+    List<TakenState.Tensor> tensors(NDManager manager, JsonObject values) {
         List<Map<String, Kept>> ranks = new ArrayList<>();
         for (int rank = 0; rank < state.getRanks().size(); rank++) {
             ranks.add(keptOf(rank, manager));
         }
-        List<StateTensor> tensors = new ArrayList<>();
+        List<TakenState.Tensor> tensors = new ArrayList<>();
         ranks.get(0)
                 .forEach(
                         (name, kept) -> {
@@ -159,15 +151,15 @@ final class ParticipantStates {
         return tensors;
     }
 
-    private StateTensor tensor(
+    private TakenState.Tensor tensor(
             List<Map<String, Kept>> ranks, String name, String kind, StateCut cut) {
         List<NDArray> arrays = new ArrayList<>();
         ranks.forEach(rank -> arrays.add(rank.get(name).arrays().get(kind)));
         DataType type = arrays.get(0).getDataType();
         Shape shape = arrays.get(0).getShape();
         if (!ranks.get(0).get(name).whole().contains(kind)) {
-            return new StateTensor(
-                    layout.ofParticipant(name + "/" + kind, type, shape, cut), null, arrays);
+            return new TakenState.Tensor(
+                    layout.ofParticipant(name + "/" + kind, type, shape, cut), arrays);
         }
         CutTensor tensor = layout.ofPlaces(name + "/" + kind, type, shape, cut);
         for (int rank = 0; rank < arrays.size(); rank++) {
@@ -175,7 +167,7 @@ final class ParticipantStates {
             NDIndex rows = new NDIndex().addAllDim(cut.axis()).addSliceDim(own.start(), own.end());
             arrays.set(rank, arrays.get(rank).get(rows).duplicate());
         }
-        return new StateTensor(tensor, null, arrays);
+        return new TakenState.Tensor(tensor, arrays);
     }
 
     private JsonObject describe(StateCut cut) {

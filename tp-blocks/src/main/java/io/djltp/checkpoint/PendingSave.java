@@ -4,7 +4,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
+import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
 
 /** A checkpoint that is being written. Can be asked by any thread. */
 public final class PendingSave {
@@ -12,12 +16,22 @@ public final class PendingSave {
     private static final Logger logger = LoggerFactory.getLogger(PendingSave.class);
 
     private final long step;
-    private final StateReading reading;
     private final CompletableFuture<Long> completed = new CompletableFuture<>();
 
-    PendingSave(long step, StateReading reading) {
+    private final AtomicReference<Stage> stage = new AtomicReference<>(Stage.READING);
+    private final CountDownLatch read = new CountDownLatch(1);
+
+    /**
+     * Who needs the memory of the weights: the writing thread, until it has read all, or training.
+     */
+    private enum Stage {
+        READING,
+        READ,
+        GIVEN_UP
+    }
+
+    PendingSave(long step) {
         this.step = step;
-        this.reading = reading;
     }
 
     /**
@@ -66,9 +80,44 @@ public final class PendingSave {
         return completed.copy();
     }
 
-    /** Returns what is read for it. */
-    StateReading reading() {
-        return reading;
+    /**
+     * Waits until all arrays were read. Gives the save up if that takes too long.
+     *
+     * @param limit how long to wait
+     * @return false if this call has given it up
+     */
+    boolean awaitRead(Duration limit) {
+        boolean interrupted = false;
+        long end = System.nanoTime() + limit.toNanos();
+        while (stage.get() == Stage.READING) {
+            try {
+                if (!read.await(end - System.nanoTime(), TimeUnit.NANOSECONDS)) {
+                    break;
+                }
+            } catch (InterruptedException e) {
+                interrupted = true;
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+        return !stage.compareAndSet(Stage.READING, Stage.GIVEN_UP);
+    }
+
+    /**
+     * Notes that the arrays are not read any more.
+     *
+     * @return whether all was read before anything was changed
+     */
+    boolean endReading() {
+        boolean intact = stage.compareAndSet(Stage.READING, Stage.READ);
+        read.countDown();
+        return intact;
+    }
+
+    /** Returns whether training has gone on without waiting for the end of the reading. */
+    boolean isGivenUp() {
+        return stage.get() == Stage.GIVEN_UP;
     }
 
     void complete() {
@@ -76,7 +125,7 @@ public final class PendingSave {
     }
 
     void fail(Throwable failure) {
-        reading.end();
+        endReading();
         boolean expected = failure instanceof IOException; // says all: a full disk, for instance
         logger.warn(
                 "There is no checkpoint of step {}, and training goes on: {}",

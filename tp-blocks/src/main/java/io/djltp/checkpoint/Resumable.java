@@ -7,7 +7,7 @@ import com.google.gson.JsonElement;
  * checkpoint found it: a listener that counts, a sampler with a state, the losses of a report.
  *
  * <p>A listener of the trainer that implements this is saved and restored under the name of its
- * class; anything else under the name that {@link CheckpointBuilder#optState} gives it.
+ * class; anything else under the name that {@link CheckpointListener.Builder#optState} gives it.
  */
 public interface Resumable {
 

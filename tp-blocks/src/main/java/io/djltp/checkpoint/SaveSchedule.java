@@ -1,5 +1,11 @@
 package io.djltp.checkpoint;
 
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+
+import io.djltp.collective.ReduceOp;
+import io.djltp.rank.RankPool;
+import io.djltp.torch.TensorView;
 import io.djltp.training.ParallelTrainer;
 
 import java.util.List;
@@ -50,7 +56,7 @@ final class SaveSchedule implements AutoCloseable {
             return new Decision(save, null);
         }
         boolean zero = trainer.getRanks().getContext(0).getRank() == 0;
-        double[] agreed = LargestValue.of(trainer, stopNumber(), late && zero ? 1 : 0);
+        double[] agreed = largest(trainer, stopNumber(), late && zero ? 1 : 0);
         StopSignal stop = stopOf(agreed[0]);
         return new Decision(save || agreed[1] > 0 || stop != null, stop);
     }
@@ -60,7 +66,7 @@ final class SaveSchedule implements AutoCloseable {
         if (signalNames.isEmpty()) {
             return null;
         }
-        return stopOf(LargestValue.of(trainer, stopNumber())[0]);
+        return stopOf(largest(trainer, stopNumber())[0]);
     }
 
     /** Returns whether there is anything to decide after a step, which has to be told of then. */
@@ -85,6 +91,33 @@ final class SaveSchedule implements AutoCloseable {
 
     private StopSignal stopOf(double status) {
         return status == 0 ? null : signals.of((int) status);
+    }
+
+    /**
+     * Returns the largest value of all processes. All processes call it; one process alone
+     * communicates nothing.
+     *
+     * @param trainer the trainer
+     * @param values the values of this process, replaced by the largest ones
+     */
+    private static double[] largest(ParallelTrainer trainer, double... values) {
+        RankPool ranks = trainer.getRanks();
+        if (!ranks.isDistributed()) {
+            return values;
+        }
+        NDManager manager = trainer.getManager();
+        return ranks.run(
+                        context -> {
+                            try (NDManager scope = manager.newSubManager(context.getDevice());
+                                    NDArray array = scope.create(values)) {
+                                context.getWorld().setIssuer("CheckpointListener");
+                                context.getWorld()
+                                        .allReduce(TensorView.of(array), ReduceOp.MAX)
+                                        .await();
+                                return array.toDoubleArray();
+                            }
+                        })
+                .get(0);
     }
 
     /** {@inheritDoc} */

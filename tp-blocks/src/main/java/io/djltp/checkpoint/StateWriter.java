@@ -5,8 +5,6 @@ import com.google.gson.JsonObject;
 import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.checkpoint.store.CheckpointWriter;
-import io.djltp.gradient.WeightReader;
-import io.djltp.update.RowReader;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -18,10 +16,10 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Writes states in a thread of its own, one after the other. The trainer's updates follow that
- * thread: a row is changed once it was read.
+ * Writes states in a thread of its own, one after the other. Before weights are changed, {@link
+ * #awaitRead()} waits until that thread has read them.
  */
-final class StateWriter implements WeightReader, AutoCloseable {
+final class StateWriter implements AutoCloseable {
 
     private static final Logger logger = LoggerFactory.getLogger(StateWriter.class);
 
@@ -33,7 +31,7 @@ final class StateWriter implements WeightReader, AutoCloseable {
                         writing.setDaemon(true); // a disk that hangs does not keep the process
                         return writing;
                     });
-    private volatile PendingSave last; // read by the threads of ranks
+    private PendingSave last;
 
     /**
      * Creates a writer.
@@ -57,8 +55,8 @@ final class StateWriter implements WeightReader, AutoCloseable {
             CheckpointFolder folder,
             JsonObject values,
             RuntimeException failure) {
-        PendingSave save = new PendingSave(state.getStep(), state.reading());
-        if (last != null && last.reading().isAbandoned() && !last.isDone()) {
+        PendingSave save = new PendingSave(state.getStep());
+        if (last != null && last.isGivenUp() && !last.isDone()) {
             state.close();
             save.fail(
                     new CheckpointException(
@@ -69,7 +67,7 @@ final class StateWriter implements WeightReader, AutoCloseable {
                                     + " there?"));
             return save;
         }
-        awaitAll(); // of a save without a step between
+        awaitRead(); // of a save without a step between
         last = save;
         try {
             thread.execute(() -> write(save, state, folder, values, failure));
@@ -104,8 +102,8 @@ final class StateWriter implements WeightReader, AutoCloseable {
             if (failure != null) {
                 throw failure; // the other processes hear of it from the writer
             }
-            writer.stream(save.reading()::isHurried);
-            if (!save.reading().end()) {
+            writer.stream();
+            if (!save.endReading()) {
                 throw new CheckpointException(
                         "the weights were not written before the next step had to change them");
             }
@@ -118,46 +116,25 @@ final class StateWriter implements WeightReader, AutoCloseable {
         save.complete();
     }
 
-    /** {@inheritDoc} */
-    @Override
-    public void awaitAll() {
-        if (last != null) {
-            last.reading().awaitAll(limit, this::warn);
+    /** Waits until the last state was read, or gives its save up. */
+    void awaitRead() {
+        if (last != null && !last.awaitRead(limit)) {
+            logger.warn(
+                    "The checkpoint of step {} is given up: the weights were not written within {}."
+                            + " Training goes on",
+                    last.getStep(),
+                    limit);
         }
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public void awaitOthers() {
-        if (last != null) {
-            last.reading().awaitOthers(limit, this::warn);
-        }
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public RowReader ofParameter(int localIndex, String name) {
-        return last == null
-                ? null
-                : last.reading().ofParameter(localIndex, name, limit, this::warn);
-    }
-
-    private void warn() {
-        logger.warn(
-                "The checkpoint of step {} is given up: the weights were not written within {}."
-                        + " Training goes on",
-                last.getStep(),
-                limit);
     }
 
     /** Ends the thread after the last save. */
     @Override
     public void close() {
         thread.shutdown();
-        awaitAll(); // or gives it up
+        awaitRead(); // or gives it up
         boolean interrupted = Thread.interrupted();
         try {
-            if (last != null && !last.reading().isAbandoned()) {
+            if (last != null && !last.isGivenUp()) {
                 last.await();
             }
             if (!thread.awaitTermination(1, TimeUnit.SECONDS)) {

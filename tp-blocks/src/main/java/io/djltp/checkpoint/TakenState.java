@@ -2,7 +2,6 @@ package io.djltp.checkpoint;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
 import io.djltp.checkpoint.store.CheckpointFolder;
@@ -13,9 +12,7 @@ import io.djltp.torch.TensorView;
 
 import java.io.IOException;
 import java.util.ArrayList;
-import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.Set;
 
 /**
@@ -36,19 +33,20 @@ final class TakenState implements AutoCloseable {
     private final StateLayout layout;
     private final long step;
     private final String mesh;
-    private final List<Integer> own;
-    private final List<StateTensor> tensors = new ArrayList<>();
-    private final List<Read> reads = new ArrayList<>();
-    private final StateReading reading = new StateReading();
+    private final List<Tensor> tensors = new ArrayList<>();
 
-    /** What is read of a rank. */
-    private record Read(int rank, String tensor, NDArray array, ReadArray read) {}
+    /**
+     * A tensor of the state.
+     *
+     * @param tensor what the whole is, and which ranges each part has
+     * @param arrays what each rank of this process has of it
+     */
+    record Tensor(CutTensor tensor, List<NDArray> arrays) {}
 
     TakenState(StateLayout layout, long step, String mesh) {
         this.layout = layout;
         this.step = step;
         this.mesh = mesh;
-        own = layout.ownParts();
     }
 
     /** Returns the manager of views and copies. */
@@ -61,52 +59,8 @@ final class TakenState implements AutoCloseable {
         return step;
     }
 
-    /** Returns how far it was read. */
-    StateReading reading() {
-        return reading;
-    }
-
-    void add(List<StateTensor> more) {
+    void add(List<Tensor> more) {
         tensors.addAll(more);
-    }
-
-    /**
-     * Puts the tensors in the order in which they are read: what is of no parameter first, since
-     * the whole of a step waits for it, then each parameter with what the optimizer keeps of it. To
-     * be called when all were added.
-     *
-     * @param first the names of the parameters that a step changes first
-     */
-    void order(Set<String> first) {
-        Map<String, List<StateTensor>> groups = new LinkedHashMap<>();
-        groups.put("", new ArrayList<>());
-        first.forEach(name -> groups.put(name, new ArrayList<>()));
-        for (StateTensor each : tensors) {
-            String name = each.parameter() == null ? "" : each.parameter();
-            groups.computeIfAbsent(name, key -> new ArrayList<>()).add(each);
-        }
-        tensors.clear();
-        groups.values().forEach(tensors::addAll);
-        for (int rank = 0; rank < layout.ranks(); rank++) {
-            if (layout.isWriter(rank)) {
-                addRead(rank);
-            }
-        }
-    }
-
-    /** Notes what will be read of a rank. */
-    private void addRead(int rank) {
-        for (StateTensor each : tensors) {
-            if (each.tensor().isIn(layout.partOf(rank))) {
-                NDArray array = each.arrays().get(rank);
-                Shape shape = array.getShape();
-                long rows = shape.dimension() == 0 ? 1 : shape.get(0);
-                long bytes = shape.size() * array.getDataType().getNumOfBytes();
-                ReadArray read = new ReadArray(each.parameter(), rows, bytes);
-                reading.add(rank, read);
-                reads.add(new Read(rank, each.tensor().name(), array, read));
-            }
-        }
     }
 
     /**
@@ -122,8 +76,7 @@ final class TakenState implements AutoCloseable {
             NDArray view = Autograd.detach(value, manager);
             arrays.add(changes || !TensorView.of(view).isContiguous() ? view.duplicate() : view);
         }
-        CutTensor tensor = layout.ofWeight(parameter);
-        tensors.add(new StateTensor(tensor, tensor.name(), arrays));
+        tensors.add(new Tensor(layout.ofWeight(parameter), arrays));
     }
 
     /**
@@ -133,17 +86,16 @@ final class TakenState implements AutoCloseable {
      * @return the writer, which knows the tensors of this process
      */
     CheckpointWriter begin(CheckpointFolder folder) throws IOException {
-        CheckpointWriter writer = folder.begin(step, mesh, layout.parts(), own);
+        CheckpointWriter writer = folder.begin(step, mesh, layout.parts(), layout.ownParts());
         try {
-            for (StateTensor each : tensors) {
+            for (Tensor each : tensors) {
                 writer.declare(each.tensor());
-            }
-            for (Read each : reads) {
-                writer.put(
-                        each.tensor(),
-                        layout.partOf(each.rank()),
-                        each.array(),
-                        bytes -> reading.setRead(each.read(), bytes));
+                for (int rank = 0; rank < layout.ranks(); rank++) {
+                    if (layout.isWriter(rank)) {
+                        writer.put(
+                                each.tensor().name(), layout.partOf(rank), each.arrays().get(rank));
+                    }
+                }
             }
             return writer;
         } catch (RuntimeException | Error e) {

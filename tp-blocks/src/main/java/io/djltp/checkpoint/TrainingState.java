@@ -66,15 +66,15 @@ public final class TrainingState implements AutoCloseable {
         agreement = new Agreement(state);
         // other processes wait for this one's step in a collective operation
         writer = new StateWriter(state.getConfig().getTimeout().dividedBy(2));
-        state.setReader(writer);
+        state.addBeforeChange(writer::awaitRead);
     }
 
     /**
      * Takes the state and begins to write it. Nothing of the size of a weight is copied: the next
-     * step waits, before it changes a row, until that row has gone to the files; these are synced
-     * and the checkpoint completed while training goes on. A failure ends the save and not the
-     * training, and so do weights that take more than half of {@link
-     * io.djltp.rank.ParallelConfig#getTimeout()} to write.
+     * forward and backward pass only read the weights, and the update after them waits until all
+     * have gone to the files. These are synced, and the checkpoint is completed, while training
+     * goes on. A failure ends the save and not the training, and so do weights that take more than
+     * half of {@link io.djltp.rank.ParallelConfig#getTimeout()} to write.
      *
      * @param folder where it goes
      * @param values what else the checkpoint holds, under any name but {@link #VALUES}; only those
@@ -163,7 +163,6 @@ public final class TrainingState implements AutoCloseable {
             taken.add(parameter, held);
         }
         taken.add(optimizer.tensors(taken.getManager()));
-        taken.order(participants.parameters());
         comparison.take(network, values);
         HeadMargins.take(network, names, values);
         TrainerValues.take(state, values);

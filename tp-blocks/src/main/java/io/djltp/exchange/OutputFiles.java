@@ -33,10 +33,11 @@ record OutputFiles(Path folder, String name, long most, boolean overwrite) {
 
     /** Writes tensors, and returns the file or the index. */
     Path write(List<OutputTensor> tensors) throws IOException {
-        createFolder();
+        boolean created = createFolder();
         if (!overwrite) {
             checkNone(older());
         }
+        boolean written = false;
         try (SideFolder side = SideFolder.in(folder)) {
             List<List<OutputTensor>> files = shareOut(tensors);
             JsonObject map = new JsonObject();
@@ -50,18 +51,28 @@ record OutputFiles(Path folder, String name, long most, boolean overwrite) {
                 writeIndex(tensors, map, side.resolve(index));
             }
             removeOlder(side.replace(index));
+            written = true;
             return folder.resolve(files.size() > 1 ? index : name + SUFFIX);
+        } catch (IOException e) {
+            throw SideFolder.explained(folder, e);
+        } finally {
+            if (created && !written) {
+                Files.delete(folder); // it is empty
+            }
         }
     }
 
-    private void createFolder() throws IOException {
+    /** Returns whether there was none. */
+    private boolean createFolder() throws IOException {
         if (Files.exists(folder) && !Files.isDirectory(folder)) {
             throw new FileAlreadyExistsException(
                     folder.toString(),
                     null,
                     "it is a file, and the weights go to a folder. Name one, new or not");
         }
+        boolean none = !Files.exists(folder);
         Files.createDirectories(folder);
+        return none;
     }
 
     private List<List<OutputTensor>> shareOut(List<OutputTensor> tensors) {

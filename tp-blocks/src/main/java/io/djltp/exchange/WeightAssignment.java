@@ -17,6 +17,7 @@ import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
@@ -45,6 +46,7 @@ final class WeightAssignment {
     private final Map<Parameter, Margin> margins;
     private final Map<Parameter, TensorSource> sources = new IdentityHashMap<>();
     private final Map<Parameter, String> tensorOf = new IdentityHashMap<>(); // of those of one
+    private final Map<String, String> readFor = new HashMap<>(); // tensor to parameter
     private final Set<Parameter> read = Collections.newSetFromMap(new IdentityHashMap<>());
     private final Set<String> used = new HashSet<>();
     private final Set<String> problems = new LinkedHashSet<>(); // each once
@@ -152,6 +154,24 @@ final class WeightAssignment {
         }
     }
 
+    /** Warns of a weight that the model of the file has once, and this network twice. */
+    private void warnIfUntied(Match<Parameter> match) {
+        String path = match.paths().get(0);
+        for (String name : match.tensors()) {
+            String first = readFor.putIfAbsent(name, path);
+            if (first != null) {
+                logger.warn(
+                        "Tensor {} of {} is read for {} and for {}, two parameters that will differ"
+                                + " after training. If the model ties them, let them be one:"
+                                + " optTiedWeight(embedding) of the head",
+                        name,
+                        files,
+                        first,
+                        path);
+            }
+        }
+    }
+
     private void use(Match<Parameter> match, Parameter parameter) throws IOException {
         used.addAll(match.tensors());
         if (sources.containsKey(parameter)) { // shared by two blocks, or a rule of several
@@ -163,6 +183,7 @@ final class WeightAssignment {
             problems.add(problem);
             return;
         }
+        warnIfUntied(match);
         StackedRows own = match.parameterRows(shapes::get);
         StackedRows stored =
                 new StackedRows(

@@ -1,5 +1,7 @@
 package io.djltp.exchange;
 
+import ai.djl.MalformedModelException;
+
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParseException;
@@ -7,6 +9,9 @@ import com.google.gson.JsonParser;
 
 import io.djltp.safetensors.SafetensorsFile;
 import io.djltp.safetensors.StoredTensor;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.io.Closeable;
 import java.io.FileNotFoundException;
@@ -27,6 +32,8 @@ import java.util.Map;
  * with {@code model.safetensors.index.json}.
  */
 final class WeightFiles implements Closeable {
+
+    private static final Logger logger = LoggerFactory.getLogger(WeightFiles.class);
 
     /** How the name of an index ends. */
     static final String INDEX = ".safetensors.index.json";
@@ -130,6 +137,55 @@ final class WeightFiles implements Closeable {
 
     private static Path parent(Path file) {
         return file.toAbsolutePath().normalize().getParent();
+    }
+
+    /**
+     * Checks that nothing in a {@code config.json} of Hugging Face beside the files makes the
+     * layers of this library compute something else.
+     *
+     * @throws MalformedModelException if rotary positions are scaled
+     */
+    void checkConfig() throws MalformedModelException, IOException {
+        Path file = path.toAbsolutePath().resolveSibling("config.json");
+        if (!Files.exists(file)) {
+            return;
+        }
+        JsonObject config;
+        try (Reader reader = Files.newBufferedReader(file)) {
+            JsonElement read = JsonParser.parseReader(reader);
+            config = read.isJsonObject() ? read.getAsJsonObject() : new JsonObject();
+        } catch (JsonParseException e) {
+            return; // somebody else's
+        }
+        for (String name : List.of("rope_scaling", "rope_parameters")) {
+            JsonElement value = config.get(name);
+            if (value != null && value.isJsonObject() && isScaled(value.getAsJsonObject())) {
+                throw new MalformedModelException(
+                        ("%s has %s %s, and RotaryEmbedding computes unscaled positions only: the"
+                                        + " outputs would differ from those of the model. Take a"
+                                        + " model without it, or remove it from config.json if"
+                                        + " the network computes it in a block of its own")
+                                .formatted(file, name, value));
+            }
+        }
+        JsonElement window = config.get("sliding_window");
+        JsonElement used = config.get("use_sliding_window");
+        if (window != null && window.isJsonPrimitive() && (used == null || isTrue(used))) {
+            logger.warn(
+                    "{} has sliding_window {}: attention here sees all tokens, so that outputs of"
+                            + " more tokens differ from those of the model",
+                    file,
+                    window);
+        }
+    }
+
+    private static boolean isScaled(JsonObject rope) {
+        JsonElement type = rope.has("rope_type") ? rope.get("rope_type") : rope.get("type");
+        return type != null && type.isJsonPrimitive() && !type.getAsString().equals("default");
+    }
+
+    private static boolean isTrue(JsonElement value) {
+        return value.isJsonPrimitive() && value.getAsBoolean();
     }
 
     /** Returns the names of all tensors. */

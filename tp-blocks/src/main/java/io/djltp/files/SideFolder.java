@@ -104,6 +104,20 @@ public final class SideFolder implements AutoCloseable {
         }
     }
 
+    /**
+     * Returns what to throw for a file that could not be written: a full disk is told without a
+     * path by the system.
+     *
+     * @param folder the folder that the files are for
+     * @param thrown what was thrown
+     * @return the same, or one that names the folder
+     */
+    public static IOException explained(Path folder, IOException thrown) {
+        return String.valueOf(thrown.getMessage()).contains(folder.toString())
+                ? thrown
+                : new IOException("Cannot write to " + folder + ": " + thrown.getMessage(), thrown);
+    }
+
     /** Removes the folder at the side, with what has not been moved. */
     @Override
     public void close() {

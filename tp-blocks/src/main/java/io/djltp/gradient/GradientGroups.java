@@ -3,11 +3,17 @@ package io.djltp.gradient;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.Communicator;
+import io.djltp.collective.GatheredNumbers;
 import io.djltp.parameters.ParallelParameters;
+import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelContext;
+import io.djltp.rank.RankPool;
 
+import java.util.HashSet;
 import java.util.IdentityHashMap;
+import java.util.List;
 import java.util.Map;
+import java.util.Set;
 
 /**
  * Over which ranks the gradient of each replicated parameter is summed in the present step. It
@@ -19,6 +25,7 @@ public final class GradientGroups {
     private final ParallelParameters parameters;
     private final Map<Parameter, PartialAxes> partial = new IdentityHashMap<>();
     private final Map<Parameter, PartialAxes> last = new IdentityHashMap<>(); // of all steps
+    private final Set<Parameter> shared = new HashSet<>(); // whose use all processes know
 
     /**
      * Creates the groups of a training.
@@ -50,6 +57,44 @@ public final class GradientGroups {
                     }
                     last.put(parameter, axes);
                 });
+    }
+
+    /**
+     * Tells the other processes of a job how this one has used parameters, and hears of those that
+     * it has not used. All of them call it in each step; nothing is sent once all know of all, or
+     * where the axes data and tensor are not both there: the usual axes are right then.
+     *
+     * @param ranks the ranks of this process
+     */
+    public void share(RankPool ranks) {
+        List<Parameter> trained = parameters.getTrained();
+        DeviceMesh mesh = ranks.getContext(0).getMesh();
+        boolean both = mesh.isCut(DeviceMesh.DATA) && mesh.isCut(DeviceMesh.TENSOR);
+        if (!ranks.isDistributed() || !both || mesh.isOverlaid() || shared.containsAll(trained)) {
+            return;
+        }
+        long[] own = trained.stream().mapToLong(p -> code(last.get(p))).toArray();
+        long[] all =
+                ranks.run(
+                                context ->
+                                        GatheredNumbers.of(
+                                                context.getWorld(),
+                                                parameters.getStore(context).getManager(),
+                                                own,
+                                                "the uses of parameters"))
+                        .get(0);
+        for (int i = 0; i < all.length; i++) {
+            if (all[i] != 0) {
+                Parameter parameter = trained.get(i % own.length);
+                last.putIfAbsent(parameter, new PartialAxes(all[i] % 2 == 0, all[i] > 2));
+                shared.add(parameter);
+            }
+        }
+    }
+
+    /** Returns 0 for a parameter that was not used. */
+    private static long code(PartialAxes axes) {
+        return axes == null ? 0 : 1 + (axes.data() ? 1 : 0) + (axes.tensor() ? 2 : 0);
     }
 
     /**

@@ -29,7 +29,6 @@ public final class RankUpdate implements AutoCloseable {
     private final List<OptimizerState> states = new ArrayList<>(); // of the ranks of this process
     private final List<ReplicaSums> replicas = new ArrayList<>(); // of these ranks
     private final List<GradientBuckets> buckets = new ArrayList<>(); // of these ranks
-    private WeightReader reader; // or null
     private final GlobalNorm norm; // or null: it is not needed
     private final boolean limited; // whether gradients are limited by their norm
     private final float[] factors; // of the gradients of the ranks, in this step
@@ -73,15 +72,6 @@ public final class RankUpdate implements AutoCloseable {
      */
     public OptimizerState getState(int localIndex) {
         return states.get(localIndex);
-    }
-
-    /**
-     * Sets who reads weights in the background.
-     *
-     * @param reader who reads them; the updates of all steps to come wait for it
-     */
-    public void setReader(WeightReader reader) {
-        this.reader = reader;
     }
 
     /**
@@ -237,9 +227,6 @@ public final class RankUpdate implements AutoCloseable {
         String name = parameters.nameOf(parameter);
         WeightUpdate update = states.get(context.getLocalIndex()).getUpdate(name);
         update.begin(step.learningRate(), step.number());
-        if (reader != null) {
-            update.setReader(reader.ofParameter(context.getLocalIndex(), name));
-        }
         return update;
     }
 

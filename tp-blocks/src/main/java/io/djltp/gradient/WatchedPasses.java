@@ -72,10 +72,10 @@ public final class WatchedPasses {
         kinds.add(any);
         if (kinds.add(any.of(data)) && countOf(training) == SHAPES) {
             logger.warn(
-                    "The {} of {} shapes of inputs were checked. Those of other shapes are not:"
-                            + " that the network does not compute something else for them, of a"
-                            + " slice of the features as though it was the whole, is left to it",
-                    training ? "forward passes" : "evaluations",
+                    "{} of {} different input shapes have been checked; further shapes are not"
+                            + " checked. You do not have to do anything if the network runs the"
+                            + " same layers for every shape",
+                    training ? "Forward passes" : "Evaluations",
                     SHAPES);
         }
     }

@@ -84,9 +84,10 @@ public class VocabParallelAccuracy extends AbstractAccuracy {
     protected Pair<Long, NDArray> accuracyHelper(NDList labels, NDList predictions) {
         long[] ids =
                 ClassLabels.read(labels.singletonOrThrow(), countClasses(predictions), ignoreIndex);
+        ShardedPredictions sharded = ShardedPredictions.of(predictions);
         NDArray right =
-                predictions instanceof ShardedPredictions
-                        ? ((ShardedPredictions) predictions).evaluateOnRanks(labels, this::right)
+                sharded != null
+                        ? sharded.evaluateOnRanks(labels, this::right)
                         : right(labels, predictions);
         return new Pair<>(LongStream.of(ids).filter(id -> id != ignoreIndex).count(), right);
     }

@@ -66,7 +66,8 @@ public class VocabParallelTopK {
      * @throws ArithmeticException if a logit is NaN; the message names the row
      */
     public TopClasses evaluate(NDList predictions) {
-        if (!(predictions instanceof ShardedPredictions)) {
+        ShardedPredictions sharded = ShardedPredictions.of(predictions);
+        if (sharded == null) {
             return onRank(predictions.singletonOrThrow()).checked(); // alike on all ranks
         }
         long classes = classes(predictions);
@@ -80,7 +81,6 @@ public class VocabParallelTopK {
                             + classes
                             + " can be had");
         }
-        ShardedPredictions sharded = (ShardedPredictions) predictions;
         NDList noLabels = new NDList();
         try (NDArray packed =
                 sharded.evaluateOnRanks(

@@ -3,12 +3,14 @@ package io.djltp.nn;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.Cut;
 import io.djltp.layout.ForwardPass;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.IndexedRows;
 
 import java.util.Arrays;
 import java.util.function.DoubleUnaryOperator;
@@ -28,12 +30,14 @@ import java.util.stream.IntStream;
  *
  * <p>One all-gather of [m_r, s_r]; backward, every rank has a summand of their gradients, and one
  * reduce-scatter leaves each rank those of its own. How many values a rank has follows from the cut
- * of the batch; a rank without a row computes another's, which has the weight 0.
+ * of the batch; a rank without a row computes another's, which has the weight 0. Rows of float16
+ * are computed with in float32, as libtorch does.
  */
 @SuppressWarnings("try") // a scope is used by being open
 final class BatchStatistics {
 
-    private final NDArray x;
+    private final NDArray x; // the rows, in float32 if they are float16
+    private final NDArray rows;
     private final NDArray mean; // [channels]
     private final NDArray variance; // [channels], biased
     private final Shape channelShape; // [1, .., channels, .., 1]
@@ -43,11 +47,13 @@ final class BatchStatistics {
      * Computes the statistics.
      *
      * @param context the rank
-     * @param x the rank's rows
+     * @param rows the rank's rows
      * @param axis the axis of the channels
      */
-    BatchStatistics(ParallelContext context, NDArray x, int axis) {
-        this.x = x;
+    BatchStatistics(ParallelContext context, NDArray rows, int axis) {
+        this.rows = rows;
+        // sums of 16 bits overflow, or stand still
+        x = rows.getDataType() == DataType.FLOAT16 ? Autograd.toFloat32(rows) : rows;
         Shape shape = x.getShape();
         long channels = shape.get(axis);
         long[] ones = new long[shape.dimension()];
@@ -144,7 +150,9 @@ final class BatchStatistics {
         NDArray deviation = variance.add(epsilon).sqrt().reshape(channelShape);
         try (NDArray scale = gamma.reshape(channelShape); // not left to the parameter's manager
                 NDArray shift = beta.reshape(channelShape)) {
-            return x.sub(mean.reshape(channelShape)).div(deviation).mul(scale).add(shift);
+            NDArray normalized = x.sub(mean.reshape(channelShape)).div(deviation);
+            NDArray result = normalized.mul(scale).add(shift);
+            return x == rows ? result : IndexedRows.inTypeOf(result, rows, rows.getManager());
         }
     }
 }

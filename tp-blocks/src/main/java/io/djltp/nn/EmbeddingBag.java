@@ -14,6 +14,7 @@ import ai.djl.util.Preconditions;
 
 import io.djltp.collective.Collective;
 import io.djltp.collective.Direction;
+import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
@@ -22,6 +23,7 @@ import io.djltp.rank.ParallelContext;
 import io.djltp.torch.HostReads;
 import io.djltp.update.BagIndex;
 import io.djltp.update.EmbeddingBags;
+import io.djltp.update.TableShard;
 
 /**
  * Sums of rows of a table, such as the n-grams of a word. In a step few of the rows of a large
@@ -35,10 +37,14 @@ import io.djltp.update.EmbeddingBags;
  * </ul>
  *
  * <p>That gives the same weights as a gradient of the whole table where an optimizer leaves rows
- * with a gradient of zero alone: SGD without momentum and {@link
- * io.djltp.optimizer.RowwiseAdagrad}, both without weight decay. With the others, and under DJL's
+ * with a gradient of zero alone: SGD without momentum, Adagrad and {@link
+ * io.djltp.optimizer.RowwiseAdagrad}, all without weight decay. With the others, and under DJL's
  * own trainer, the table has a gradient as a whole. Collectives, where the batch is cut over the
  * ranks: all-gathers of the sizes, the row numbers and the gradients of the sums.
+ *
+ * <p>A row number that the table does not have throws {@link IllegalArgumentException} on every
+ * rank, before anything is looked up; then training goes on. That takes the host one number of the
+ * device.
  *
  * <p>As PyTorch's {@code EmbeddingBag} with {@code mode="sum"} and {@code padding_idx=0}.
  */
@@ -72,10 +78,9 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
             NDList inputs,
             boolean training,
             PairList<String, Object> params) {
-        NDArray ids = inputs.singletonOrThrow();
-        checkRowNumbers(ids);
-        NDArray values = parameterStore.getValue(table, ids.getDevice(), training);
         ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        NDArray ids = checked(inputs.singletonOrThrow(), context);
+        NDArray values = parameterStore.getValue(table, ids.getDevice(), training);
         boolean trained = training && table.requiresGradient();
         boolean sparse = context != null && context.isRowSparse();
         if (trained && !sparse) {
@@ -99,7 +104,7 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
         return new NDList(output);
     }
 
-    private static void checkRowNumbers(NDArray ids) {
+    private NDArray checked(NDArray ids, ParallelContext context) {
         if (ids.getShape().dimension() != 2) {
             throw new IllegalArgumentException(
                     "The row numbers of an embedding bag must be [batch, places], not "
@@ -111,6 +116,8 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
                             + ids.getDataType()
                             + ": ids.toType(DataType.INT32, false)");
         }
+        TableShard whole = new TableShard(Cut.ofLengths(table.getShape().get(0)), 0, -1);
+        return EmbeddingPass.check(context, whole, ids, "EmbeddingBag " + table.getShape());
     }
 
     /**

@@ -61,19 +61,29 @@ final class EmbeddingPass {
 
     private NDArray lookUp(NDArray values, NDArray ids) {
         TableShard shard = embedding.shard(context);
-        NDArray checked = check(shard, ids);
+        NDArray checked = check(context, shard, ids, embedding.describe());
         return lookups == null
                 ? shard.rows(values, checked)
                 : lookups.lookUp(context, shard, values, checked);
     }
 
-    /** Refuses ids that are none: at once where all ranks have them, late where this one has. */
-    private NDArray check(TableShard shard, NDArray ids) {
+    /**
+     * Checks ids: throws at once where all ranks have them, at the end of the pass where this one
+     * has.
+     *
+     * @param context the rank, or {@code null} outside of ranks
+     * @param shard the rows of the rank
+     * @param ids the ids
+     * @param what the table, for errors
+     * @return the ids, or zeros where the pass goes on to its end
+     * @throws IllegalArgumentException if an id is none of the table's
+     */
+    static NDArray check(ParallelContext context, TableShard shard, NDArray ids, String what) {
         try {
-            shard.check(ids, embedding.describe());
+            shard.check(ids, what);
             return ids;
         } catch (IllegalArgumentException e) {
-            if (!context.getPass().regionOf(ids).isRowsCut()) {
+            if (context == null || !context.getPass().regionOf(ids).isRowsCut()) {
                 throw e;
             }
             LateRefusal.refuse(context, e);

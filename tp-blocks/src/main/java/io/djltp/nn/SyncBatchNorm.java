@@ -138,7 +138,8 @@ public class SyncBatchNorm extends AbstractBlock implements ForecastBlock {
         checkWhole(input.region(), input.shape());
         if (input.region().isRowsCut() && pass.isTraining()) {
             int size = pass.getDataSize();
-            long bytes = pass.bytes(new Shape(size, 2 * channels));
+            // in float32, if the model is of float16
+            long bytes = size * 2 * channels * Math.max(Float.BYTES, pass.bytes(new Shape()));
             String issuer = "the rows of the batch";
             pass.add(issuer, Direction.FORWARD, Collective.ALL_GATHER, size, bytes);
             if (input.differentiated()) {

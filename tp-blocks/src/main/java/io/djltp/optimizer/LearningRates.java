@@ -21,7 +21,7 @@ public final class LearningRates {
 
     private final OptimizerSettings settings;
     private final Predicate<String> known;
-    private final Map<String, Integer> counts = new TreeMap<>(); // by name
+    private Map<String, Integer> counts = new TreeMap<>(); // by name
     private int largest;
 
     /**
@@ -87,7 +87,7 @@ public final class LearningRates {
     }
 
     /**
-     * Begins a step.
+     * Begins a step, which is counted unless this throws.
      *
      * @param updated the parameters that are updated
      * @param names returns the name of a parameter
@@ -97,26 +97,30 @@ public final class LearningRates {
     public Map<Parameter, Update> next(
             Collection<Parameter> updated, Function<Parameter, String> names) {
         Map<Parameter, Update> updates = new LinkedHashMap<>();
+        Map<String, Integer> raised = new TreeMap<>(counts);
+        int number = largest;
         for (Parameter parameter : updated) {
             int count =
-                    counts.merge(
+                    raised.merge(
                             names.apply(parameter),
                             settings.getFirstUpdate(),
                             (before, first) -> before + 1);
-            largest = Math.max(largest, count);
-            float rate = settings.getLearningRates().getNewValue(parameter.getId(), largest);
+            number = Math.max(number, count);
+            float rate = settings.getLearningRates().getNewValue(parameter.getId(), number);
             if (!Float.isFinite(rate)) {
                 throw new IllegalArgumentException(
                         "The learning rate of "
                                 + names.apply(parameter)
                                 + " in step "
-                                + largest
+                                + number
                                 + " is "
                                 + rate
                                 + "; no parameter has been changed in this step");
             }
-            updates.put(parameter, new Update(rate, largest));
+            updates.put(parameter, new Update(rate, number));
         }
+        counts = raised;
+        largest = number;
         return updates;
     }
 }

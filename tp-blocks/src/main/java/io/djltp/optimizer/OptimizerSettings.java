@@ -10,6 +10,12 @@ import ai.djl.training.tracker.ParameterTracker;
 import io.djltp.update.WeightUpdate;
 
 import java.lang.reflect.Field;
+import java.lang.reflect.Modifier;
+import java.util.Arrays;
+import java.util.Comparator;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.Set;
 import java.util.function.Supplier;
 
 /**
@@ -18,6 +24,9 @@ import java.util.function.Supplier;
  * and nowhere else.
  */
 public final class OptimizerSettings {
+
+    /** What an optimizer and its trackers have counted since they were built. */
+    private static final Set<String> COUNTS = Set.of("numUpdate", "stepIndex");
 
     private final Supplier<WeightUpdate> rule;
     private final boolean rowSparse;
@@ -81,6 +90,44 @@ public final class OptimizerSettings {
     }
 
     /**
+     * Describes an optimizer: its class, its numbers, and those of its learning rates.
+     *
+     * @param optimizer the optimizer
+     * @return the values by name, in the same order in every process
+     */
+    public static Map<String, String> describe(Optimizer optimizer) {
+        Map<String, String> facts = new LinkedHashMap<>();
+        describe(facts, "the optimizer", optimizer);
+        return facts;
+    }
+
+    private static void describe(Map<String, String> facts, String name, Object owner) {
+        facts.put(name, owner.getClass().getName());
+        for (Class<?> type = owner.getClass(); isRead(type); type = type.getSuperclass()) {
+            Field[] fields = type.getDeclaredFields();
+            Arrays.sort(fields, Comparator.comparing(Field::getName));
+            for (Field field : fields) {
+                if (Modifier.isStatic(field.getModifiers()) || COUNTS.contains(field.getName())) {
+                    continue;
+                }
+                String place = name + "." + field.getName();
+                Object value = value(owner, type, field.getName());
+                if (value instanceof Number || value instanceof Boolean || value instanceof Enum) {
+                    facts.put(place, "" + value);
+                } else if (value instanceof int[]) {
+                    facts.put(place, Arrays.toString((int[]) value));
+                } else if (value != null && isRead(value.getClass())) {
+                    describe(facts, place, value);
+                }
+            }
+        }
+    }
+
+    private static boolean isRead(Class<?> type) {
+        return type.getName().startsWith("ai.djl.training.") || type == RowwiseAdagrad.class;
+    }
+
+    /**
      * Returns an update of one weight that does what the optimizer does.
      *
      * @return the update, without state
@@ -131,7 +178,7 @@ public final class OptimizerSettings {
         return (Float) value(optimizer, type, name);
     }
 
-    private static Object value(Optimizer optimizer, Class<?> type, String name) {
+    private static Object value(Object optimizer, Class<?> type, String name) {
         try {
             Field field = type.getDeclaredField(name);
             field.setAccessible(true);

@@ -74,7 +74,8 @@ public final class RowwiseAdagrad extends Optimizer {
         }
 
         /**
-         * Sets the learning rate. Default: 0.01.
+         * Sets the learning rate. Default: 0.01. That is little for a large table or head: begin
+         * with 0.1.
          *
          * @param tracker the tracker of the learning rate
          * @return this builder

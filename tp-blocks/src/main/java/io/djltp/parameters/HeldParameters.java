@@ -112,19 +112,19 @@ public final class HeldParameters {
                             : user
                                     + " needs the whole parameter "
                                     + name
-                                    + ", which is being trained by a ParallelTrainer, each of whose"
-                                    + " ranks holds a part: use trainer.evaluate(...), or close the"
-                                    + " trainer first, or save the model and load that into another"
-                                    + " one");
+                                    + ", of which each rank of an open ParallelTrainer or"
+                                    + " ParallelPredictor holds a part: use trainer.evaluate(...)"
+                                    + " or that predictor, or close it first, or save the model"
+                                    + " and load that into another one");
         }
     }
 
     /**
-     * Checks that a parameter can be trained: no open trainer does.
+     * Checks that ranks can take a parameter: those of no open trainer or predictor hold it.
      *
      * @param name the parameter in the model
      * @param parameter the parameter
-     * @throws IllegalStateException if one does
+     * @throws IllegalStateException if others hold it
      */
     public static void checkFree(String name, Parameter parameter) {
         Hold hold = get(parameter);
@@ -133,14 +133,14 @@ public final class HeldParameters {
         }
         if (hold.state != State.LOST) {
             throw new IllegalStateException(
-                    "The model is being trained by another ParallelTrainer, which holds its"
+                    "Another open ParallelTrainer or ParallelPredictor of the model holds its"
                             + " parameter "
                             + name
                             + " "
                             + parameter.getShape()
-                            + ": close that trainer first (ranks that predict, of a model that was"
-                            + " loaded with a tensor_parallel_degree above 1, hold it too: load it"
-                            + " with degree 1)");
+                            + ": close it first. A predictor can be shared by threads instead. (The"
+                            + " ranks of a model that was loaded with a tensor_parallel_degree"
+                            + " above 1 hold it too: load it with degree 1)");
         }
         if (hold.isPlaceholder(parameter)) {
             throw new IllegalStateException("The parameter " + name + lost());

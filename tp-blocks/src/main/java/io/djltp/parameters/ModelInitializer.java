@@ -47,12 +47,20 @@ final class ModelInitializer {
                         + " model.setDataType(DataType.FLOAT32), and let layers multiply in"
                         + " bfloat16 with optPrecision(Precision.BFLOAT16)");
         Map<Parameter, Initializer> initializers = new IdentityHashMap<>();
+        Map<Parameter, String> names = new IdentityHashMap<>();
+        block.getParameters().forEach(named -> names.put(named.getValue(), named.getKey()));
         for (Parameter parameter : shards.parameters()) {
             if (!parameter.isInitialized()) {
                 Initializer initializer = parameter.getInitializer();
                 initializers.put(parameter, initializer);
                 parameter.setInitializer(
-                        new ShardedInitializer(initializer, parameter, shards, drawn, manager));
+                        new ShardedInitializer(
+                                initializer,
+                                names.getOrDefault(parameter, parameter.getName()),
+                                parameter,
+                                shards,
+                                drawn,
+                                manager));
             }
         }
         try {

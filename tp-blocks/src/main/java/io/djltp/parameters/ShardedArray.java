@@ -20,13 +20,16 @@ public final class ShardedArray implements InvocationHandler {
     private final Shape shape;
     private final boolean ofHead;
     private final Supplier<NDArray> maker; // null if it cannot be made whole
+    private final Object owner;
     private NDArray whole; // once it was asked for
 
-    private ShardedArray(NDArray slice, Shape shape, boolean ofHead, Supplier<NDArray> maker) {
+    private ShardedArray(
+            NDArray slice, Shape shape, boolean ofHead, Supplier<NDArray> maker, Object owner) {
         this.slice = slice;
         this.shape = shape;
         this.ofHead = ofHead;
         this.maker = maker;
+        this.owner = owner;
     }
 
     /**
@@ -36,14 +39,16 @@ public final class ShardedArray implements InvocationHandler {
      * @param shape the shape of the whole
      * @param ofHead whether the slices are the features of a fused head, in the place of logits
      * @param maker makes the whole when it is computed with, or {@code null} to refuse that
+     * @param owner what has all slices, see {@link #ownerOf}
      * @return the stand-in
      */
-    public static NDArray of(NDArray slice, Shape shape, boolean ofHead, Supplier<NDArray> maker) {
+    public static NDArray of(
+            NDArray slice, Shape shape, boolean ofHead, Supplier<NDArray> maker, Object owner) {
         return (NDArray)
                 Proxy.newProxyInstance(
                         NDArray.class.getClassLoader(),
                         new Class<?>[] {NDArray.class},
-                        new ShardedArray(slice, shape, ofHead, maker));
+                        new ShardedArray(slice, shape, ofHead, maker, owner));
     }
 
     /**
@@ -55,6 +60,16 @@ public final class ShardedArray implements InvocationHandler {
     public static boolean isStandIn(NDArray array) {
         return Proxy.isProxyClass(array.getClass())
                 && Proxy.getInvocationHandler(array) instanceof ShardedArray;
+    }
+
+    /**
+     * Returns what has all slices of an array.
+     *
+     * @param array an array
+     * @return what {@link #of} was given, or {@code null} if the array is no stand-in
+     */
+    public static Object ownerOf(NDArray array) {
+        return isStandIn(array) ? ((ShardedArray) Proxy.getInvocationHandler(array)).owner : null;
     }
 
     /** {@inheritDoc} */

@@ -26,6 +26,7 @@ final class ShardedInitializer implements Initializer {
     private static final long GROUP = 16;
 
     private final Initializer initializer;
+    private final String name;
     private final Parameter parameter;
     private final ParameterShards shards;
     private final InitialValues drawn;
@@ -33,11 +34,13 @@ final class ShardedInitializer implements Initializer {
 
     ShardedInitializer(
             Initializer initializer,
+            String name,
             Parameter parameter,
             ParameterShards shards,
             InitialValues drawn,
             NDManager modelManager) {
         this.initializer = initializer;
+        this.name = name;
         this.parameter = parameter;
         this.shards = shards;
         this.drawn = drawn;
@@ -48,7 +51,7 @@ final class ShardedInitializer implements Initializer {
     @Override
     public NDArray initialize(NDManager manager, Shape shape, DataType dataType) {
         ShardingStrategy strategy = shards.strategyOf(parameter);
-        strategy.checkSplit(parameter.getName(), shape, shards.size());
+        strategy.checkSplit(name, shape, shards.size());
         NDArray placeholder = Placeholder.of(modelManager, shape, dataType);
         if (initializer instanceof SlicedInitializer) {
             shards.fill(parameter, shape, dataType, (SlicedInitializer) initializer);

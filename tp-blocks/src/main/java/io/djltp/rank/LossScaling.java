@@ -41,6 +41,13 @@ public final class LossScaling {
         return new Builder();
     }
 
+    /** {@return the numbers, in words} */
+    @Override
+    public String toString() {
+        return "from %s, times %s after %d steps and %s back, at least %s"
+                .formatted(initialScale, growthFactor, growthInterval, backoffFactor, leastScale);
+    }
+
     /** {@return the scale of the first step} */
     public float getInitialScale() {
         return initialScale;

@@ -181,14 +181,8 @@ final class SafetensorsHeader {
         }
     }
 
-    /**
-     * Returns the header as it stands in a file, the length before it included.
-     *
-     * @param unit a multiple of 8
-     * @param rest what the place of the first tensor in the file is, modulo the unit: a multiple of
-     *     8
-     */
-    ByteBuffer encode(int unit, int rest) {
+    /** Returns the header as it stands in a file, the length before it included. */
+    ByteBuffer encode() {
         JsonObject json = new JsonObject();
         if (!metadata.isEmpty()) {
             JsonObject texts = new JsonObject();
@@ -212,7 +206,7 @@ final class SafetensorsHeader {
             json.add(tensor.name(), entry);
         }
         byte[] text = json.toString().getBytes(StandardCharsets.UTF_8);
-        int length = text.length + Math.floorMod(rest - PREFIX - text.length, unit);
+        int length = text.length + Math.floorMod(-PREFIX - text.length, ALIGNMENT);
         ByteBuffer header = ByteBuffer.allocate(PREFIX + length).order(ByteOrder.LITTLE_ENDIAN);
         header.putLong(length).put(text);
         while (header.hasRemaining()) {

@@ -25,12 +25,12 @@ public final class SafetensorsWriter implements Closeable {
     private final long total;
     private long written; // bytes behind the header
 
-    private SafetensorsWriter(WritableByteChannel out, SafetensorsHeader header, int unit, int rest)
+    private SafetensorsWriter(WritableByteChannel out, SafetensorsHeader header)
             throws IOException {
         this.out = out;
         this.header = header;
         total = header.getTensors().values().stream().mapToLong(StoredTensor::bytes).sum();
-        drain(header.encode(unit, rest));
+        drain(header.encode());
     }
 
     /**
@@ -99,8 +99,6 @@ public final class SafetensorsWriter implements Closeable {
         private final Map<String, DataType> types = new LinkedHashMap<>();
         private final Map<String, Shape> shapes = new LinkedHashMap<>();
         private final Map<String, String> metadata = new LinkedHashMap<>();
-        private int unit = SafetensorsHeader.ALIGNMENT;
-        private int rest;
 
         private Builder() {}
 
@@ -138,27 +136,6 @@ public final class SafetensorsWriter implements Closeable {
         }
 
         /**
-         * Sets where in the file the first tensor begins, by spaces after the header.
-         *
-         * @param unit bytes, a multiple of 8
-         * @param rest what the place is, modulo the unit: a multiple of 8
-         * @return this builder
-         * @throws IllegalArgumentException if they are not multiples of 8
-         */
-        public Builder optBegin(int unit, int rest) {
-            int alignment = SafetensorsHeader.ALIGNMENT;
-            if (unit < alignment || unit % alignment != 0 || rest % alignment != 0) {
-                throw new IllegalArgumentException(
-                        String.format(
-                                "Tensors begin at a multiple of %d bytes, not at %d modulo %d",
-                                alignment, rest, unit));
-            }
-            this.unit = unit;
-            this.rest = rest;
-            return this;
-        }
-
-        /**
          * Returns the tensors and where each will lie.
          *
          * @return the tensors by name, in the order of their bytes
@@ -177,7 +154,7 @@ public final class SafetensorsWriter implements Closeable {
          */
         public SafetensorsWriter build(WritableByteChannel out) throws IOException {
             SafetensorsHeader header = SafetensorsHeader.layOut(types, shapes, metadata);
-            return new SafetensorsWriter(out, header, unit, rest);
+            return new SafetensorsWriter(out, header);
         }
     }
 }

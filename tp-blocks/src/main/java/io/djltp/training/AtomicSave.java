@@ -63,6 +63,8 @@ final class AtomicSave {
                 Files.delete(last);
             }
             side.replace();
+        } catch (IOException e) {
+            throw SideFolder.explained(folder, e);
         }
     }
 

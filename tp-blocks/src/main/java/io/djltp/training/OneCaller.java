@@ -13,7 +13,7 @@ final class OneCaller {
     private final AtomicReference<Thread> caller = new AtomicReference<>();
     private final Call call = () -> caller.set(null);
 
-    /** A call that has begun. */
+    /** A call that has begun, or anything else whose end throws no checked exception. */
     @FunctionalInterface
     interface Call extends AutoCloseable {
 

@@ -87,26 +87,18 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         NDArray array = first.arrays.get(index);
         ShardedLayout layout = first.getLayout(index);
         if (layout != null) {
-            Shape shape = array.getShape();
-            Shape leading = wholeRows(first, index, shape.slice(0, shape.dimension() - 1));
+            Shape shape = first.getWholeRows(index);
+            Shape leading = shape.slice(0, shape.dimension() - 1);
             boolean onDemand = layout.head() != null && !training;
             return ShardedArray.of(
                     array,
                     leading.add(layout.cut().getLength()),
                     layout.head() != null,
-                    onDemand ? () -> logits(index) : null);
+                    onDemand ? () -> logits(index) : null,
+                    (ShardedPredictions) (labels, of) -> evaluateOnRanks(labels, of, index));
         }
         List<NDArray> arrays = parts.stream().map(part -> part.arrays.get(index)).toList();
         return concatenated(arrays, first.getRegion(index).isRowsCut());
-    }
-
-    /** Returns the shape with the rows of the whole batch. */
-    private static Shape wholeRows(RankOutput first, int index, Shape own) {
-        if (!first.getRegion(index).isRowsCut()) {
-            return own;
-        }
-        long times = own.get(0) / first.getPass().getRows(); // a row may have become several
-        return new Shape(times * first.getPass().getGlobalRows()).addAll(own.slice(1));
     }
 
     /** Computes and gathers logits that were left to the evaluators. */
@@ -199,14 +191,20 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     /** {@inheritDoc} */
     @Override
     public NDArray evaluateOnRanks(NDList labels, BiFunction<NDList, NDList, NDArray> evaluator) {
+        return evaluateOnRanks(labels, evaluator, -1);
+    }
+
+    /** Evaluates one output, or all of them together. */
+    private NDArray evaluateOnRanks(
+            NDList labels, BiFunction<NDList, NDList, NDArray> evaluator, int index) {
         checkOpen();
         NDList others = changed.find();
         if (others != null) {
-            return evaluator.apply(labels, others);
+            return evaluator.apply(labels, only(others, index));
         }
         parts.get(0).checkUpToDate();
         boolean few = parts.get(0).getPass().hasSpareRanks(); // rows, and not on all ranks
-        boolean cut = parts.get(0).getRegion(0).isRowsCut() && !few;
+        boolean cut = parts.get(0).getRegion(Math.max(0, index)).isRowsCut() && !few;
         List<NDArray> results =
                 ranks.runOrRefuse(
                         context -> {
@@ -216,9 +214,10 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                                     NDManager scope = manager.newSubManager(context.getDevice())) {
                                 long rows = cut ? part.getPass().getGlobalRows() : 0;
                                 NDList own = BatchPart.of(labels, context, rows, scope);
-                                NDList predictions =
+                                NDList all =
                                         few ? BatchRows.gather(context, part, scope) : part.arrays;
-                                NDArray result = lossOnRanks.evaluate(evaluator, own, predictions);
+                                NDArray result =
+                                        lossOnRanks.evaluate(evaluator, own, only(all, index));
                                 result.attach(part.manager);
                                 return result;
                             }
@@ -226,6 +225,10 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         NDArray whole = concatenated(results, cut);
         results.forEach(NDArray::close);
         return whole;
+    }
+
+    private static NDList only(NDList outputs, int index) {
+        return index < 0 ? outputs : new NDList(outputs.get(index));
     }
 
     /**

@@ -33,6 +33,9 @@ import java.util.List;
  * which the model then holds no second copy, and checks that ranks can compute the network: it
  * takes longer. No state of a training is made. Closing it puts the weights back into the model.
  *
+ * <p>A model has one {@code ParallelPredictor} at a time. Threads share it: their predictions
+ * follow each other.
+ *
  * <p>In a job of several processes, all of them predict the same inputs.
  *
  * @param <I> the input
@@ -50,7 +53,7 @@ public class ParallelPredictor<I, O> extends Predictor<I, O> {
      * @param translator what goes in and comes out
      * @param config the ranks
      * @throws IllegalStateException if a parameter has no value, or an open {@code ParallelTrainer}
-     *     trains the model
+     *     or {@code ParallelPredictor} of the model holds it
      * @throws IllegalArgumentException if there are too few GPUs for the ranks
      */
     @SuppressWarnings("this-escape") // closed again if the ranks do not start

@@ -52,8 +52,9 @@ import java.nio.file.Path;
  * Parameters that were frozen stay frozen.
  *
  * <p>One thread at a time may call it, such as one that holds a lock from forward to step. A call
- * while another thread is in {@code forward}, {@code evaluate}, {@code backward} or {@code step} of
- * this trainer is an {@link IllegalStateException}; {@link #close()} ends what is running.
+ * while another thread is in {@code initialize}, {@code forward}, {@code evaluate}, {@code
+ * backward}, {@code step} or {@code save} of this trainer is an {@link IllegalStateException};
+ * {@link #close()} ends what is running.
  *
  * <p>While the trainer is open, the model's parameters that are cut hold no values, and a predictor
  * of the model throws; {@link #save} and {@code model.save} gather them, and {@link #close()} puts
@@ -69,7 +70,7 @@ public class ParallelTrainer extends Trainer {
     private final ParallelForward forwardPass;
     private final RankPool ranks;
     private final ParallelParameters parameters;
-    private final NetworkComparison network;
+    private final ProcessAgreement agreement;
     private final DriftCheck driftCheck;
     private final TrainedModel trained;
     private final TrainerState state;
@@ -96,7 +97,7 @@ public class ParallelTrainer extends Trainer {
     private ParallelTrainer(
             ParallelConfig parallelConfig, Model model, TrainingConfig trainingConfig) {
         super(
-                SettingsComparison.check(model, trainingConfig, parallelConfig),
+                ProcessAgreement.check(model, trainingConfig, parallelConfig),
                 new ParallelTrainingConfig(trainingConfig, parallelConfig.getDevices().get(0)));
         this.parallelConfig = parallelConfig;
         OptimizerSettings optimizer = OptimizerSettings.of(trainingConfig.getOptimizer());
@@ -111,14 +112,22 @@ public class ParallelTrainer extends Trainer {
             trained =
                     new TrainedModel(
                             model, manager, parallelConfig, ranks, parameters, driftCheck, steps);
-            network = new NetworkComparison(model, parallelConfig, ranks, parameters);
+            agreement = new ProcessAgreement(model, parallelConfig, ranks, parameters);
             GradientFlow flow = new GradientFlow(parameters, ranks);
-            RandomnessCheck draws = network.getRandomness();
+            RandomnessCheck draws = agreement.getRandomness();
             LossOnRanks loss = new LossOnRanks(trainingConfig.getLossFunction(), flow, draws);
             BatchComparison batches = new BatchComparison(parallelConfig, ranks, parameters, steps);
             forwardPass =
                     new ParallelForward(model.getBlock(), parameters, ranks, loss, draws, batches);
-            state = new TrainerState(ranks, parameters, parallelConfig, optimizer, steps, trained);
+            state =
+                    new TrainerState(
+                            ranks,
+                            parameters,
+                            parallelConfig,
+                            optimizer,
+                            steps,
+                            trained,
+                            agreement);
         } catch (RuntimeException | Error e) {
             ranks.close(); // nobody else has them
             getManager().close();
@@ -140,11 +149,13 @@ public class ParallelTrainer extends Trainer {
      */
     @Override
     public void initialize(Shape... shapes) {
-        trained.checkOpen();
-        RankZero.seed(ranks, getManager(), parallelConfig.isRandomCheck());
-        network.prepare(shapes);
-        parameters.handOut();
-        trained.begin();
+        try (OneCaller.Call call = steps.begin("initialize")) {
+            trained.checkOpen();
+            RankZero.seed(ranks, getManager(), parallelConfig.isRandomCheck());
+            agreement.prepare(shapes);
+            parameters.handOut();
+            trained.begin();
+        }
     }
 
     /** {@inheritDoc} */
@@ -204,7 +215,7 @@ public class ParallelTrainer extends Trainer {
         try (OneCaller.Call call = steps.begin("step")) {
             long begin = System.nanoTime();
             trained.checkOpen();
-            steps.update(trained::beginStep);
+            steps.update(trained::beginChange);
             trained.endStep(steps.count());
             if (parallelConfig.isDriftCheckDue(steps.count())) {
                 driftCheck.run(steps.count());
@@ -236,8 +247,9 @@ public class ParallelTrainer extends Trainer {
      * @param folder the folder
      * @param name the name of the model, or {@code null} for its own
      * @throws IOException if the file cannot be written, or DJL's format not hold a parameter
-     * @throws IllegalStateException in a job of several processes, if it is called between a
-     *     forward pass and its step, or another process does not send its part
+     * @throws IllegalStateException if another thread is in a call of this trainer; in a job of
+     *     several processes, if it is called between a forward pass and its step, or another
+     *     process does not send its part
      */
     public void save(Path folder, String name) throws IOException {
         trained.save(folder, name);
@@ -310,21 +322,24 @@ public class ParallelTrainer extends Trainer {
      * {@inheritDoc}
      *
      * <p>The model then holds the trained weights, whole. Weights of a job that failed are handed
-     * back as the ranks left them.
+     * back as the ranks left them. If more than one thing goes wrong, the first exception is
+     * thrown, and has the others as {@linkplain Throwable#getSuppressed() suppressed} ones.
      */
     @Override
     public void close() {
         if (trained.isClosed()) {
             return;
         }
-        try {
+        try (OneCaller.Call end = this::free) {
             trained.close(); // before the listeners: one of them may save the model
-        } finally {
-            if (ranks.isStopped()) { // else a rank still computes with what would be freed
-                steps.close();
-                super.close();
-                logger.debug("The parallel trainer of {} is closed", getModel().getName());
-            }
+        }
+    }
+
+    private void free() {
+        if (ranks.isStopped()) { // else a rank still computes with what would be freed
+            steps.close();
+            super.close();
+            logger.debug("The parallel trainer of {} is closed", getModel().getName());
         }
     }
 }

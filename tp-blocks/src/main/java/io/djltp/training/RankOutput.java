@@ -33,6 +33,7 @@ final class RankOutput {
     Map<Parameter, PartialAxes> uses = Map.of(); // how the loss depends on parameters
 
     private final List<Region> regions = new ArrayList<>();
+    private final List<Shape> wholeRows = new ArrayList<>();
     private final List<ShardedLayout> layouts = new ArrayList<>(); // null where not cut by class
     private final List<Long> updates = new ArrayList<>(); // of the heads at the forward pass
     private final List<NDManager> scopes = new ArrayList<>();
@@ -74,20 +75,29 @@ final class RankOutput {
                                 + " array to a manager of its own. Let the activation be the"
                                 + " first: x.mul(w), not w.mul(x)");
             }
-            NDArray kept = array;
-            if (region.isRowsCut() && pass.getRows() == 0) {
-                kept = array.get(new NDIndex().addSliceDim(0, 0)); // of a row that does not count
-            }
+            boolean spare = region.isRowsCut() && pass.getRows() == 0; // a row that does not count
+            NDArray kept = // a handle: the array may be another output too, or a parameter
+                    spare ? array.get(new NDIndex().addSliceDim(0, 0)) : Autograd.handle(array);
+            kept.setName(array.getName());
             kept.attach(manager);
             if (layout != null) {
                 pass.setLayout(kept, layout); // it is no longer known by its manager
             }
             arrays.add(kept);
             regions.add(region);
+            wholeRows.add(wholeRows(array.getShape(), region));
             layouts.add(layout);
             updates.add(updates(layout));
         }
         pass.getTrace().getHeads().forEach(this::checkIsOutput);
+    }
+
+    private Shape wholeRows(Shape own, Region region) {
+        if (!region.isRowsCut() || own.dimension() == 0) {
+            return own;
+        }
+        long times = own.get(0) / Math.max(1, pass.getRows()); // a row may have become several
+        return new Shape(times * pass.getGlobalRows()).addAll(own.slice(1));
     }
 
     private void checkTokens(Region region, NDArray array) {
@@ -172,6 +182,11 @@ final class RankOutput {
         return layout == null || layout.head() != null
                 ? shape
                 : shape.slice(0, shape.dimension() - 1).add(layout.cut().getLength());
+    }
+
+    /** Returns the shape of an output with the rows of all ranks, and the features of this one. */
+    Shape getWholeRows(int index) {
+        return wholeRows.get(index);
     }
 
     Region getRegion(int index) {

@@ -4,7 +4,6 @@ import ai.djl.Model;
 import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
 
-import io.djltp.gradient.WeightReader;
 import io.djltp.parameters.DjlFormat;
 import io.djltp.parameters.DriftCheck;
 import io.djltp.parameters.ParallelParameters;
@@ -22,6 +21,7 @@ import java.util.ArrayList;
 import java.util.List;
 
 /** A model while ranks train it: how it gets its weights back to be saved, and at the end. */
+@SuppressWarnings("try") // a call is begun by being open, and the end comes with its close
 final class TrainedModel {
 
     private static final Logger logger = LoggerFactory.getLogger(TrainedModel.class);
@@ -38,7 +38,6 @@ final class TrainedModel {
     private final List<Runnable> beforeChange = new ArrayList<>();
     private final Model savedModel;
     private RemoteShards remoteShards; // where other processes hold parts of the model
-    private WeightReader reader; // or null
     private boolean initialized;
     private boolean closed;
 
@@ -137,27 +136,8 @@ final class TrainedModel {
         beforeChange.add(waiting);
     }
 
-    /** Sets who reads the weights and the state of the optimizer in the background. */
-    void setReader(WeightReader reader) {
-        this.reader = reader;
-        steps.setReader(reader);
-    }
-
-    private void awaitReader() {
-        if (reader != null) {
-            reader.awaitAll();
-        }
-    }
-
-    /** Begins to change the weights, each row when it was read. */
-    void beginStep() {
-        if (reader != null) {
-            reader.awaitOthers();
-        }
-        beginChange();
-    }
-
-    private void beginChange() {
+    /** Begins to change the weights. */
+    void beginChange() {
         beforeChange.forEach(Runnable::run);
         if (remoteShards != null) {
             remoteShards.getService().beginStep();
@@ -193,7 +173,6 @@ final class TrainedModel {
      * @param change what replaces them
      */
     void replace(long step, Runnable change) {
-        awaitReader();
         beginChange();
         try {
             change.run();
@@ -218,15 +197,23 @@ final class TrainedModel {
         if (config.getJob() != null && config.getJob().getProcess() != 0) {
             return;
         }
-        if (!closed && initialized) {
-            beforeSave();
+        try (OneCaller.Call call = steps.begin("save")) {
+            if (!closed && initialized) {
+                beforeSave();
+            }
+            DjlFormat.check(model.getBlock());
+            AtomicSave.save(model, folder, name);
         }
-        DjlFormat.check(model.getBlock());
-        AtomicSave.save(model, folder, name);
     }
 
     /** What is saved must be the weights after one step, and the same on all ranks. */
     private void beforeSave() {
+        try (OneCaller.Call call = steps.begin("save")) {
+            checkSaved();
+        }
+    }
+
+    private void checkSaved() {
         parameters.getWatch().checkAlone();
         if (remoteShards != null && steps.isOpen()) {
             throw new IllegalStateException(
@@ -248,22 +235,20 @@ final class TrainedModel {
     /** Puts the trained weights into the model, and ends the ranks. */
     void close() {
         closed = true;
-        try {
+        try (OneCaller.Call end = this::handBack) {
             if (manager.isOpen() && !ranks.isOver()) {
                 parameters.getWatch().check();
             }
-        } finally {
-            handBack();
         }
     }
 
     private void handBack() {
-        awaitReader();
         beforeChange.forEach(Runnable::run);
         boolean handedBack = ranks.isDistributed();
         long step = steps.count();
         boolean checked = config.isDriftChecked() && driftCheck.isDue(step);
-        try {
+        try (OneCaller.Call end = () -> end(handedBack);
+                RemoteShards remote = remoteShards) {
             long[] checksums = null;
             if (handedBack) {
                 if (checked && manager.isOpen() && !ranks.isOver()) {
@@ -279,11 +264,6 @@ final class TrainedModel {
                     driftCheck.check(step, checksums);
                 }
             }
-        } finally {
-            if (remoteShards != null) {
-                remoteShards.close();
-            }
-            end(handedBack);
         }
     }
 

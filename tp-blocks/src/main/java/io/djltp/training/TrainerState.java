@@ -1,9 +1,5 @@
 package io.djltp.training;
 
-import ai.djl.ndarray.NDManager;
-
-import io.djltp.collective.GatheredNumbers;
-import io.djltp.gradient.WeightReader;
 import io.djltp.job.JobFailedException;
 import io.djltp.optimizer.LearningRates;
 import io.djltp.optimizer.LossScale;
@@ -11,10 +7,8 @@ import io.djltp.optimizer.OptimizerSettings;
 import io.djltp.optimizer.OptimizerState;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 
-import java.util.Arrays;
 import java.util.Map;
 
 /**
@@ -32,6 +26,7 @@ public final class TrainerState {
     private final OptimizerSettings optimizer;
     private final TrainingSteps steps;
     private final TrainedModel trained;
+    private final ProcessAgreement agreement;
 
     TrainerState(
             RankPool ranks,
@@ -39,13 +34,15 @@ public final class TrainerState {
             ParallelConfig config,
             OptimizerSettings optimizer,
             TrainingSteps steps,
-            TrainedModel trained) {
+            TrainedModel trained,
+            ProcessAgreement agreement) {
         this.ranks = ranks;
         this.parameters = parameters;
         this.config = config;
         this.optimizer = optimizer;
         this.steps = steps;
         this.trained = trained;
+        this.agreement = agreement;
     }
 
     /**
@@ -163,16 +160,6 @@ public final class TrainerState {
     }
 
     /**
-     * Sets who reads weights and the state of the optimizer in the background: what changes or
-     * frees them waits for it.
-     *
-     * @param reader who reads them
-     */
-    public void setReader(WeightReader reader) {
-        trained.setReader(reader);
-    }
-
-    /**
      * Compares settings of the processes of a job, by one all-gather of one number; with one
      * process does nothing. All processes call it.
      *
@@ -183,22 +170,7 @@ public final class TrainerState {
      *     first setting that does and both values
      */
     public void checkSame(String what, Map<String, String> settings, String remedy) {
-        if (!ranks.isDistributed()) {
-            return;
-        }
-        Comparison mine = Comparison.of(() -> {}, () -> settings);
-        long[] own = {mine.digest()};
-        long[] all = ranks.run(context -> gather(context, own, what)).get(0);
-        if (Arrays.stream(all).distinct().count() > 1) {
-            JobFailedException told = mine.difference(config.getJob(), what, ": " + remedy);
-            String untold = what + " differ between the processes, beyond what is told: " + remedy;
-            throw told != null ? told : new JobFailedException(untold, -1, -1, null);
-        }
-    }
-
-    private long[] gather(ParallelContext context, long[] own, String what) {
-        NDManager manager = parameters.getStore(context).getManager();
-        return GatheredNumbers.of(context.getWorld(), manager, own, what);
+        agreement.checkSame(what, settings, remedy);
     }
 
     /**

@@ -5,7 +5,6 @@ import ai.djl.nn.Parameter;
 import io.djltp.collective.Direction;
 import io.djltp.gradient.GradientGroups;
 import io.djltp.gradient.RankUpdate;
-import io.djltp.gradient.WeightReader;
 import io.djltp.optimizer.LearningRates;
 import io.djltp.optimizer.LossScale;
 import io.djltp.optimizer.OptimizerSettings;
@@ -142,6 +141,7 @@ final class TrainingSteps implements AutoCloseable {
         frozen.say();
         List<Parameter> trained = parameters.getTrained();
         scaled.check(trained);
+        gradientGroups.share(ranks);
         updates.checkNorm(ranks.getContext(0), new HashSet<>(trained));
         boolean finite = !lossScale.isUsed() || unscale();
         if (finite) {
@@ -195,11 +195,6 @@ final class TrainingSteps implements AutoCloseable {
                             }
                         })
                 .get(0); // they agree
-    }
-
-    /** Sets who reads weights in the background. */
-    void setReader(WeightReader reader) {
-        updates.setReader(reader);
     }
 
     /** Returns the number of steps done. */

@@ -41,7 +41,7 @@ public class CheckpointBuilderTest {
         Assert.assertEquals(e.getMessage(), message);
     }
 
-    private static CheckpointBuilder builder() {
+    private static CheckpointListener.Builder builder() {
         return CheckpointListener.builder().setFolder(Path.of("unused"));
     }
 }

@@ -10,7 +10,6 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.EasyTrain;
 import ai.djl.training.dataset.ArrayDataset;
 import ai.djl.training.dataset.Batch;
 import ai.djl.training.dataset.Dataset;
@@ -109,12 +108,7 @@ public class CheckpointGuideTest {
             try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks)) {
                 trainer.setMetrics(new Metrics());
                 trainer.initialize(shape);
-                checkpoints.resume(trainer); // false: there is none yet
-                EasyTrain.fit(
-                        trainer,
-                        checkpoints.remainingEpochs(epochs),
-                        checkpoints.resumed(trainingSet),
-                        validationSet);
+                checkpoints.fit(trainer, epochs, trainingSet, validationSet);
             }
             return checkpoints.getStep();
         }
@@ -218,14 +212,9 @@ public class CheckpointGuideTest {
             config.addTrainingListeners(checkpoints);
             try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks())) {
                 trainer.initialize(new Shape(4, 5));
-                checkpoints.resume(trainer);
                 Dataset trainingSet = new Shuffled();
                 try {
-                    EasyTrain.fit(
-                            trainer,
-                            checkpoints.remainingEpochs(epochs),
-                            checkpoints.resumed(trainingSet),
-                            null);
+                    checkpoints.fit(trainer, epochs, trainingSet, null);
                 } catch (TrainingStoppedException e) {
                     return e.getSignal().exitStatus(); // of this process
                 }

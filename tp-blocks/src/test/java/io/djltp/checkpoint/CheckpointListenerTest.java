@@ -63,8 +63,9 @@ public class CheckpointListenerTest {
         void run(ParallelTrainer trainer, CheckpointListener checkpoints) throws IOException;
     }
 
-    private void train(Consumer<CheckpointBuilder> settings, Body body) throws IOException {
-        CheckpointBuilder builder = CheckpointListener.builder().setFolder(folder);
+    private void train(Consumer<CheckpointListener.Builder> settings, Body body)
+            throws IOException {
+        CheckpointListener.Builder builder = CheckpointListener.builder().setFolder(folder);
         settings.accept(builder);
         CheckpointListener checkpoints = builder.build();
         try (Model model = Model.newInstance("net")) {
@@ -175,7 +176,7 @@ public class CheckpointListenerTest {
         assertNotResumed(settings -> {}, "step-00000004", "No older one in", "is whole");
     }
 
-    private void assertNotResumed(Consumer<CheckpointBuilder> settings, String... texts) {
+    private void assertNotResumed(Consumer<CheckpointListener.Builder> settings, String... texts) {
         assertRefused(
                 CheckpointException.class,
                 () -> train(settings, (trainer, checkpoints) -> checkpoints.resume(trainer)),

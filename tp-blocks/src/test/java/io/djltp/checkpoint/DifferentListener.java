@@ -38,7 +38,7 @@ import java.util.function.Consumer;
 final class DifferentListener {
 
     /** What process 1 sets, by the name under which the error has it. */
-    static final Map<String, Consumer<CheckpointBuilder>> SETTINGS = new TreeMap<>();
+    static final Map<String, Consumer<CheckpointListener.Builder>> SETTINGS = new TreeMap<>();
 
     static {
         SETTINGS.put("optEverySteps", builder -> builder.optEverySteps(2));
@@ -102,7 +102,7 @@ final class DifferentListener {
     private static void report(
             String name,
             Job job,
-            Consumer<CheckpointBuilder> setting,
+            Consumer<CheckpointListener.Builder> setting,
             String folder,
             boolean resumes) {
         String end;
@@ -117,9 +117,9 @@ final class DifferentListener {
     }
 
     private static long train(
-            Job job, Consumer<CheckpointBuilder> setting, Path folder, boolean resumes)
+            Job job, Consumer<CheckpointListener.Builder> setting, Path folder, boolean resumes)
             throws Exception {
-        CheckpointBuilder builder =
+        CheckpointListener.Builder builder =
                 CheckpointListener.builder()
                         .setFolder(folder)
                         .optEverySteps(1)

@@ -14,7 +14,6 @@ import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.EasyTrain;
 import ai.djl.training.dataset.ArrayDataset;
 import ai.djl.training.listener.EarlyStoppingListener;
 import ai.djl.training.listener.TrainingListener;
@@ -53,7 +52,7 @@ final class FittedRun {
 
     private final TrainerKind kind;
     private final Path folder;
-    private final CheckpointBuilder settings;
+    private final CheckpointListener.Builder settings;
     private TrainingListener disturbing;
     private int patience = 100;
     private Duration limit = Duration.ofDays(1);
@@ -94,7 +93,7 @@ final class FittedRun {
         return this;
     }
 
-    CheckpointBuilder settings() {
+    CheckpointListener.Builder settings() {
         return settings;
     }
 
@@ -135,12 +134,7 @@ final class FittedRun {
             try (ParallelTrainer trainer = (ParallelTrainer) kind.open(model, config)) {
                 trainer.setMetrics(new Metrics());
                 trainer.initialize(new Shape(BATCH, FEATURES));
-                resumed = checkpoints.resume(trainer);
-                EasyTrain.fit(
-                        trainer,
-                        checkpoints.remainingEpochs(asked),
-                        checkpoints.resumed(training),
-                        validation);
+                resumed = checkpoints.fit(trainer, asked, training, validation);
                 keep(trainer);
             }
             for (Pair<String, Parameter> each : model.getBlock().getParameters()) {

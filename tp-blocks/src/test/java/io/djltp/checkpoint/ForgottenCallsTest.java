@@ -55,7 +55,7 @@ public class ForgottenCallsTest {
                 throws Exception;
     }
 
-    private void train(CheckpointBuilder settings, int rows, Body body) throws Exception {
+    private void train(CheckpointListener.Builder settings, int rows, Body body) throws Exception {
         CheckpointListener checkpoints = settings.setFolder(folder).build();
         ParallelConfig ranks =
                 ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(2).build();
@@ -80,7 +80,7 @@ public class ForgottenCallsTest {
         }
     }
 
-    private static CheckpointBuilder everyStep() {
+    private static CheckpointListener.Builder everyStep() {
         return CheckpointListener.builder().optEverySteps(1);
     }
 

@@ -19,10 +19,9 @@ public class RunSettingsTest {
     }
 
     private static Map<String, String> compared(String... signals) {
-        return RunSettings.of(
-                        new CheckpointBuilder()
-                                .setFolder(Path.of("folder"))
-                                .optSignals(List.of(signals)))
-                .compared();
+        return CheckpointListener.builder()
+                .setFolder(Path.of("folder"))
+                .optSignals(List.of(signals))
+                .settings();
     }
 }

@@ -319,4 +319,99 @@ public class BadWeightsTest {
         }
         Files.delete(path);
     }
+
+    /** What RotaryEmbedding does not compute must not load without a word. */
+    @Test
+    public void scaledRotaryPositionsAreNamed() throws Exception {
+        Path folder = Files.createTempDirectory("weights");
+        Path path = file(Map.of("Linear.weight", new Shape(4, 3)), DataType.FLOAT32);
+        Files.move(path, folder.resolve("model.safetensors"));
+        Path config = folder.resolve("config.json");
+        String llama3 = "{\"rope_type\": \"llama3\", \"factor\": 8.0}";
+        for (String refused :
+                new String[] {
+                    "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4.0}",
+                    "\"rope_scaling\": " + llama3,
+                    "\"rope_parameters\": " + llama3
+                }) {
+            Files.writeString(config, "{" + refused + "}");
+            MalformedModelException e =
+                    Assert.expectThrows(MalformedModelException.class, () -> load(folder));
+            Assert.assertTrue(e.getMessage().contains("config.json has rope_"), e.getMessage());
+            Assert.assertTrue(e.getMessage().contains("\"factor\":"), e.getMessage());
+        }
+        for (String read :
+                new String[] {
+                    "{\"rope_scaling\": null}",
+                    "{\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 10000.0}}",
+                    "[]",
+                    "no JSON {"
+                }) {
+            Files.writeString(config, read);
+            load(folder);
+        }
+        Files.writeString(config, "{\"sliding_window\": 4096, \"use_sliding_window\": false}");
+        Assert.assertEquals(warnings(() -> load(folder)), "");
+        Files.writeString(config, "{\"sliding_window\": 4096}");
+        String said = warnings(() -> load(folder));
+        Assert.assertTrue(said.contains("sliding_window 4096"), said);
+    }
+
+    private static void load(Path folder) throws Exception {
+        try (Model model = Model.newInstance("m");
+                PretrainedWeights weights =
+                        PretrainedWeights.builder()
+                                .setPath(folder)
+                                .setMapping(NameMapping.own())
+                                .build()) {
+            model.setBlock(
+                    new SequentialBlock().add(Linear.builder().setUnits(4).optBias(false).build()));
+            weights.load(model, INPUT);
+        }
+    }
+
+    private static String warnings(Assert.ThrowingRunnable part) throws Exception {
+        PrintStream standard = System.err;
+        ByteArrayOutputStream said = new ByteArrayOutputStream();
+        System.setErr(new PrintStream(said, true, StandardCharsets.UTF_8));
+        try {
+            part.run();
+        } catch (Throwable e) {
+            throw new AssertionError(e);
+        } finally {
+            System.setErr(standard);
+        }
+        return said.toString(StandardCharsets.UTF_8);
+    }
+
+    /** A tied head in the file, and two parameters here: they would differ after the first step. */
+    @Test
+    public void aTiedTensorOfTwoParametersIsAWarning() throws Exception {
+        for (boolean tied : new boolean[] {true, false}) {
+            Path folder = Files.createTempDirectory("tied");
+            try (Model written = Model.newInstance("tied");
+                    Model read = Model.newInstance("read")) {
+                written.setBlock(SmallModels.llama(false, true));
+                written.getBlock()
+                        .initialize(written.getNDManager(), DataType.FLOAT32, SmallModels.INPUT);
+                WeightExport.builder()
+                        .setMapping(SmallModels.LLAMA)
+                        .build()
+                        .write(written.getBlock(), folder);
+                read.setBlock(SmallModels.llama(false, tied));
+                String said =
+                        warnings(
+                                () -> {
+                                    try (PretrainedWeights weights =
+                                            PretrainedWeights.builder()
+                                                    .setPath(folder)
+                                                    .setMapping(SmallModels.LLAMA)
+                                                    .build()) {
+                                        weights.load(read, SmallModels.INPUT);
+                                    }
+                                });
+                Assert.assertEquals(said.contains("optTiedWeight(embedding)"), !tied, said);
+            }
+        }
+    }
 }

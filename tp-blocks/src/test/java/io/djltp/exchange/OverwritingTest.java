@@ -200,4 +200,22 @@ public class OverwritingTest {
             }
         }
     }
+
+    /** What the system says of a full disk names no file; and nothing of a failed export stays. */
+    @Test
+    public void aFailedExportNamesItsFolderAndLeavesNone() {
+        Path none = folder.resolve("none");
+        setAll(-65_520);
+        String message =
+                Assert.expectThrows(
+                                IOException.class,
+                                () ->
+                                        weights()
+                                                .optDataType(DataType.FLOAT16)
+                                                .build()
+                                                .write(model.getBlock(), none))
+                        .getMessage();
+        Assert.assertTrue(message.startsWith("Cannot write to " + none + ": "), message);
+        Assert.assertFalse(Files.exists(none));
+    }
 }

@@ -6,6 +6,7 @@ import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.LambdaBlock;
@@ -250,17 +251,52 @@ public class EmbeddingBagTest {
                 manager.arange(BATCH).add(number).mod(CLASSES).toType(DataType.INT64, true));
     }
 
-    @Test(
-            expectedExceptions = IllegalArgumentException.class,
-            expectedExceptionsMessageRegExp =
-                    "A row of an embedding bag is 37, but the table has the rows 1 to 36.*")
-    public void aRowThatIsNotInTheTableIsRefused() {
+    /** Of every rank, in training and in evaluation; then the batch might not have been. */
+    @SuppressWarnings("try") // a collector is used by being open
+    @Test(dataProvider = "cases", timeOut = 60_000)
+    public void anIdThatIsNotInTheTableIsNamed(
+            int number, Supplier<Optimizer> optimizer, ParallelMode mode, int ranks) {
+        float[][] expected = ofDjl.computeIfAbsent(number, key -> train(optimizer.get(), null, 0));
+        Passes passes =
+                (trainer, manager, step) -> {
+                    NDList labels = labels(manager, step);
+                    // as int32 the third would be 1
+                    for (long id : new long[] {-1, ROWS, (1L << 32) + 1, Long.MAX_VALUE}) {
+                        NDArray bad = ids(manager, step).head().toType(DataType.INT64, true);
+                        bad.set(new NDIndex("{}, 2", step % 2 == 0 ? 0 : BATCH - 1), id);
+                        refuses(id, () -> trainer.evaluate(new NDList(bad)));
+                        try (GradientCollector collector = trainer.newGradientCollector()) {
+                            refuses(id, () -> trainer.forward(new NDList(bad), labels));
+                        }
+                    }
+                    twoBatches(trainer, manager, step);
+                };
+        float[][] actual = train(optimizer.get(), mode, ranks, list -> list, passes);
+        for (int i = 0; i < expected.length; i++) {
+            ArrayAssert.assertClose(actual[i], expected[i], 1e-5, "parameter " + i);
+        }
+    }
+
+    @Test
+    public void anIdIsNamedOutsideOfRanks() {
         try (NDManager manager = NDManager.newBaseManager()) {
             EmbeddingBag bag = new EmbeddingBag(ROWS, FEATURES);
             bag.initialize(manager, DataType.FLOAT32, new Shape(1, PLACES));
-            NDArray ids = manager.create(new int[] {1, 37, 0, 0}, new Shape(1, PLACES));
-            bag.forward(new ai.djl.training.ParameterStore(manager, false), new NDList(ids), false);
+            NDArray ids = manager.create(new int[] {1, 0, 37, 0}, new Shape(1, PLACES));
+            for (boolean training : new boolean[] {false, true}) {
+                ParameterStore store = new ParameterStore(manager, false);
+                refuses(37, () -> bag.forward(store, new NDList(ids), training));
+            }
         }
+    }
+
+    private static void refuses(long id, Assert.ThrowingRunnable pass) {
+        String message = Assert.expectThrows(IllegalArgumentException.class, pass).getMessage();
+        Assert.assertTrue(
+                message.contains("EmbeddingBag (37, 5) was asked for the id " + id + ", at the")
+                        && message.contains(", 2] of ids (")
+                        && message.contains("a vocabulary of 37 are the whole numbers 0 to 36"),
+                message);
     }
 
     /** Bags may be empty, and a row may be in a bag twice. */

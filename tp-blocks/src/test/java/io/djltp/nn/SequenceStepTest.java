@@ -32,8 +32,10 @@ import ai.djl.training.tracker.Tracker;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.job.Job;
 import io.djltp.layout.ParallelMode;
+import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.ThreadedJob;
 import io.djltp.testing.TrainerKind;
@@ -175,6 +177,64 @@ public class SequenceStepTest {
             results.addAll(TrainingRun.weights(block)); // plain SGD: with them every gradient
         }
         return results;
+    }
+
+    /** Only the second of two processes has used a parameter, and it with its tokens. */
+    @Test(timeOut = 120_000)
+    public void aParameterThatOneProcessUses() throws Exception {
+        List<float[]> expected = branching(null);
+        for (List<float[]> actual : ThreadedJob.run(4, SequenceStepTest::branching)) {
+            for (int i = 0; i < expected.size(); i++) {
+                ArrayAssert.assertClose(actual.get(i), expected.get(i), TOLERANCE, "weights " + i);
+            }
+        }
+    }
+
+    private static List<float[]> branching(Job job) {
+        Block block =
+                new GraphBlock(
+                                new Shape(3, 4),
+                                (call, in) -> {
+                                    NDArray x = call.call("scatter", in.head());
+                                    x = x.mul(call.value("a"));
+                                    if (job == null) {
+                                        NDArray own = x.get("2:").mul(call.value("b"));
+                                        x = x.get(":2").concat(own);
+                                    } else if (job.getProcess() == 1) {
+                                        x = x.mul(call.value("b"));
+                                    }
+                                    return new NDList(call.call("gather", x));
+                                })
+                        .add("scatter", new SequenceScatter(), 3, 4)
+                        .add("gather", new SequenceGather(), 3, 4)
+                        .add("a", new Shape(1, 4))
+                        .add("b", new Shape(1, 4));
+        block.setInitializer(
+                (m, shape, type) -> TrainingRun.random(m, shape.size(), shape.getShape()),
+                parameter -> true);
+        DeviceMesh mesh = DeviceMesh.of(DeviceMesh.DATA, 2, DeviceMesh.TENSOR, 2);
+        DefaultTrainingConfig config = config(0.1f, new HalfSquareLoss());
+        try (Model model = Model.newInstance("net", Device.cpu());
+                NDManager manager = NDManager.newBaseManager()) {
+            model.setBlock(block);
+            try (Trainer trainer =
+                    job == null
+                            ? model.newTrainer(config)
+                            : new ParallelTrainer(
+                                    model,
+                                    config,
+                                    ParallelConfig.builder().setMesh(mesh).optJob(job).build())) {
+                trainer.initialize(new Shape(4, 3, 4));
+                for (int step = 0; step < 2; step++) {
+                    TrainingRun.backward(
+                            trainer,
+                            TrainingRun.random(manager, 1, 4, 3, 4),
+                            TrainingRun.random(manager, 2, 4, 3, 4));
+                    trainer.step();
+                }
+            }
+            return TrainingRun.weights(block);
+        }
     }
 
     /** A rank drops those elements of its tokens that one rank drops of all. */

@@ -190,6 +190,42 @@ public class SyncBatchNormTest {
         }
     }
 
+    /** More than 65,504 values of a channel, the largest number of float16, on each rank. */
+    @Test(timeOut = 60_000)
+    @SuppressWarnings("try") // a collector is used by being open
+    public void manyValuesInFloat16() {
+        try (Model model = Model.newInstance("net", Device.cpu());
+                NDManager manager = NDManager.newBaseManager()) {
+            model.setDataType(DataType.FLOAT16);
+            model.setBlock(norm(true, 1));
+            TrainerKind kind = new TrainerKind(ParallelMode.DATA, 2);
+            Shape shape = new Shape(4, 1, 200, 200);
+            try (Trainer trainer = kind.open(model, config())) {
+                trainer.initialize(shape);
+                NDArray signs = manager.arange(160_000f).mod(2).mul(2).sub(1).reshape(shape);
+                NDArray data = signs.mul(3).add(5).toType(DataType.FLOAT16, true);
+                try (GradientCollector collector = trainer.newGradientCollector()) {
+                    NDArray output = trainer.forward(new NDList(data)).singletonOrThrow();
+                    ArrayAssert.assertClose(
+                            numbers(output), signs.toFloatArray(), 1e-3, "the normalized values");
+                }
+                TrainingRun.backward(trainer, data, data.zerosLike());
+                trainer.step();
+            }
+            Parameter gamma = model.getBlock().getParameters().get("gamma");
+            ArrayAssert.assertClose(
+                    numbers(gamma.getArray()), new float[] {0.9f}, 1e-2, "gamma after a step");
+            Parameter variance = model.getBlock().getParameters().get("runningVar");
+            float expected = 0.8f * (0.8f * 1 + 0.2f * 9) + 0.2f * 9; // of two passes
+            ArrayAssert.assertClose(
+                    numbers(variance.getArray()), new float[] {expected}, 5e-3, "runningVar");
+        }
+    }
+
+    private static float[] numbers(NDArray array) {
+        return array.toType(DataType.FLOAT32, true).toFloatArray();
+    }
+
     /** Behind a layer that has gathered the batch all ranks have the whole. */
     @Test(timeOut = 60_000)
     public void behindTheGather() {

@@ -21,7 +21,9 @@ import org.testng.annotations.Test;
 
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 import java.util.stream.Collectors;
 
 /** Trackers of learning rates are asked what DJL's trainer asks them, once, whatever the ranks. */
@@ -136,6 +138,34 @@ public class LearningRatesTest {
                 e.getMessage(),
                 "The learning rate of 01Linear_weight in step 3 is Infinity; no parameter has been"
                         + " changed in this step");
+    }
+
+    /** The step that is tried again has the number of the one that threw. */
+    @Test
+    public void aStepThatThrowsIsNotCounted() {
+        Block block = network();
+        List<Parameter> parameters = block.getParameters().values();
+        Set<String> bad = new HashSet<>();
+        List<Integer> numbers = new ArrayList<>();
+        ParameterTracker tracker =
+                (id, number) -> {
+                    numbers.add(number);
+                    return bad.contains(id) ? Float.NaN : 0.1f;
+                };
+        LearningRates rates =
+                new LearningRates(
+                        OptimizerSettings.of(
+                                Optimizer.adam().optLearningRateTracker(tracker).build()),
+                        name -> true);
+        rates.next(parameters, Parameter::getId);
+        var counts = rates.getCounts();
+        bad.add(parameters.get(2).getId());
+        Assert.expectThrows(
+                IllegalArgumentException.class, () -> rates.next(parameters, Parameter::getId));
+        Assert.assertEquals(rates.getCounts(), counts);
+        bad.clear();
+        rates.next(parameters, Parameter::getId);
+        Assert.assertEquals(numbers, List.of(1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2));
     }
 
     private static Block network() {

@@ -209,33 +209,6 @@ public class SafetensorsTest {
                 () -> builder.addTensor("c", DataType.COMPLEX64, new Shape(1)));
     }
 
-    /** Spaces after the header put the first tensor where it is wanted. */
-    @Test
-    public void testFirstTensorBeginsWhereItIsWanted() throws IOException {
-        for (int rest : new int[] {0, 8, 64, 4088}) {
-            SafetensorsWriter.Builder builder =
-                    SafetensorsWriter.builder()
-                            .optBegin(4096, rest)
-                            .addTensor("a", DataType.INT8, new Shape(3));
-            try (SafetensorsWriter writer = builder.build(Files.newByteChannel(path, options()))) {
-                writer.write(ByteBuffer.wrap(new byte[] {1, 2, 3}));
-                writer.finish();
-            }
-            try (SafetensorsFile file = SafetensorsFile.open(path)) {
-                Assert.assertEquals(file.getDataStart() % 4096, rest);
-                ByteBuffer read = bytes(file, file.getTensor("a"), 0, 3);
-                Assert.assertEquals(read, ByteBuffer.wrap(new byte[] {1, 2, 3}));
-            }
-            try (InputStream in = Files.newInputStream(path)) {
-                byte[] read = NDList.decode(manager, in).get("a").toByteArray();
-                Assert.assertEquals(read, new byte[] {1, 2, 3}, "as DJL reads it");
-            }
-        }
-        SafetensorsWriter.Builder builder = SafetensorsWriter.builder();
-        Assert.assertThrows(IllegalArgumentException.class, () -> builder.optBegin(4096, 4));
-        Assert.assertThrows(IllegalArgumentException.class, () -> builder.optBegin(0, 0));
-    }
-
     private void assertBroken(String what) {
         IOException e =
                 Assert.expectThrows(IOException.class, () -> SafetensorsFile.open(path).close());

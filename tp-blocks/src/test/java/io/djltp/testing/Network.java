@@ -205,8 +205,10 @@ public record Network(
                     evaluate(trainer, manager, result);
                 }
                 for (int step = 0; step < STEPS; step++) {
-                    NDList[] batch = batches.make(manager, step);
-                    result.losses.add(step(trainer, batch[0], batch[1]));
+                    try (NDManager scope = manager.newSubManager()) {
+                        NDList[] batch = batches.make(scope, step);
+                        result.losses.add(step(trainer, batch[0], batch[1]));
+                    }
                 }
                 evaluate(trainer, manager, result);
             } finally {
@@ -216,13 +218,15 @@ public record Network(
     }
 
     private void evaluate(Trainer trainer, NDManager manager, Result result) {
-        NDList[] batch = batches.make(manager, STEPS);
-        NDList output = trainer.evaluate(batch[0]);
-        result.losses.add(trainer.getLoss().evaluate(batch[1], output).getFloat());
-        for (NDArray array : output) {
-            result.shapes.add(array.getShape());
-            boolean standsIn = Proxy.isProxyClass(array.getClass()); // for slices of the ranks
-            result.outputs.add(standsIn ? null : ArrayAssert.floats(array));
+        try (NDManager scope = manager.newSubManager()) {
+            NDList[] batch = batches.make(scope, STEPS);
+            NDList output = trainer.evaluate(batch[0]);
+            result.losses.add(trainer.getLoss().evaluate(batch[1], output).getFloat());
+            for (NDArray array : output) {
+                result.shapes.add(array.getShape());
+                boolean standsIn = Proxy.isProxyClass(array.getClass()); // for slices of the ranks
+                result.outputs.add(standsIn ? null : ArrayAssert.floats(array));
+            }
         }
     }
 

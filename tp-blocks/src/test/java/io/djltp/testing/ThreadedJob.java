@@ -14,13 +14,13 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
 import java.util.function.Function;
 
-/** A job of two processes with a rank each, which are threads of this one. */
+/** A job of two processes, which are threads of this one. */
 public final class ThreadedJob {
 
     private ThreadedJob() {}
 
     /**
-     * Does something in both processes.
+     * Does something in both processes, with a rank each.
      *
      * @param part what each of them does
      * @param <T> its result
@@ -28,19 +28,32 @@ public final class ThreadedJob {
      */
     public static <T> List<T> run(Function<Job, T> part)
             throws IOException, InterruptedException, ExecutionException {
+        return run(2, part);
+    }
+
+    /**
+     * Does something in both processes.
+     *
+     * @param ranks the ranks of both together, an even number
+     * @param part what each of them does
+     * @param <T> its result
+     * @return the results of process 0 and 1
+     */
+    public static <T> List<T> run(int ranks, Function<Job, T> part)
+            throws IOException, InterruptedException, ExecutionException {
         int port;
         try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
             port = socket.getLocalPort();
         }
         Executor threads = task -> new Thread(task, "process of a job").start();
         CompletableFuture<T> first =
-                CompletableFuture.supplyAsync(() -> run(0, port, part), threads);
+                CompletableFuture.supplyAsync(() -> run(0, port, ranks, part), threads);
         CompletableFuture<T> other =
-                CompletableFuture.supplyAsync(() -> run(1, port, part), threads);
+                CompletableFuture.supplyAsync(() -> run(1, port, ranks, part), threads);
         return List.of(first.get(), other.get());
     }
 
-    private static <T> T run(int process, int port, Function<Job, T> part) {
+    private static <T> T run(int process, int port, int ranks, Function<Job, T> part) {
         Map<String, String> environment =
                 Map.of(
                         "RANK",
@@ -51,7 +64,7 @@ public final class ThreadedJob {
                         "127.0.0.1",
                         "MASTER_PORT",
                         "" + port);
-        try (Job job = Launcher.join(environment, 2, Duration.ofSeconds(30))) {
+        try (Job job = Launcher.join(environment, ranks, Duration.ofSeconds(30))) {
             return part.apply(job);
         }
     }

@@ -208,4 +208,19 @@ public class CutsRefusedTest {
                 new DefaultTrainingConfig(new HalfSquareLoss()),
                 Ranks.config(ParallelMode.TENSOR, 2));
     }
+
+    /** In a network of many layers, which one? */
+    @Test(timeOut = 60_000)
+    public void theLayerIsNamed() {
+        assertInitializeRefused(
+                new SequentialBlock()
+                        .add(column(Cut.balanced(8, 2)))
+                        .add(RowParallelLinear.builder().setUnits(1).build())
+                        .add(
+                                ColumnParallelLinear.builder()
+                                        .setUnits(1)
+                                        .optGatherOutput(true)
+                                        .build()),
+                "Parameter 03ColumnParallelLinear_weight (1, 1) cannot be cut over 2 ranks");
+    }
 }

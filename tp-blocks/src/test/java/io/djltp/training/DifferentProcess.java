@@ -47,8 +47,6 @@ public final class DifferentProcess {
         UNITS,
         FROZEN,
         BLOCK,
-        ACTIVATION,
-        DROPOUT,
         MORE_BLOCKS,
         MODE,
         CLIP_NORM,
@@ -152,13 +150,8 @@ public final class DifferentProcess {
                 .add(
                         here == Difference.BLOCK
                                 ? ParallelDropout.builder().optRate(0.1f).build()
-                                : here == Difference.ACTIVATION
-                                        ? Activation.tanhBlock()
-                                        : Activation.reluBlock())
-                .add(
-                        ParallelDropout.builder()
-                                .optRate(here == Difference.DROPOUT ? 0.1f : 0)
-                                .build())
+                                : Activation.reluBlock())
+                .add(ParallelDropout.builder().optRate(0).build())
                 .add(
                         ColumnParallelLinear.builder()
                                 .setUnits(here == Difference.UNITS ? 9 : 8)

@@ -94,8 +94,6 @@ public class DifferentProcessesTest {
                 "(6, 5) float32, frozen"
             },
             {Difference.BLOCK, "the network/02LambdaBlock", "ai.djl.nn.LambdaBlock", "not there"},
-            {Difference.ACTIVATION, "the network/02LambdaBlock.name", "ReLU", "Tanh"},
-            {Difference.DROPOUT, "the network/03ParallelDropout.rate", "0.0", "0.1"},
             {
                 Difference.MORE_BLOCKS,
                 "the network/06LambdaBlock",

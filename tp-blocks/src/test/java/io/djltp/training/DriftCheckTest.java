@@ -10,6 +10,8 @@ import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.Trainer;
+import ai.djl.training.listener.TrainingListenerAdapter;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
@@ -121,6 +123,37 @@ public class DriftCheckTest {
                 }
             }
             trainer.close(); // which does nothing more
+        }
+    }
+
+    /** What went wrong first is thrown, with what went wrong after it. */
+    @Test(timeOut = 60_000)
+    public void whenMoreGoesWrongInClose() {
+        DefaultTrainingConfig config =
+                new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss());
+        config.optDevices(new Device[] {Device.cpu()});
+        config.addTrainingListeners(
+                new TrainingListenerAdapter() {
+                    @Override
+                    public void onTrainingEnd(Trainer trainer) {
+                        throw new UnsupportedOperationException("of a listener");
+                    }
+                });
+        try (Model model = model()) {
+            ParallelConfig ranks = config(ParallelMode.TENSOR).build();
+            ParallelTrainer trainer = new ParallelTrainer(model, config, ranks);
+            trainer.initialize(new Shape(ROWS, FEATURES));
+            step(trainer, false);
+            step(trainer, false);
+            step(trainer, true);
+            NDArray head = model.getBlock().getParameters().valueAt(2).getArray();
+            head.intern(model.getNDManager().ones(head.getShape()));
+            IllegalStateException e =
+                    Assert.expectThrows(IllegalStateException.class, trainer::close);
+            Assert.assertTrue(e.getMessage().contains("model.load"), e.getMessage());
+            Assert.assertEquals(e.getSuppressed().length, 2);
+            assertMessage((RankFailedException) e.getSuppressed()[0], "after step 3");
+            Assert.assertEquals(e.getSuppressed()[1].getMessage(), "of a listener");
         }
     }
 

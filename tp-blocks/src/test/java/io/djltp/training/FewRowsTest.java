@@ -15,6 +15,7 @@ import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.training.DefaultTrainingConfig;
@@ -27,19 +28,25 @@ import ai.djl.training.loss.SimpleCompositeLoss;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
+import io.djltp.job.Job;
 import io.djltp.layout.ParallelMode;
+import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.optimizer.RowwiseAdagrad;
+import io.djltp.rank.DeviceMesh;
+import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
+import io.djltp.testing.ThreadedJob;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.util.ArrayList;
 import java.util.List;
 
 /** Batches with fewer rows than there are ranks, such as the last one of an epoch. */
@@ -141,6 +148,60 @@ public class FewRowsTest {
             }
             return TrainingRun.weights(block);
         }
+    }
+
+    /** Of two processes the second one has no row of a batch of one. */
+    @Test(timeOut = 120_000)
+    public void aProcessWithoutARow() throws Exception {
+        for (boolean fused : new boolean[] {false, true}) {
+            List<float[]> expected = process(null, fused);
+            for (List<float[]> actual : ThreadedJob.run(4, job -> process(job, fused))) {
+                for (int i = 0; i < expected.size(); i++) {
+                    ArrayAssert.assertClose(
+                            actual.get(i), expected.get(i), 1e-5, "fused " + fused + ", " + i);
+                }
+            }
+        }
+    }
+
+    /** Returns the shape, loss and accuracy of predictions, the losses of steps, and weights. */
+    private static List<float[]> process(Job job, boolean fused) {
+        List<float[]> results = new ArrayList<>();
+        try (Model model = Model.newInstance("net", Device.cpu());
+                NDManager manager = NDManager.newBaseManager()) {
+            Block last = fused ? fused(CLASSES) : head(CLASSES);
+            Block block = sequence(linear(6), tanh(), job == null ? linear(CLASSES) : last);
+            block.setInitializer( // not the generator, which threads share
+                    (m, shape, type) -> TrainingRun.random(m, shape.size(), shape.getShape()),
+                    parameter -> true);
+            model.setBlock(block);
+            DefaultTrainingConfig config =
+                    new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
+                            .optDevices(new Device[] {Device.cpu()});
+            DeviceMesh mesh = DeviceMesh.of(DeviceMesh.DATA, 2, DeviceMesh.TENSOR, 2);
+            try (Trainer trainer =
+                    job == null
+                            ? model.newTrainer(config)
+                            : new ParallelTrainer(
+                                    model,
+                                    config,
+                                    ParallelConfig.builder().setMesh(mesh).optJob(job).build())) {
+                trainer.initialize(new Shape(6, FEATURES));
+                for (int step = 0; step < ROWS.length; step++) {
+                    NDArray data = TrainingRun.random(manager, step, ROWS[step], FEATURES);
+                    NDArray labels = TrainingRun.labels(manager, 9 + step, ROWS[step], CLASSES);
+                    NDList predictions = trainer.evaluate(new NDList(data));
+                    NDArray right =
+                            new VocabParallelAccuracy().evaluate(new NDList(labels), predictions);
+                    results.add(new float[] {predictions.head().getShape().get(0)});
+                    results.add(right.toType(DataType.FLOAT32, false).toFloatArray());
+                    results.add(new float[] {TrainingRun.backward(trainer, data, labels)});
+                    trainer.step();
+                }
+            }
+            results.addAll(TrainingRun.weights(block));
+        }
+        return results;
     }
 
     /** The table is updated by the rows that the batch has used. */

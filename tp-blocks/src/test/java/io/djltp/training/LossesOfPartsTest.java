@@ -1,23 +1,36 @@
 package io.djltp.training;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
+import ai.djl.training.GradientCollector;
+import ai.djl.training.evaluator.Evaluator;
+import ai.djl.training.evaluator.IndexEvaluator;
+import ai.djl.training.loss.IndexLoss;
 import ai.djl.training.loss.Loss;
+import ai.djl.training.loss.SimpleCompositeLoss;
 
+import io.djltp.head.TopClasses;
+import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.loss.VocabParallelTopK;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
+
+import java.util.List;
 
 /**
  * The loss of a batch, and the step that follows, do not depend on how the batch and the network
@@ -36,6 +49,57 @@ public class LossesOfPartsTest {
     @DataProvider
     public Object[][] kinds() {
         return TrainerKind.parallel();
+    }
+
+    /** DJL's evaluator of one of several outputs, which makes a list of that output alone. */
+    @Test(dataProvider = "kinds", timeOut = 60_000)
+    public void accuraciesOfTwoOutputs(TrainerKind kind) {
+        TrainingRun expected = twoOutputs(TrainerKind.PLAIN);
+        twoOutputs(kind).assertSame(expected, TOLERANCE);
+    }
+
+    private static TrainingRun twoOutputs(TrainerKind kind) {
+        Loss losses =
+                new SimpleCompositeLoss()
+                        .addLoss(new IndexLoss(new VocabParallelCrossEntropyLoss(), 0, 0))
+                        .addLoss(new IndexLoss(new VocabParallelCrossEntropyLoss(), 1, 1));
+        return TrainingRun.of(
+                kind,
+                Blocks.outputs(Blocks.head(CLASSES), Blocks.fused(CLASSES)),
+                losses,
+                new Shape(ROWS, FEATURES),
+                (trainer, manager, numbers) -> {
+                    for (int rows : new int[] {ROWS, 1, 3}) {
+                        NDList data = new NDList(TrainingRun.random(manager, 1, rows, FEATURES));
+                        NDList labels =
+                                new NDList(
+                                        TrainingRun.labels(manager, 2, rows, CLASSES),
+                                        TrainingRun.labels(manager, 3, rows, CLASSES));
+                        accuracies(labels, trainer.evaluate(data), numbers);
+                        try (GradientCollector collector = trainer.newGradientCollector()) {
+                            NDList output = trainer.forward(data, labels);
+                            collector.backward(trainer.getLoss().evaluate(labels, output));
+                            accuracies(labels, output, numbers);
+                        }
+                        trainer.step();
+                    }
+                });
+    }
+
+    private static void accuracies(NDList labels, NDList output, List<Float> numbers) {
+        for (int i = 0; i < output.size(); i++) {
+            Evaluator accuracy = new IndexEvaluator(new VocabParallelAccuracy(3), i, i);
+            NDArray right = accuracy.evaluate(labels, output).toType(DataType.FLOAT32, false);
+            accuracy.addAccumulator("all");
+            accuracy.updateAccumulators(new String[] {"all"}, labels, output);
+            numbers.add(accuracy.getAccumulator("all"));
+            TopClasses best = new VocabParallelTopK(2).evaluate(output.subNDList(1));
+            for (NDArray values : new NDArray[] {right, best.logits()}) {
+                for (float value : values.toFloatArray()) {
+                    numbers.add(value);
+                }
+            }
+        }
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)

@@ -22,6 +22,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
+import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.convolutional.Conv2d;
 import ai.djl.nn.core.Linear;
 import ai.djl.nn.norm.BatchNorm;
@@ -318,6 +319,16 @@ public class NetworksEqualDjlTest {
                         cut -> head(CLASSES),
                         cut -> linear(CLASSES),
                         Loss::softmaxCrossEntropyLoss));
+        NETWORKS.put(
+                "one output twice",
+                twoLosses(
+                        cut ->
+                                sequence(
+                                        linear(8),
+                                        tanh(),
+                                        head(CLASSES),
+                                        new LambdaBlock(x -> new NDList(x.head(), x.head()))),
+                        VocabParallelCrossEntropyLoss::new));
     }
 
     @DataProvider
@@ -350,6 +361,51 @@ public class NetworksEqualDjlTest {
                 new TrainerKind(ParallelMode.TENSOR, 3));
     }
 
+    /** It stays the model's when the arrays of the batch are freed. */
+    @Test(timeOut = 60_000)
+    public void aParameterAsAnOutputInTensorMode() {
+        aParameterAsAnOutput()
+                .assertEqual(
+                        new TrainerKind(ParallelMode.TENSOR, 1),
+                        new TrainerKind(ParallelMode.TENSOR, 2),
+                        new TrainerKind(ParallelMode.TENSOR, 3));
+    }
+
+    /** Its axis 0 is not the batch; the model has it still. */
+    @Test(timeOut = 60_000)
+    public void aParameterAsAnOutputWhereTheBatchIsCut() {
+        TrainerKind data = new TrainerKind(ParallelMode.DATA, 2);
+        for (TrainerKind kind : new TrainerKind[] {data, TrainerKind.mesh(2, 2)}) {
+            aParameterAsAnOutput().assertRefused(kind, "use TENSOR mode");
+        }
+    }
+
+    private static Network aParameterAsAnOutput() {
+        return Network.of(
+                cut ->
+                        new GraphBlock(
+                                        new Shape(3),
+                                        (call, in) -> {
+                                            NDArray w = call.value("w");
+                                            NDArray y = call.call("in", in.head()).mul(w);
+                                            return new NDList(call.call("out", y), w);
+                                        })
+                                .add("in", linear(4), FEATURES)
+                                .add("out", linear(3), 4)
+                                .add("w", new Shape(1, 4)),
+                () ->
+                        new SimpleCompositeLoss()
+                                .addLoss(new IndexLoss(new HalfSquareLoss(), 0, 0))
+                                .addLoss(new IndexLoss(new HalfSquareLoss(), 1, 1)),
+                (manager, step) ->
+                        new NDList[] {
+                            new NDList(TrainingRun.random(manager, step, ROWS, FEATURES)),
+                            new NDList(
+                                    TrainingRun.random(manager, 30 + step, ROWS, 3),
+                                    TrainingRun.random(manager, 60 + step, 1, 4))
+                        });
+    }
+
     private static void classification(String name, Function<Boolean, Block> block) {
         NETWORKS.put(name, Network.of(block, VocabParallelCrossEntropyLoss::new, CLASSIFICATION));
     }
@@ -364,8 +420,13 @@ public class NetworksEqualDjlTest {
 
     private static Network twoHeads(
             Function<Boolean, Block> a, Function<Boolean, Block> b, Supplier<Loss> lossOfB) {
+        return twoLosses(
+                cut -> sequence(linear(8), tanh(), outputs(a.apply(cut), b.apply(cut))), lossOfB);
+    }
+
+    private static Network twoLosses(Function<Boolean, Block> block, Supplier<Loss> lossOfB) {
         return Network.of(
-                cut -> sequence(linear(8), tanh(), outputs(a.apply(cut), b.apply(cut))),
+                block,
                 () -> {
                     Loss first = new IndexLoss(new VocabParallelCrossEntropyLoss(), 0, 0);
                     Loss second = new IndexLoss(lossOfB.get(), 1, 1);

@@ -136,4 +136,30 @@ public class ParallelPredictorTest {
             assertTrue(e.getMessage().contains("optGatherOutput(true)"), e.getMessage());
         }
     }
+
+    @Test(timeOut = 60_000)
+    public void namesPredictorsWhereAnotherOneHoldsTheModel() throws TranslateException {
+        ParallelConfig config = on(DeviceMesh.of(ParallelMode.TENSOR, 2));
+        try (NDManager manager = NDManager.newBaseManager();
+                Model model = initialized(true);
+                ParallelPredictor<NDList, NDList> first =
+                        new ParallelPredictor<>(model, new NoopTranslator(), config);
+                Predictor<NDList, NDList> djls = model.newPredictor(new NoopTranslator())) {
+            NDList input = new NDList(manager.ones(INPUT));
+            first.predict(input);
+            IllegalStateException second =
+                    expectThrows(
+                            IllegalStateException.class,
+                            () -> new ParallelPredictor<>(model, new NoopTranslator(), config));
+            assertTrue(
+                    second.getMessage().contains("ParallelTrainer or ParallelPredictor")
+                            && second.getMessage().contains("shared by threads"),
+                    second.getMessage());
+            TranslateException other =
+                    expectThrows(TranslateException.class, () -> djls.predict(input));
+            assertTrue(
+                    other.getMessage().contains("ParallelTrainer or ParallelPredictor"),
+                    other.getMessage());
+        }
+    }
 }

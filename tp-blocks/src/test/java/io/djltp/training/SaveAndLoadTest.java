@@ -27,11 +27,13 @@ import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
+import org.testng.Assert;
 import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.io.DataOutputStream;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -257,5 +259,34 @@ public class SaveAndLoadTest {
                 .add(Activation::relu)
                 .add(RowParallelLinear.builder().setUnits(5).optBias(false).build())
                 .add(ColumnParallelLinear.builder().setUnits(CLASSES).build());
+    }
+
+    /** What the system says of a full disk names no file. */
+    @Test(timeOut = 60_000)
+    public void aFullDiskIsNamed() {
+        try (Model model = Model.newInstance("net")) {
+            model.setBlock(
+                    new SequentialBlock() {
+                        @Override
+                        public void saveParameters(DataOutputStream os) throws IOException {
+                            throw new IOException("No space left on device");
+                        }
+                    }.add(
+                            ColumnParallelLinear.builder()
+                                    .setUnits(4)
+                                    .optGatherOutput(true)
+                                    .build()));
+            try (Trainer trainer =
+                    ((TrainerKind) TrainerKind.parallel(2)[0][0])
+                            .open(model, config(new VocabParallelCrossEntropyLoss()))) {
+                trainer.initialize(new Shape(ROWS, FEATURES));
+                IOException e =
+                        Assert.expectThrows(
+                                IOException.class,
+                                () -> ((ParallelTrainer) trainer).save(folder, "net"));
+                Assert.assertEquals(
+                        e.getMessage(), "Cannot write to " + folder + ": No space left on device");
+            }
+        }
     }
 }

@@ -21,6 +21,8 @@ import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.io.IOException;
+import java.nio.file.Path;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.CountDownLatch;
@@ -63,6 +65,8 @@ public class TwoThreadsTest {
                             assertRefused("forward", () -> trainer.forward(data));
                             assertRefused("evaluate", () -> trainer.evaluate(data));
                             assertRefused("step", trainer::step);
+                            assertRefused("initialize", () -> trainer.initialize(INPUT));
+                            assertRefused("save", () -> save((ParallelTrainer) trainer));
                             assertRefused("newGradientCollector", trainer::newGradientCollector);
                             goOn.countDown();
                             return first.join();
@@ -165,6 +169,10 @@ public class TwoThreadsTest {
 
     private static NDArray labels(NDManager manager, int step) {
         return TrainingRun.random(manager, 10 + step, INPUT.get(0), 3);
+    }
+
+    private static void save(ParallelTrainer trainer) throws IOException {
+        trainer.save(Path.of("never"), "net");
     }
 
     private static void assertRefused(String call, Assert.ThrowingRunnable refused) {

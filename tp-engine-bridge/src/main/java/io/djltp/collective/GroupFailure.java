@@ -1,5 +1,8 @@
 package io.djltp.collective;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.util.ArrayList;
 import java.util.List;
 
@@ -8,6 +11,8 @@ import java.util.List;
  * its parts share one.
  */
 public final class GroupFailure {
+
+    private static final Logger logger = LoggerFactory.getLogger(GroupFailure.class);
 
     private final List<Runnable> listeners = new ArrayList<>();
     private volatile CollectiveException first;
@@ -29,11 +34,11 @@ public final class GroupFailure {
             first = failure;
             told = new ArrayList<>(listeners);
         }
-        for (Runnable listener : told) { // one that fails must not keep the others asleep
+        for (Runnable listener : told) {
             try {
                 listener.run();
             } catch (RuntimeException e) {
-                failure.addSuppressed(e);
+                logger.warn("A listener of the failure of a group failed itself", e);
             }
         }
     }

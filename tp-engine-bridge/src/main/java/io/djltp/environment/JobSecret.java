@@ -1,15 +1,24 @@
 package io.djltp.environment;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.InvalidPathException;
 import java.nio.file.Path;
+import java.nio.file.attribute.PosixFileAttributeView;
+import java.nio.file.attribute.PosixFilePermission;
+import java.nio.file.attribute.PosixFilePermissions;
 import java.security.SecureRandom;
 import java.util.Map;
+import java.util.Set;
 
 /** The secret by which the processes of a job know each other, where the program gives none. */
 public final class JobSecret {
+
+    private static final Logger logger = LoggerFactory.getLogger(JobSecret.class);
 
     private static final int BYTES = 32;
 
@@ -43,7 +52,9 @@ public final class JobSecret {
             return null;
         }
         try {
-            String content = Files.readString(Path.of(file), StandardCharsets.UTF_8);
+            Path path = Path.of(file);
+            String content = Files.readString(path, StandardCharsets.UTF_8);
+            warnOfReaders(path);
             // editors and echo end a file with a newline that is no part of the secret
             return nonEmpty("The file " + file + " of TP_SECRET_FILE", content.strip());
         } catch (IOException | InvalidPathException e) {
@@ -52,6 +63,22 @@ public final class JobSecret {
                                     + " the secret")
                             .formatted(file, e),
                     e);
+        }
+    }
+
+    private static void warnOfReaders(Path file) throws IOException {
+        PosixFileAttributeView view =
+                Files.getFileAttributeView(file, PosixFileAttributeView.class);
+        if (view == null) {
+            return; // Windows
+        }
+        Set<PosixFilePermission> permissions = view.readAttributes().permissions();
+        if (permissions.contains(PosixFilePermission.GROUP_READ)
+                || permissions.contains(PosixFilePermission.OTHERS_READ)) {
+            logger.warn(
+                    "Other users can read the file {} of TP_SECRET_FILE ({}): chmod 600 it",
+                    file,
+                    PosixFilePermissions.toString(permissions));
         }
     }
 

@@ -69,12 +69,13 @@ public record AddedGradient(NDArray whole, long[] places, NDArray rows) {
         private Chunks(AddedGradient gradient) {
             whole = gradient.whole == null ? null : TensorView.of(gradient.whole).tensor();
             long[] places = gradient.places;
+            // a place, and below it where it is: sorted, equal places stay in their order
             int bits = Long.SIZE - Long.numberOfLeadingZeros(places.length);
-            long[] order = new long[places.length]; // a place, and behind it its number
-            Arrays.setAll(order, i -> Math.multiplyExact(places[i], 1L << bits) + i);
-            Arrays.sort(order);
-            columns = Arrays.stream(order).map(each -> each >> bits).toArray();
-            Arrays.setAll(order, i -> order[i] - (columns[i] << bits));
+            long[] pairs = new long[places.length];
+            Arrays.setAll(pairs, i -> places[i] << bits | i);
+            Arrays.sort(pairs);
+            columns = Arrays.stream(pairs).map(pair -> pair >>> bits).toArray();
+            long[] order = Arrays.stream(pairs).map(pair -> pair & (1L << bits) - 1).toArray();
             rows = order.length == 0 ? null : ordered(gradient.rows, order);
         }
 

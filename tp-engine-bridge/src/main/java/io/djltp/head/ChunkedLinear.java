@@ -1,7 +1,6 @@
 package io.djltp.head;
 
 import io.djltp.torch.ShortSumProduct;
-import io.djltp.update.RowReader;
 import io.djltp.update.UnitRows;
 
 import org.bytedeco.pytorch.MemoryFormatOptional;
@@ -87,13 +86,6 @@ final class ChunkedLinear {
     /** Returns the columns of a chunk, or {@code null} if they are a range of all. */
     Tensor columns(int index) {
         return sample == null ? null : part(sample, index);
-    }
-
-    /** Returns the row after the last of a chunk, or that there is no order in them. */
-    long end(int index) {
-        return sample == null
-                ? buffers.plan().start(index) + buffers.plan().length(index)
-                : RowReader.ALL;
     }
 
     /** Returns a chunk's rows to compute with: those of the weight, or a copy in 32 bits. */

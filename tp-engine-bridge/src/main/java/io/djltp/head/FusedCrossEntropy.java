@@ -163,8 +163,8 @@ public final class FusedCrossEntropy implements AutoCloseable {
     }
 
     /**
-     * Updates the weight by the gradient of the last loss, which is used up. If it fails while it
-     * runs, the weights of some classes are updated and those of others are not.
+     * Updates the weight by the gradient of the last loss, which is used up. If an exception is
+     * thrown in the middle, a part of the weight may be updated, and the gradient is used up too.
      *
      * @param weight the rank's shard of the weight, changed in place
      * @param bias the rank's shard of the bias, or {@code null}; not changed
@@ -172,6 +172,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
      *     null} if it is not wanted
      * @param update the update, or {@code null} if the weight is not to be changed
      * @param scale the factor of the loss in the backward pass
+     * @throws IllegalStateException if there is no loss whose gradient is not used up
      */
     public void update(
             NDArray weight, NDArray bias, NDArray biasGradient, WeightUpdate update, float scale) {
@@ -179,7 +180,8 @@ public final class FusedCrossEntropy implements AutoCloseable {
     }
 
     /**
-     * Updates the weight by the gradient of the last loss and another one.
+     * Updates the weight by the gradient of the last loss and another one. If an exception is
+     * thrown in the middle, a part of the weight may be updated, and the gradient is used up too.
      *
      * @param weight the rank's shard of the weight, changed in place
      * @param bias the rank's shard of the bias, or {@code null}
@@ -187,6 +189,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
      * @param update the update, or {@code null}
      * @param scale the factor of the loss in the backward pass
      * @param added what else the gradient of the weight has, or {@code null}
+     * @throws IllegalStateException if there is no loss whose gradient is not used up
      */
     public void update(
             NDArray weight,
@@ -208,7 +211,8 @@ public final class FusedCrossEntropy implements AutoCloseable {
 
     /**
      * Adds the gradient of the last loss, which is used up, to a sum and leaves the weight as it
-     * is: for several batches in one step.
+     * is: for several batches in one step. After an exception the gradient is used up too, and a
+     * part of it may be in the sum.
      *
      * @param weight the rank's shard of the weight
      * @param bias the rank's shard of the bias, or {@code null}
@@ -242,13 +246,13 @@ public final class FusedCrossEntropy implements AutoCloseable {
         if (pass == null) {
             throw new IllegalStateException("There is no loss whose gradient could be used");
         }
-        ChunkedLinear linear = layer.linear(weight, bias, pass.labels.sample);
-        layer.margin(pass.labels, linear);
+        FusedPass second = pass;
+        pass = null;
+        ChunkedLinear linear = layer.linear(weight, bias, second.labels.sample);
+        layer.margin(second.labels, linear);
         Tensor target = biasGradient == null ? null : TensorView.of(biasGradient).tensor();
         Tensor gradient = linear.biasGradient(target);
-        FusedPass used = pass;
-        pass = null; // if the update fails, a second one would change some classes twice
-        used.update(linear, gradient, update, scale, added);
+        second.update(linear, gradient, update, scale, added);
         linear.setBiasGradient(target, gradient);
     }
 

@@ -44,8 +44,13 @@ final class FusedMemory implements AutoCloseable {
      */
     void prepare(Tensor x, long rows, int keptBytes, LongUnaryOperator classes) {
         boolean gpu = x.is_cuda();
-        if (threads == null) {
-            threads = new WorkerThreads(gpu ? 1 : Autograd.getThreads());
+        int count = gpu ? 1 : Autograd.getThreads();
+        if (threads == null || threads.count() != count) {
+            setLeastRows(plannedRows());
+            if (threads != null) {
+                threads.close();
+            }
+            threads = new WorkerThreads(count);
         }
         long features = x.size(1);
         if (shared == null || !shared.fits(rows, features) || keptBytes != bytes) {

@@ -177,11 +177,9 @@ final class PassWorker {
             labelLogits = inLogits == null ? null : pass.labelLogits();
             labelGradients = smoothing == null ? pass.labelGradients() : null;
             int count = buffers.plan().count();
-            boolean behindReader = update != null && update.isRead();
-            for (int i = 0; i < count; i++) {
+            // backwards: the last chunks may still be in a cache
+            for (int index = count - 1; index >= 0; index--) {
                 try (PointerScope scope = new PointerScope()) {
-                    // backwards: the last chunks may still be in a cache
-                    int index = behindReader ? i : count - 1 - i;
                     updateChunk(index, biasGradient, update, scale);
                 }
             }
@@ -239,7 +237,6 @@ final class PassWorker {
                         ofLabels,
                         scale,
                         added);
-        update.awaitRows(linear.end(index));
         update.apply(gradient);
         linear.setWeight(index, gradient.weight);
     }

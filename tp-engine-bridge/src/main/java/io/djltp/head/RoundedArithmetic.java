@@ -15,7 +15,7 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
  *
  * <ul>
  *   <li>a logit is off by at most {@code (2u + u^2) sum_j |x_j w_j|}: both factors are rounded.
- *       Labels' logits are not: they are computed in float64, and rounded to float32 once
+ *       Labels' logits are computed in float64 and rounded once, to float32
  *   <li>the normaliser, sums of float32, is off by as much as its logits are: by a factor of {@code
  *       exp(d)} at most, where d bounds the errors of the row's logits
  *   <li>in the gradient of the features, \(E^T W\), the exponentials and the weights are rounded:

@@ -70,21 +70,19 @@ final class Heartbeats implements Runnable {
     @Override
     public void run() {
         try {
-            beat();
+            beat(System.nanoTime());
         } catch (RuntimeException e) {
-            logger.warn("A heartbeat of this process failed; the next one follows", e);
-        } finally { // a heart that stops would be taken for a dead process
+            logger.warn("A heartbeat of the job failed; the next one follows", e);
+        } finally {
             start();
         }
     }
 
-    private void beat() {
-        long now = System.nanoTime();
+    private void beat(long now) {
         Collection<Link> all = links.get();
-        boolean stoodStill = now - last > timeoutNanos / 2;
-        last = now;
-        if (stoodStill) {
-            // what the peers said meanwhile is yet to be read, also that they have given it up
+        if (now - last > timeoutNanos / 2) {
+            // this process itself stood still: what the peers said meanwhile is yet to be read,
+            // also that they have given it up
             all.forEach(Link::touch);
         } else {
             ticks++;
@@ -95,5 +93,6 @@ final class Heartbeats implements Runnable {
             }
             all.stream().filter(link -> link.isSilent(timeoutNanos)).forEach(silent);
         }
+        last = now;
     }
 }

@@ -39,7 +39,7 @@ final class JobState {
         if (over.compareAndSet(false, true)) {
             try {
                 first.run();
-            } finally { // else all who ask for the failure would wait for ever
+            } finally {
                 end.complete(cause);
             }
         }

@@ -27,9 +27,9 @@ final class Rendezvous {
                     + SECRET_REMEDY;
     private static final int MIN_SECRET = 16;
     private static final String SHORT_SECRET =
-            "The secret has {}: whoever records a connection of the job can try out all as short,"
-                    + " and join later ones. Give {} or more to all processes, random, such as"
-                    + " openssl rand -hex 32 prints";
+            "The secret has %s, and other machines reach the job: whoever records a connection can"
+                    + " try out all as short, and join later jobs. Give %d or more to all"
+                    + " processes, random, such as openssl rand -hex 32 prints";
     private static final String UNRESOLVED =
             "the name '%s' does not resolve on this machine: set MASTER_ADDR to an address of the"
                     + " machine of process 0%s, or add the name to /etc/hosts";
@@ -115,21 +115,26 @@ final class Rendezvous {
         return UNRESOLVED.formatted(host, environment.launcher().equals("Slurm") ? slurm : "");
     }
 
-    /** Listens, in process 0: at the first of the ports that is free. */
+    /**
+     * Listens, in process 0: at the first of the ports that is free.
+     *
+     * @throws IllegalArgumentException if other machines reach the place and the secret is short
+     */
     ServerSocketChannel listen() throws IOException {
-        ServerSocketChannel channel = bound == null ? listenAtFree() : bound;
-        InetSocketAddress place = (InetSocketAddress) channel.getLocalAddress();
-        if (secret.length < MIN_SECRET && !place.getAddress().isLoopbackAddress()) {
-            logger.warn(SHORT_SECRET, Texts.count(secret.length, "byte", "bytes"), MIN_SECRET);
+        InetAddress address = bound == null ? localAddress() : bound.socket().getInetAddress();
+        boolean own = address != null && address.isLoopbackAddress();
+        if (secret.length < MIN_SECRET && !own) {
+            String length = Texts.count(secret.length, "byte", "bytes");
+            throw new IllegalArgumentException(SHORT_SECRET.formatted(length, MIN_SECRET));
         }
-        return channel;
+        return bound == null ? listenAtFree(address) : bound;
     }
 
-    private ServerSocketChannel listenAtFree() {
+    private ServerSocketChannel listenAtFree(InetAddress address) {
         IOException reason = null;
         for (int candidate : environment.masterPorts()) {
             try {
-                return MasterPort.bind(localAddress(), candidate);
+                return MasterPort.bind(address, candidate);
             } catch (IOException e) {
                 reason = e;
             }

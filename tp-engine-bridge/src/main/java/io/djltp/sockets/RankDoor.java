@@ -18,6 +18,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.locks.LockSupport;
 
 /**
  * The port at which the ranks of a process are reached while a mesh is connected. A connection that
@@ -36,6 +37,7 @@ final class RankDoor implements Closeable, Runnable {
     static final Duration PATIENCE = Duration.ofSeconds(5);
 
     private static final long SWEEP_MILLIS = 250;
+    private static final long ACCEPT_AGAIN_NANOS = 10_000_000;
 
     private final RankTokens tokens;
     private final ServerSocketChannel server;
@@ -105,9 +107,11 @@ final class RankDoor implements Closeable, Runnable {
                 read((Shown) key.attachment());
             }
         } catch (IOException e) {
-            // of the port itself, it is tried again; of a connection, most strangers end so
             if (key.attachment() != null) {
-                drop(((Shown) key.attachment()).channel());
+                drop(((Shown) key.attachment()).channel()); // most strangers end so
+            } else {
+                // no more files may be open: who has come stays, and would be met again at once
+                LockSupport.parkNanos(ACCEPT_AGAIN_NANOS);
             }
         }
     }

@@ -1,6 +1,7 @@
 package io.djltp.torch;
 
 import ai.djl.Device;
+import ai.djl.engine.EngineException;
 import ai.djl.util.cuda.CudaUtils;
 
 import java.util.Arrays;
@@ -109,17 +110,16 @@ public enum Precision {
     private Optional<String> findReason(Device device) {
         if (device.isGpu()) {
             int least = this == FLOAT16 ? 70 : 80;
-            int has = Integer.parseInt(CudaUtils.getComputeCapability(device.getDeviceId()));
-            return has >= least
-                    ? Optional.empty()
-                    : Optional.of(
-                            "needs a GPU of compute capability "
-                                    + digits(least)
-                                    + " or above"
-                                    + ", and "
-                                    + device
-                                    + " has "
-                                    + digits(has));
+            String needs = "needs a GPU of compute capability " + digits(least) + " or above, and ";
+            try {
+                int has = Integer.parseInt(CudaUtils.getComputeCapability(device.getDeviceId()));
+                return has >= least
+                        ? Optional.empty()
+                        : Optional.of(needs + device + " has " + digits(has));
+            } catch (IllegalStateException | EngineException e) {
+                String why = " does not find out that of ";
+                return Optional.of(needs + "DJL" + why + device + " (" + e.getMessage() + ")");
+            }
         }
         return this == BFLOAT16
                 ? ProcessorArithmetic.whyNoBFloat16()

@@ -58,33 +58,28 @@ public final class BagIndex {
      */
     record Transposed(long[] rows, long[] offsets, long[] bags) {}
 
-    /** Returns the bags by row: in the time that the rows in bags take, however long the table. */
+    /** Returns the bags by row. */
     Transposed transposed() {
-        int bits = Long.SIZE - Long.numberOfLeadingZeros(rows.length);
-        long[] keys = new long[rows.length]; // a row, and behind it its place among the rows
-        int bag = 0;
-        long[] bagOf = new long[rows.length];
-        for (int i = 0; i < keys.length; i++) {
-            while (bag + 1 < offsets.length && offsets[bag + 1] <= i) {
-                bag++;
+        long[] pairs = new long[rows.length]; // of a row, and below it a bag: both are from 32 bits
+        for (int bag = 0; bag < offsets.length; bag++) {
+            long end = bag + 1 < offsets.length ? offsets[bag + 1] : rows.length;
+            for (int i = (int) offsets[bag]; i < end; i++) {
+                pairs[i] = rows[i] << Integer.SIZE | bag;
             }
-            bagOf[i] = bag;
-            keys[i] = Math.multiplyExact(rows[i], 1L << bits) + i;
         }
-        Arrays.sort(keys);
+        Arrays.sort(pairs);
+        long[] usedRows = new long[pairs.length];
+        long[] begins = new long[pairs.length];
+        long[] bags = new long[pairs.length];
         int used = 0;
-        long[] usedRows = new long[keys.length];
-        long[] begins = new long[keys.length];
-        long[] bagsOfRows = new long[keys.length];
-        for (int i = 0; i < keys.length; i++) {
-            long row = keys[i] >> bits;
+        for (int i = 0; i < pairs.length; i++) {
+            long row = pairs[i] >>> Integer.SIZE;
+            bags[i] = (int) pairs[i];
             if (used == 0 || usedRows[used - 1] != row) {
                 usedRows[used] = row;
                 begins[used++] = i;
             }
-            bagsOfRows[i] = bagOf[(int) (keys[i] - (row << bits))];
         }
-        return new Transposed(
-                Arrays.copyOf(usedRows, used), Arrays.copyOf(begins, used), bagsOfRows);
+        return new Transposed(Arrays.copyOf(usedRows, used), Arrays.copyOf(begins, used), bags);
     }
 }

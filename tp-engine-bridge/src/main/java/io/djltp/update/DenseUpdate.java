@@ -103,9 +103,6 @@ final class DenseUpdate {
         for (long first = start; first < end; first += step) {
             long count = Math.min(step, end - first);
             try (PointerScope block = new PointerScope()) {
-                if (changed) {
-                    update.awaitRows(first + count);
-                }
                 Tensor own = weight.narrow(0, first, count);
                 Tensor used = wide ? own : own.to(type);
                 rule.accept(new DenseRows(used, gradient(first, count), first));

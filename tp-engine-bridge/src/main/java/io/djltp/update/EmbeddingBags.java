@@ -57,7 +57,6 @@ public final class EmbeddingBags {
             update.prepare(values.size(0), values.size(1), ofRows.options());
             Tensor rows = index(byRow.rows(), values);
             SparseRows sparse = new SparseRows(values, rows, ofRows);
-            update.awaitRows(RowReader.ALL); // any of them may be the last
             update.apply(sparse);
             sparse.writeBack();
         }

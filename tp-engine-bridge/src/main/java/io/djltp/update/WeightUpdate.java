@@ -57,7 +57,6 @@ public abstract class WeightUpdate implements AutoCloseable {
     final Settings settings;
     float learningRate;
     long[] stretches; // of rows that are updated together, or null: all are
-    private RowReader reader; // or null
 
     /**
      * Creates an update without state.
@@ -152,37 +151,6 @@ public abstract class WeightUpdate implements AutoCloseable {
      */
     public final void setStretches(long... rows) {
         stretches = rows.clone();
-    }
-
-    /**
-     * Sets who reads the weight and the state: {@link #run} waits for it.
-     *
-     * @param reader who reads them, or {@code null} for nobody
-     */
-    public final void setReader(RowReader reader) {
-        this.reader = reader;
-    }
-
-    /**
-     * Returns whether somebody may be reading the weight and the state, from the first row on. Who
-     * updates some rows at a time does best to take them in this order then.
-     *
-     * @return whether there is a reader
-     */
-    public final boolean isRead() {
-        return reader != null;
-    }
-
-    /**
-     * Waits until rows and their state may be changed. To be called before {@link #apply}, by any
-     * thread.
-     *
-     * @param end the row after the last that will be changed, or {@link RowReader#ALL}
-     */
-    public final void awaitRows(long end) {
-        if (reader != null) {
-            reader.await(end);
-        }
     }
 
     /**

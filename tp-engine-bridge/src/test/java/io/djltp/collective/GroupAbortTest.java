@@ -1,15 +1,17 @@
 package io.djltp.collective;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.local.LocalCommunicator;
+import io.djltp.torch.TensorView;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.atomic.AtomicInteger;
 
 /** When a rank fails, the others get its failure at once, and the group is over. */
 public class GroupAbortTest {
@@ -25,7 +27,7 @@ public class GroupAbortTest {
                 RankThreads.outcomes(
                         group,
                         (communicator, manager) -> {
-                            NDArray array = manager.ones(new ai.djl.ndarray.types.Shape(1000));
+                            NDArray array = manager.ones(new Shape(1000));
                             communicator.allReduce(array, ReduceOp.SUM);
                             if (communicator.getRank() == 2) {
                                 Thread.sleep(100); // the others wait by now
@@ -55,7 +57,7 @@ public class GroupAbortTest {
                         group,
                         (communicator, manager) -> {
                             int rank = communicator.getRank();
-                            NDArray array = manager.ones(new ai.djl.ndarray.types.Shape(10));
+                            NDArray array = manager.ones(new Shape(10));
                             for (int i = 0; i < 3; i++) {
                                 assertFailure(
                                         Assert.expectThrows(
@@ -121,20 +123,51 @@ public class GroupAbortTest {
         Assert.assertSame(failure.getCause(), cause);
     }
 
-    @Test
-    public void aListenerThatFailsLeavesNobodyAsleep() {
-        GroupFailure group = new GroupFailure();
-        RuntimeException other = new IllegalStateException("of a listener");
-        group.onSet(
+    /** One that cannot be woken keeps no other asleep, and its error is not that of the group. */
+    @Test(timeOut = 60_000)
+    public void aListenerThatFailsKeepsNoOtherAsleep() {
+        GroupFailure failure = new GroupFailure();
+        List<String> woken = new ArrayList<>();
+        failure.onSet(() -> woken.add("first"));
+        failure.onSet(
                 () -> {
-                    throw other;
+                    throw new IllegalStateException("a selector that is closed");
                 });
-        AtomicInteger woken = new AtomicInteger();
-        group.onSet(woken::incrementAndGet);
-        CollectiveException failure = new CollectiveException("the first");
-        group.set(failure);
-        Assert.assertEquals(woken.get(), 1);
-        Assert.assertSame(group.get(), failure);
-        Assert.assertEquals(failure.getSuppressed(), new Throwable[] {other});
+        failure.onSet(() -> woken.add("last"));
+        CollectiveException cause = new CollectiveException("boom");
+        failure.set(cause);
+        Assert.assertEquals(woken, List.of("first", "last"));
+        Assert.assertSame(failure.get(), cause);
+    }
+
+    /** The others wait for a rank that failed in an operation until it has left it. */
+    @Test(timeOut = 60_000)
+    public void aRankWhoseFailureCannotBeToldLeavesTheOperation() throws Exception {
+        List<Communicator> group = LocalCommunicator.create(2, LONG);
+        ((AbstractCommunicator) group.get(0))
+                .getFailure()
+                .onSet(
+                        () -> {
+                            throw new StackOverflowError();
+                        });
+        Throwable[] outcomes =
+                RankThreads.outcomes(
+                        group,
+                        (communicator, manager) -> {
+                            // of rank 1 there comes 1 element, and rank 0 expects 2
+                            boolean first = communicator.getRank() == 0;
+                            long[] sent = {first ? 2 : 1, first ? 2 : 3};
+                            long[] expected = {2, first ? 2 : 3};
+                            Shape received = new Shape(first ? 4 : 5);
+                            communicator
+                                    .allToAll(
+                                            TensorView.of(manager.ones(new Shape(4))),
+                                            TensorView.of(manager.ones(received)),
+                                            sent,
+                                            expected)
+                                    .await();
+                        });
+        Assert.assertNotNull(outcomes[0]);
+        Assert.assertTrue(outcomes[1] instanceof CollectiveException, "" + outcomes[1]);
     }
 }

@@ -13,12 +13,9 @@ import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.TensorView;
-import io.djltp.update.GradientRows;
 import io.djltp.update.WeightUpdate;
 
 import org.bytedeco.javacpp.Pointer;
-import org.bytedeco.pytorch.Tensor;
-import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -26,7 +23,6 @@ import org.testng.annotations.Test;
 
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 
 /** The fused cross entropy is the whole one, however the classes are cut and the memory is. */
 public class FusedCrossEntropyTest {
@@ -437,54 +433,53 @@ public class FusedCrossEntropyTest {
         }
     }
 
-    /** Else a second try would subtract the gradient of some classes twice. */
+    /** A part of the weight is updated then: the same gradient must not be added to it again. */
     @Test(timeOut = 60_000)
-    public void anUpdateThatFailsUsesUpTheLoss() throws Exception {
+    public void aGradientWhoseUpdateFailedIsUsedUp() throws Exception {
         FusedReference reference = new FusedReference(ROWS, FEATURES, CLASSES);
         RankThreads.run(
                 1,
                 (group, manager) -> {
                     NDArray x = manager.create(reference.x, new Shape(ROWS, FEATURES));
-                    NDArray w = manager.create(reference.weight, new Shape(CLASSES, FEATURES));
+                    NDArray w = slice(manager, reference.weight, new ShardRange(0, CLASSES));
                     NDArray labels = manager.create(reference.labels);
+                    NDArray before = w.duplicate();
+                    NDArray wrong = manager.ones(new Shape(1, FEATURES + 1));
+                    AddedGradient added = new AddedGradient(null, new long[] {CLASSES - 1}, wrong);
                     try (FusedCrossEntropy fused =
-                            new FusedCrossEntropy(group, Cut.balanced(CLASSES, 1), ALL, 4)) {
+                            new FusedCrossEntropy(null, Cut.balanced(CLASSES, 1), ALL, 4)) {
                         fused.evaluate(x, w, null, labels, PLAIN);
-                        WeightUpdate failing =
-                                new FailingUpdate() {
-                                    @Override
-                                    public void apply(GradientRows chunk) {
-                                        throw new ArithmeticException("in the middle");
-                                    }
-                                };
-                        Assert.assertThrows(
-                                ArithmeticException.class,
-                                () -> fused.update(w, null, null, failing, 1));
-                        IllegalStateException again =
-                                Assert.expectThrows(
-                                        IllegalStateException.class,
-                                        () -> fused.update(w, null, null, rateOne(), 1));
-                        Assert.assertTrue(
-                                again.getMessage().contains("no loss"), again.getMessage());
+                        Assert.expectThrows(
+                                RuntimeException.class,
+                                () -> fused.update(w, null, null, rateOne(), 1, added));
+                        Assert.assertNotEquals(w, before, "the first chunks are updated");
+                        NDArray half = w.duplicate();
+                        Assert.expectThrows(
+                                IllegalStateException.class,
+                                () -> fused.update(w, null, null, rateOne(), 1));
+                        Assert.assertEquals(w, half);
                     }
                 });
     }
 
-    private abstract static class FailingUpdate extends WeightUpdate {
-
-        FailingUpdate() {
-            super(Settings.DEFAULT);
-        }
-
-        @Override
-        protected Map<String, Tensor> state() {
-            return Map.of();
-        }
-
-        @Override
-        public void prepare(long rows, long features, TensorOptions options) {}
-
-        @Override
-        public void close() {}
+    /** As many threads as the calling thread has when a loss is computed. */
+    @Test(timeOut = 60_000)
+    public void theNumberOfThreadsMayChange() throws Exception {
+        FusedReference reference = new FusedReference(ROWS, FEATURES, CLASSES);
+        RankThreads.run(
+                1,
+                (group, manager) -> {
+                    NDArray x = manager.create(reference.x, new Shape(ROWS, FEATURES));
+                    NDArray w = slice(manager, reference.weight, new ShardRange(0, CLASSES));
+                    NDArray labels = manager.create(reference.labels);
+                    try (FusedCrossEntropy fused =
+                            new FusedCrossEntropy(null, Cut.balanced(CLASSES, 1), ALL, 4)) {
+                        for (int threads : new int[] {1, 3, 2}) {
+                            Autograd.setThreads(threads);
+                            fused.evaluate(x, w, null, labels, PLAIN);
+                            Assert.assertEquals(fused.memory().threads().count(), threads);
+                        }
+                    }
+                });
     }
 }

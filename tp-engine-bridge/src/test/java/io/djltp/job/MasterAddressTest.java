@@ -135,7 +135,7 @@ public class MasterAddressTest {
     @Test(timeOut = 30_000)
     public void anAddressOfNoMachineMeansAllAddresses() throws Exception {
         int port = Jobs.freePort();
-        JobOptions options = Jobs.options(2).optSecret(new byte[] {1, 2, 3}).build();
+        JobOptions options = Jobs.options(2).optSecret(new byte[16]).build();
         LaunchEnvironment service = new LaunchEnvironment("test", 0, 2, 0, "198.51.100.77", port);
         List<Callable<Job>> tasks = new ArrayList<>();
         tasks.add(() -> Job.join(service, options));

@@ -5,6 +5,7 @@ import io.djltp.environment.MasterPort;
 import io.djltp.sockets.RankSockets;
 
 import org.testng.Assert;
+import org.testng.SkipException;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
@@ -14,6 +15,8 @@ import java.nio.channels.ServerSocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.attribute.PosixFileAttributeView;
+import java.nio.file.attribute.PosixFilePermissions;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -105,42 +108,61 @@ public class SecretTest {
     @DataProvider
     static Object[][] lengths() {
         return new Object[][] {
-            {"0.0.0.0", 1, "The secret has 1 byte: whoever"},
-            {"0.0.0.0", 15, "The secret has 15 bytes: whoever"},
+            {"0.0.0.0", 1, "The secret has 1 byte, and other machines reach"},
+            {"0.0.0.0", 15, "The secret has 15 bytes, and other machines reach"},
             {"0.0.0.0", 16, null},
             {"127.0.0.1", 1, null}
         };
     }
 
     @Test(dataProvider = "lengths", timeOut = 30_000)
-    public void aShortSecretIsWarnedOfWhereOthersReachTheJob(
-            String address, int length, String warning) {
+    public void aShortSecretIsRefusedWhereOthersReachTheJob(
+            String address, int length, String refusal) {
         ServerSocketChannel bound = MasterPort.bindEphemeral(address);
         JobOptions options =
                 Jobs.options(2)
                         .optTimeout(Duration.ofMillis(10))
                         .optSecret(secret("x".repeat(length)))
                         .build();
-        PrintStream before = System.err;
-        ByteArrayOutputStream logged = new ByteArrayOutputStream();
-        System.setErr(new PrintStream(logged, true, StandardCharsets.UTF_8));
-        try {
-            Assert.expectThrows( // nobody else comes
-                    JobFailedException.class,
-                    () ->
-                            Job.join(
-                                    Jobs.environment(0, 2, MasterPort.getPort(bound)),
-                                    options,
-                                    bound));
-        } finally {
-            System.setErr(before);
+        RuntimeException e =
+                Assert.expectThrows(
+                        RuntimeException.class,
+                        () ->
+                                Job.join(
+                                        Jobs.environment(0, 2, MasterPort.getPort(bound)),
+                                        options,
+                                        bound));
+        if (refusal == null) {
+            Assert.assertTrue(e instanceof JobFailedException, "nobody else comes: " + e);
+        } else {
+            Assert.assertTrue(e instanceof IllegalArgumentException, "" + e);
+            Jobs.assertMatches(e, refusal + ".* Give 16 or more .*openssl rand -hex 32 prints");
         }
-        String log = logged.toString(StandardCharsets.UTF_8);
-        Assert.assertEquals(
-                log.split("The secret has", -1).length - 1, warning == null ? 0 : 1, log);
-        Assert.assertTrue(warning == null || log.contains(warning), log);
-        Assert.assertTrue(warning == null || log.contains("Give 16 or more"), log);
-        Assert.assertTrue(warning == null || log.contains("openssl rand -hex 32"), log);
+    }
+
+    /** Nobody else is told of it where its file is for its user alone. */
+    @Test(timeOut = 30_000)
+    public void aFileThatOthersReadIsWarnedOf() throws Exception {
+        Path file = Files.createTempFile("secret", ".txt");
+        Files.writeString(file, "a long random text\n");
+        if (Files.getFileAttributeView(file, PosixFileAttributeView.class) == null) {
+            throw new SkipException("No permissions of POSIX");
+        }
+        for (String others : List.of("------", "r-----", "---r--")) {
+            Files.setPosixFilePermissions(file, PosixFilePermissions.fromString("rw-" + others));
+            PrintStream before = System.err;
+            ByteArrayOutputStream logged = new ByteArrayOutputStream();
+            System.setErr(new PrintStream(logged, true, StandardCharsets.UTF_8));
+            try {
+                Jobs.options(2).optEnvironment(Map.of("TP_SECRET_FILE", file.toString())).build();
+            } finally {
+                System.setErr(before);
+            }
+            String log = logged.toString(StandardCharsets.UTF_8);
+            String warning = file + " of TP_SECRET_FILE (rw-" + others + "): chmod 600";
+            Assert.assertEquals(log.contains(warning), others.contains("r"), log);
+        }
+        Files.delete(file);
     }
 
     /** With a secret, it may be any address: here the wildcard, and the secret is in a file. */

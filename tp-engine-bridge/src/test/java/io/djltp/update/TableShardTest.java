@@ -150,4 +150,15 @@ public class TableShardTest {
             }
         }
     }
+
+    /** What is done for a batch follows from its rows, however many the table has. */
+    @Test
+    public void theRowsOfBagsInATableOfAnyLength() {
+        int[] ids = {7, Integer.MAX_VALUE, 0, 7, 7, 3};
+        BagIndex.Transposed byRow = BagIndex.of(ids, 2, 1L << 40).transposed();
+        Assert.assertEquals(byRow.rows(), new long[] {3, 7, Integer.MAX_VALUE});
+        Assert.assertEquals(byRow.offsets(), new long[] {0, 1, 4});
+        Assert.assertEquals(byRow.bags(), new long[] {2, 0, 1, 2, 0});
+        Assert.assertEquals(BagIndex.of(new int[2], 1, 5).transposed().rows().length, 0);
+    }
 }

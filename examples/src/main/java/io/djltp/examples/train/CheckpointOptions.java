@@ -1,6 +1,5 @@
 package io.djltp.examples.train;
 
-import io.djltp.checkpoint.CheckpointBuilder;
 import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.checkpoint.Resumable;
 import io.djltp.checkpoint.store.CheckpointFolder;
@@ -152,7 +151,7 @@ public final class CheckpointOptions {
         if (!isOn()) {
             return null;
         }
-        CheckpointBuilder builder =
+        CheckpointListener.Builder builder =
                 CheckpointListener.builder()
                         .setFolder(folder)
                         .optKeep(keep)

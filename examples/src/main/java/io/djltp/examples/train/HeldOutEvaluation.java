@@ -13,11 +13,19 @@ import io.djltp.examples.lemma.HeldOutSplit;
 import io.djltp.examples.lemma.LemmaDataset;
 import io.djltp.examples.lemma.LemmaSearch;
 import io.djltp.head.TopClasses;
+import io.djltp.torch.Autograd;
 
 import java.io.PrintStream;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.Iterator;
 import java.util.Locale;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
 
 /**
  * The lemmas that a trained model gives to the held-out words, with an ordinary DJL predictor on
@@ -28,39 +36,91 @@ final class HeldOutEvaluation {
     private static final int BEST = 5;
     private static final int SHOWN = 30;
 
+    private static final long LINE_INTERVAL = TimeUnit.SECONDS.toNanos(5);
+
     private final HeldOutSplit split;
     private final long[][] best; // the five best classes of each word
+    private int taken; // how many words threads have taken
+    private int judged;
+    private long nextLine = System.nanoTime();
 
     /**
-     * Predicts the lemmas of the first held-out words.
+     * Predicts the lemmas of the first held-out words, and tells on the error stream how far it is.
+     *
+     * <p>Each thread has words of its own and operations of one thread: no operation waits for the
+     * slowest thread, as those of a search by all threads do, thousands of times.
      *
      * @param model the trained model
      * @param split the held-out words
      * @param heldOut their batches, in order
      * @param count how many words
      */
-    HeldOutEvaluation(Model model, HeldOutSplit split, LemmaDataset heldOut, int count)
-            throws TranslateException {
+    HeldOutEvaluation(Model model, HeldOutSplit split, LemmaDataset heldOut, int count) {
         this.split = split;
         best = new long[count][];
-        int item = 0;
-        try (NDManager manager = NDManager.newBaseManager();
-                LemmaSearch search = new LemmaSearch(model);
+        int threads = Autograd.getThreads();
+        ExecutorService pool = Executors.newFixedThreadPool(threads);
+        try (NDManager manager = NDManager.newBaseManager()) {
+            Iterator<Batch> batches = heldOut.getData(manager).iterator();
+            Callable<Void> task =
+                    () -> {
+                        Autograd.setThreads(1);
+                        predict(model, batches);
+                        return null;
+                    };
+            for (Future<Void> thread : pool.invokeAll(Collections.nCopies(threads, task))) {
+                thread.get();
+            }
+        } catch (ExecutionException e) {
+            throw new IllegalStateException("The held-out words could not be judged", e.getCause());
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new IllegalStateException("Interrupted while held-out words were judged", e);
+        } finally {
+            pool.shutdown();
+        }
+    }
+
+    private void predict(Model model, Iterator<Batch> batches) throws TranslateException {
+        try (LemmaSearch search = new LemmaSearch(model);
                 Predictor<NDList, NDList> predictor =
                         search.newPredictor(new NoopTranslator(null))) {
             int k = (int) Math.min(BEST, search.getLemmas().getClasses());
-            Iterator<Batch> batches = heldOut.getData(manager).iterator();
-            while (item < count) {
-                Batch batch = batches.next();
+            while (true) {
+                Batch batch;
+                int first;
+                synchronized (this) {
+                    if (taken >= best.length) {
+                        return;
+                    }
+                    batch = batches.next();
+                    first = taken;
+                    taken = Math.min(best.length, first + batch.getSize());
+                }
+                int count = Math.min(best.length - first, batch.getSize());
                 try (NDArray features = predictor.predict(batch.getData()).singletonOrThrow();
                         TopClasses top = search.getLemmas().topK(features, k)) {
                     long[] flat = top.classes().toLongArray();
-                    for (int from = 0; from < flat.length && item < count; from += k) {
-                        best[item++] = Arrays.copyOfRange(flat, from, from + k);
+                    for (int i = 0; i < count; i++) {
+                        best[first + i] = Arrays.copyOfRange(flat, i * k, (i + 1) * k);
                     }
                 }
                 batch.close();
+                show(count, search.getLemmas().getClasses());
             }
+        }
+    }
+
+    private synchronized void show(int count, long classes) {
+        judged += count;
+        if (judged == best.length || System.nanoTime() >= nextLine) {
+            System.err.printf(
+                    Locale.ROOT,
+                    "judged %,d of %,d held-out words, each among %,d lemmas%n",
+                    judged,
+                    best.length,
+                    classes);
+            nextLine = System.nanoTime() + LINE_INTERVAL;
         }
     }
 

@@ -63,7 +63,7 @@ public final class TrainCommand implements Callable<Integer> {
     public static final int N_GRAMS = 96;
 
     static final long SPLIT_SEED = 20260101; // never changed: held-out words stay held out
-    private static final int EVALUATION_BATCH = 128;
+    private static final int EVALUATION_BATCH = 256;
 
     @Mixin private TrainOptions options;
     @Spec private CommandSpec spec;
@@ -304,8 +304,7 @@ public final class TrainCommand implements Callable<Integer> {
                 .build();
     }
 
-    private void evaluate(Model model, HeldOutSplit split, CharNGrams nGrams)
-            throws TranslateException {
+    private void evaluate(Model model, HeldOutSplit split, CharNGrams nGrams) {
         int words = Math.min(options.heldOut, split.size());
         LemmaDataset heldOut = heldOut(split, nGrams, EVALUATION_BATCH);
         HeldOutEvaluation evaluation = new HeldOutEvaluation(model, split, heldOut, words);

@@ -77,6 +77,9 @@ public class TrainCommandTest {
         TpRun run = TpRun.of(args.toArray(new String[0]));
         Assert.assertEquals(run.status(), 0, run.output());
         Assert.assertTrue(run.output().contains("held-out word"), run.output());
+        Assert.assertTrue(
+                run.output().contains("400 of 400 held-out words, each among 120,658 lemmas"),
+                run.output());
         Assert.assertEquals(Files.exists(out.resolve("lemma.safetensors")), safetensors);
         Assert.assertEquals(Files.exists(out.resolve("lemma-0000.params")), !safetensors);
         String page = Files.readString(folder.resolve(mode + ".html"));

@@ -85,43 +85,24 @@ final class BlockChecksums {
 
         private final CRC32C current = new CRC32C();
         private int[] sums = new int[16];
-        private long size; // up to the last byte so far
-        private long place; // of the byte that comes next
-
-        /** Returns the place of the byte that comes next. */
-        long place() {
-            return place;
-        }
-
-        /**
-         * Goes on with another block.
-         *
-         * @param block the place of its first byte; the block that was begun has all its bytes
-         */
-        void moveTo(long block) {
-            if (place % BLOCK != 0 || block % BLOCK != 0) {
-                throw new IllegalStateException("From " + place + " to " + block);
-            }
-            place = block;
-        }
+        private long size;
 
         /** Adds the bytes that follow, and reads them to their end. */
         void add(ByteBuffer bytes) {
             int limit = bytes.limit();
             while (bytes.hasRemaining()) {
-                int count = (int) Math.min(bytes.remaining(), BLOCK - place % BLOCK);
+                int count = (int) Math.min(bytes.remaining(), BLOCK - size % BLOCK);
                 current.update(bytes.limit(bytes.position() + count));
                 bytes.limit(limit);
-                place += count;
-                size = Math.max(size, place);
-                if (place % BLOCK == 0) {
-                    endBlock((int) (place / BLOCK) - 1);
+                size += count;
+                if (size % BLOCK == 0) {
+                    endBlock((int) (size / BLOCK) - 1);
                 }
             }
         }
 
         private void endBlock(int block) {
-            if (block >= sums.length) {
+            if (block == sums.length) {
                 sums = Arrays.copyOf(sums, 2 * block);
             }
             sums[block] = (int) current.getValue();
@@ -130,11 +111,11 @@ final class BlockChecksums {
 
         /** Returns the checksums of all bytes that were added. */
         BlockChecksums build() {
-            if (place % BLOCK != 0) {
-                endBlock((int) (place / BLOCK));
+            int blocks = (int) ((size + BLOCK - 1) / BLOCK);
+            if (size % BLOCK != 0) {
+                endBlock(blocks - 1);
             }
-            return new BlockChecksums(
-                    size, Arrays.copyOf(sums, (int) ((size + BLOCK - 1) / BLOCK)));
+            return new BlockChecksums(size, Arrays.copyOf(sums, blocks));
         }
     }
 }

@@ -12,6 +12,7 @@ import io.djltp.torch.TensorBuffers;
 
 import java.io.Closeable;
 import java.io.IOException;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -21,6 +22,7 @@ import java.util.Objects;
 import java.util.OptionalLong;
 import java.util.Queue;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.atomic.AtomicLong;
 
 /**
  * A complete checkpoint, of which any ranges are read, whatever parts they lie in. What is read is
@@ -30,13 +32,13 @@ public final class Checkpoint implements Closeable {
 
     private final Path path;
     private final CheckpointIndex index;
-    private final PartFiles files;
+    private final List<PartFile> files = new ArrayList<>();
+    private final AtomicLong bytesRead = new AtomicLong();
     private final Queue<TensorReader> idle = new ConcurrentLinkedQueue<>(); // with their chunks
 
-    private Checkpoint(Path path, CheckpointIndex index, PartFiles files) {
+    private Checkpoint(Path path, CheckpointIndex index) {
         this.path = path;
         this.index = index;
-        this.files = files;
     }
 
     /**
@@ -48,13 +50,50 @@ public final class Checkpoint implements Closeable {
      * @throws IOException if it cannot be read
      */
     public static Checkpoint open(Path path) throws IOException {
-        CheckpointIndex index = IndexFiles.read(path);
-        OptionalLong named = StepNames.step(path.toAbsolutePath().getFileName().toString());
+        CheckpointIndex index = CheckpointIndex.read(path);
+        OptionalLong named =
+                CheckpointFolder.stepOf(path.toAbsolutePath().getFileName().toString());
         if (named.isPresent() && named.getAsLong() != index.step()) {
             throw new CheckpointException(
                     path + " has the index of step " + index.step() + ": rename it to that step");
         }
-        return new Checkpoint(path, index, PartFiles.open(path, index));
+        return open(path, index);
+    }
+
+    /**
+     * Opens the files of a checkpoint, and checks that they fit its index.
+     *
+     * @throws CheckpointException if one is missing or damaged, or has something else
+     */
+    static Checkpoint open(Path path, CheckpointIndex index) throws IOException {
+        Checkpoint checkpoint = new Checkpoint(path, index);
+        checkpoint.checkNoneMissing();
+        try {
+            for (int part = 0; part < index.files().size(); part++) {
+                checkpoint.files.add(PartFile.open(path, index, part, checkpoint.bytesRead));
+            }
+            return checkpoint;
+        } catch (IOException | RuntimeException e) {
+            checkpoint.close();
+            throw e;
+        }
+    }
+
+    private void checkNoneMissing() throws CheckpointException {
+        List<String> missing =
+                getFiles().stream()
+                        .filter(file -> !Files.isRegularFile(path.resolve(file)))
+                        .toList();
+        if (!missing.isEmpty()) {
+            throw new CheckpointException(
+                    String.format(
+                            "%s is not whole: %s %s missing. Copy %s back, or use another"
+                                    + " checkpoint",
+                            path,
+                            String.join(", ", missing),
+                            missing.size() == 1 ? "is" : "are",
+                            missing.size() == 1 ? "it" : "them"));
+        }
     }
 
     /**
@@ -68,7 +107,7 @@ public final class Checkpoint implements Closeable {
 
     /** {@return the file that holds {@link #getValues()}} */
     public Path getIndexFile() {
-        return path.resolve(StepNames.INDEX);
+        return path.resolve(CheckpointIndex.FILE);
     }
 
     /**
@@ -104,7 +143,7 @@ public final class Checkpoint implements Closeable {
      * @return their names, one a part
      */
     public List<String> getFiles() {
-        return index.files().stream().map(IndexedPart::file).toList();
+        return index.files().stream().map(CheckpointIndex.Part::file).toList();
     }
 
     /**
@@ -278,7 +317,7 @@ public final class Checkpoint implements Closeable {
      * @return the number of bytes
      */
     public long getBytesRead() {
-        return files.bytesRead();
+        return bytesRead.get();
     }
 
     /**
@@ -288,9 +327,9 @@ public final class Checkpoint implements Closeable {
      * @throws IOException if a file cannot be read
      */
     public List<Damage> verify() throws IOException {
-        IndexFiles.read(path);
+        CheckpointIndex.read(path);
         List<Damage> damages = new ArrayList<>();
-        for (CheckedFile file : files.files()) {
+        for (PartFile file : files) {
             damages.addAll(file.check());
         }
         return damages;
@@ -299,6 +338,16 @@ public final class Checkpoint implements Closeable {
     /** Closes the files. */
     @Override
     public void close() throws IOException {
-        files.close();
+        IOException failed = null;
+        for (PartFile file : files) {
+            try {
+                file.close();
+            } catch (IOException e) {
+                failed = e;
+            }
+        }
+        if (failed != null) {
+            throw failed;
+        }
     }
 }

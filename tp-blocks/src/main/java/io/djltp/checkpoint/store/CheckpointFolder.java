@@ -8,12 +8,14 @@ import java.io.IOException;
 import java.nio.channels.WritableByteChannel;
 import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
+import java.nio.file.LinkOption;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalLong;
@@ -21,6 +23,8 @@ import java.util.Queue;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.function.UnaryOperator;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 
 /**
  * A folder of checkpoints, one a step.
@@ -35,6 +39,9 @@ import java.util.function.UnaryOperator;
 public final class CheckpointFolder implements Closeable {
 
     private static final Logger logger = LoggerFactory.getLogger(CheckpointFolder.class);
+    private static final String WRITING = ".writing-";
+    private static final String REMOVING = ".removing-";
+    private static final Pattern STEP = Pattern.compile("step-(\\d{8,18})");
     private static final Duration TIMEOUT = Duration.ofMinutes(10);
 
     private final Path path;
@@ -42,7 +49,6 @@ public final class CheckpointFolder implements Closeable {
     private final String run; // null to read only
     private final Map<Long, Integer> attempts = new HashMap<>(); // at a step
     private final Queue<Path> givenUp = new ConcurrentLinkedQueue<>(); // half written folders
-    private final WriteChunk chunk = new WriteChunk();
     private Duration timeout = TIMEOUT;
     private UnaryOperator<WritableByteChannel> output = UnaryOperator.identity();
 
@@ -83,7 +89,7 @@ public final class CheckpointFolder implements Closeable {
     private static void removeLeftOver(Path folder) throws IOException {
         try (DirectoryStream<Path> entries = Files.newDirectoryStream(folder)) {
             for (Path entry : entries) {
-                if (StepNames.isLeftOver(entry.getFileName().toString())) {
+                if (isLeftOver(entry.getFileName().toString())) {
                     logger.info("{} was left by a run that ended early: it is removed", entry);
                     DurableFiles.removeFolder(entry);
                 }
@@ -144,8 +150,8 @@ public final class CheckpointFolder implements Closeable {
         TreeSet<Long> steps = new TreeSet<>();
         try (DirectoryStream<Path> entries = Files.newDirectoryStream(path)) {
             for (Path entry : entries) {
-                OptionalLong step = StepNames.step(entry.getFileName().toString());
-                if (step.isPresent() && StepNames.isFolder(entry)) {
+                OptionalLong step = stepOf(entry.getFileName().toString());
+                if (step.isPresent() && isFolder(entry)) {
                     steps.add(step.getAsLong());
                 }
             }
@@ -177,7 +183,7 @@ public final class CheckpointFolder implements Closeable {
      * @throws IOException if it cannot be read
      */
     public Checkpoint openStep(long step) throws IOException {
-        Path folder = path.resolve(StepNames.complete(step));
+        Path folder = path.resolve(nameOf(step));
         if (!Files.isDirectory(folder)) {
             throw new CheckpointException(
                     path + " has no checkpoint of step " + step + ", but of " + getSteps());
@@ -208,7 +214,7 @@ public final class CheckpointFolder implements Closeable {
         checkFree(step);
         removeGivenUp();
         int attempt = attempts.merge(step, 1, Integer::sum);
-        Path folder = path.resolve(StepNames.writing(step, run, attempt));
+        Path folder = path.resolve(writing(step, run, attempt));
         return new CheckpointWriter(this, folder, step, mesh, parts, own);
     }
 
@@ -269,11 +275,6 @@ public final class CheckpointFolder implements Closeable {
         return output;
     }
 
-    /** Returns the memory of direct writes. */
-    WriteChunk chunk() {
-        return chunk;
-    }
-
     /**
      * Removes old checkpoints. The process of rank 0 does it, after a new one is complete.
      *
@@ -292,8 +293,8 @@ public final class CheckpointFolder implements Closeable {
         List<Long> removed = new ArrayList<>();
         List<Long> steps = getSteps();
         for (long step : steps.subList(0, Math.max(0, steps.size() - keep))) {
-            Path aside = path.resolve(StepNames.removing(step, run));
-            DurableFiles.rename(path.resolve(StepNames.complete(step)), aside);
+            Path aside = path.resolve(removing(step, run));
+            DurableFiles.rename(path.resolve(nameOf(step)), aside);
             DurableFiles.removeFolder(aside);
             removed.add(step);
         }
@@ -312,11 +313,62 @@ public final class CheckpointFolder implements Closeable {
     public List<Long> putAside(long step) throws IOException {
         List<Long> newer = getSteps().stream().filter(each -> each > step).toList();
         for (long each : newer) {
-            DurableFiles.rename(
-                    path.resolve(StepNames.complete(each)),
-                    path.resolve(StepNames.aside(each, run)));
+            DurableFiles.rename(path.resolve(nameOf(each)), path.resolve(aside(each, run)));
         }
         return newer;
+    }
+
+    /** Returns the folder of a complete checkpoint. */
+    static String nameOf(long step) {
+        return String.format(Locale.ROOT, "step-%08d", step);
+    }
+
+    /** Returns the step of a folder's name, if it is that of a complete checkpoint. */
+    static OptionalLong stepOf(String name) {
+        Matcher matcher = STEP.matcher(name);
+        if (!matcher.matches()) {
+            return OptionalLong.empty();
+        }
+        long step = Long.parseLong(matcher.group(1));
+        return name.equals(nameOf(step)) ? OptionalLong.of(step) : OptionalLong.empty();
+    }
+
+    /**
+     * Returns whether a checkpoint's folder is there: another process may have removed it.
+     *
+     * @throws CheckpointException if it is no folder. A newest one is not passed over
+     */
+    private static boolean isFolder(Path complete) throws CheckpointException {
+        if (Files.isDirectory(complete)) {
+            return true;
+        }
+        if (Files.exists(complete, LinkOption.NOFOLLOW_LINKS)) {
+            throw new CheckpointException(
+                    complete
+                            + " has the name of a checkpoint and is no folder: copy the checkpoint"
+                            + " back, or move it away to go on without it");
+        }
+        return false;
+    }
+
+    /** Returns the folder of a checkpoint that is being written. */
+    private static String writing(long step, String run, int attempt) {
+        return WRITING + nameOf(step) + "-" + run + "-" + attempt;
+    }
+
+    /** Returns the folder of a checkpoint that is being removed. */
+    private static String removing(long step, String run) {
+        return REMOVING + nameOf(step) + "-" + run;
+    }
+
+    /** Returns the folder of a checkpoint that a run was not to go on from. */
+    private static String aside(long step, String run) {
+        return nameOf(step) + ".aside-" + run;
+    }
+
+    /** Returns whether a folder is half written or half removed. */
+    static boolean isLeftOver(String name) {
+        return name.startsWith(WRITING) || name.startsWith(REMOVING);
     }
 
     /** Lets other runs use the folder. */

@@ -5,11 +5,16 @@ import ai.djl.ndarray.types.Shape;
 
 import com.google.gson.JsonObject;
 
+import io.djltp.safetensors.SafetensorsWriter;
+
 import java.io.Closeable;
 import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.nio.channels.WritableByteChannel;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -17,8 +22,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
-import java.util.function.BooleanSupplier;
-import java.util.function.LongConsumer;
+import java.util.TreeSet;
 import java.util.function.UnaryOperator;
 import java.util.stream.IntStream;
 
@@ -35,6 +39,11 @@ import java.util.stream.IntStream;
  */
 public final class CheckpointWriter implements Closeable {
 
+    private static final long POLL_MILLIS = 20;
+    private static final String WRITTEN = ".written";
+    private static final String FAILED = ".failed";
+    private static final String HALF = ".half";
+
     private final CheckpointFolder of;
     private final Path complete;
     private final Path folder; // until it is complete
@@ -44,7 +53,6 @@ public final class CheckpointWriter implements Closeable {
     private final boolean first; // the process of rank 0
     private final Duration timeout;
     private final UnaryOperator<WritableByteChannel> output;
-    private final PartReports reports;
     private final Map<String, CutTensor> tensors = new LinkedHashMap<>();
     private final Map<Integer, PartWriter> own = new TreeMap<>();
     private boolean streamed;
@@ -59,7 +67,7 @@ public final class CheckpointWriter implements Closeable {
             Collection<Integer> own)
             throws IOException {
         this.of = of;
-        complete = of.getPath().resolve(StepNames.complete(step));
+        complete = of.getPath().resolve(CheckpointFolder.nameOf(step));
         this.folder = folder;
         this.step = step;
         this.mesh = mesh;
@@ -67,12 +75,11 @@ public final class CheckpointWriter implements Closeable {
         first = of.isFirst();
         timeout = of.timeout();
         output = of.output();
-        reports = new PartReports(folder, parts);
         for (int part : own) {
             if (part < 0 || part >= parts) {
                 throw new IllegalArgumentException("There is no part " + part + " of " + parts);
             }
-            this.own.put(part, new PartWriter(folder, step, part, parts));
+            this.own.put(part, new PartWriter(folder, part, parts));
         }
         try {
             Files.createDirectories(folder);
@@ -112,22 +119,6 @@ public final class CheckpointWriter implements Closeable {
      *     process's, or the array has another shape or data type
      */
     public void put(String name, int part, NDArray array) {
-        put(name, part, array, read -> {});
-    }
-
-    /**
-     * Says what a part of this process holds of a tensor, as {@link #put(String, int, NDArray)}
-     * does.
-     *
-     * @param name the name of a declared tensor
-     * @param part the part
-     * @param array the shard, on any device
-     * @param read told now and then how many bytes of the array were read, from the first on: these
-     *     may change. Called by the thread that reads
-     * @throws IllegalArgumentException if the tensor is not declared, the part is not this
-     *     process's, or the array has another shape or data type
-     */
-    public void put(String name, int part, NDArray array, LongConsumer read) {
         CutTensor tensor = tensors.get(name);
         if (tensor != null) {
             Shape shape = tensor.getShardShape(part);
@@ -143,11 +134,11 @@ public final class CheckpointWriter implements Closeable {
                                 array.getShape()));
             }
         }
-        put(name, part, new ArrayStream(array, read));
+        put(name, part, out -> PartWriter.stream(array, out));
     }
 
     /** Says where the bytes of a part of this process come from. */
-    void put(String name, int part, ArraySource source) {
+    void put(String name, int part, PartWriter.Source source) {
         if (!tensors.containsKey(name) || !own.containsKey(part)) {
             throw new IllegalArgumentException(
                     String.format(
@@ -161,37 +152,26 @@ public final class CheckpointWriter implements Closeable {
     }
 
     /**
-     * Writes the parts of this process, two at a time and a chunk at a time from the memory of the
-     * arrays. A tensor and those right after it whose names begin with its name and a slash are
-     * read in turns, so that about the same share of the rows of each has been read at any time.
-     * When it returns, the arrays may change; the files are not synced yet.
+     * Writes the parts of this process, a chunk at a time from the memory of the arrays. When it
+     * returns, the arrays may change; the files are not synced yet.
      *
      * @throws IOException if they cannot be written; what was written is removed
      * @throws IllegalStateException if an array is missing
      */
     public void stream() throws IOException {
-        stream(() -> false);
-    }
-
-    /**
-     * Writes the parts of this process as {@link #stream()} does. The bytes go straight to the disk
-     * where the file system takes them so, which costs training the least of the processor, and is
-     * as slow as the disk; of a part for which {@code hurry} is true once, the rest goes to the
-     * page cache.
-     *
-     * @param hurry whether somebody waits for the arrays, and for too long: asked before each
-     *     write, by two threads
-     * @throws IOException if they cannot be written; what was written is removed
-     * @throws IllegalStateException if an array is missing
-     */
-    public void stream(BooleanSupplier hurry) throws IOException {
         if (streamed || ended) {
             throw new IllegalStateException("A checkpoint is written once");
         }
         streamed = true;
         try {
-            PartStreams.run(
-                    own.values(), part -> part.stream(tensors.values(), output, of.chunk(), hurry));
+            for (Map.Entry<Integer, PartWriter> each : own.entrySet()) {
+                SafetensorsWriter.Builder file =
+                        SafetensorsWriter.builder()
+                                .optMetadata("format", "pt")
+                                .optMetadata("step", Long.toString(step))
+                                .optMetadata("part", each.getKey() + " of " + parts);
+                each.getValue().stream(tensors.values(), file, output);
+            }
         } catch (IOException e) {
             throw giveUp(cannotBeWritten(e));
         } catch (RuntimeException e) {
@@ -214,7 +194,7 @@ public final class CheckpointWriter implements Closeable {
             throw new IllegalStateException("A checkpoint is finished once, after stream()");
         }
         try {
-            Map<Integer, IndexedPart> files = new TreeMap<>();
+            Map<Integer, CheckpointIndex.Part> files = new TreeMap<>();
             for (Map.Entry<Integer, PartWriter> each : own.entrySet()) {
                 files.put(each.getKey(), each.getValue().sync());
             }
@@ -224,12 +204,12 @@ public final class CheckpointWriter implements Closeable {
                                 .filter(part -> !own.containsKey(part))
                                 .boxed()
                                 .toList();
-                files.putAll(reports.await(others, timeout));
+                files.putAll(await(others));
                 complete(new ArrayList<>(files.values()), values);
             } else {
                 DurableFiles.syncFolder(folder);
-                for (Map.Entry<Integer, IndexedPart> each : files.entrySet()) {
-                    reports.written(each.getKey(), each.getValue());
+                for (Map.Entry<Integer, CheckpointIndex.Part> each : files.entrySet()) {
+                    tell(each.getKey(), WRITTEN, each.getValue().encode());
                 }
             }
             ended = true;
@@ -240,10 +220,10 @@ public final class CheckpointWriter implements Closeable {
         }
     }
 
-    private void complete(List<IndexedPart> files, JsonObject values) throws IOException {
+    private void complete(List<CheckpointIndex.Part> files, JsonObject values) throws IOException {
         CheckpointIndex index = new CheckpointIndex(step, mesh, files, tensors, values);
-        PartFiles.open(folder, index).close(); // the parts fit each other
-        IndexFiles.write(folder, index);
+        Checkpoint.open(folder, index).close(); // the parts fit each other
+        index.write(folder);
         DurableFiles.syncFolder(folder);
         DurableFiles.rename(folder, complete);
     }
@@ -261,7 +241,10 @@ public final class CheckpointWriter implements Closeable {
             removeOwn();
             if (!first) {
                 for (int part : own.keySet()) {
-                    reports.failed(part, String.valueOf(e.getMessage()));
+                    tell(
+                            part,
+                            FAILED,
+                            String.valueOf(e.getMessage()).getBytes(StandardCharsets.UTF_8));
                 }
             }
         } catch (IOException | RuntimeException alsoFailed) {
@@ -274,13 +257,86 @@ public final class CheckpointWriter implements Closeable {
         for (Map.Entry<Integer, PartWriter> each : own.entrySet()) {
             each.getValue().remove();
             if (!first) {
-                reports.withdraw(each.getKey());
+                withdraw(each.getKey());
             }
         }
         if (first) {
             of.giveUp(folder);
             DurableFiles.removeFolder(folder);
         }
+    }
+
+    /**
+     * Tells the process of rank 0 about a part, by a small file beside it: processes share nothing
+     * else on the threads that write.
+     */
+    private void tell(int part, String kind, byte[] text) throws IOException {
+        Path report = report(part, kind);
+        Path half = report.resolveSibling(report.getFileName() + HALF);
+        DurableFiles.write(half, text);
+        Files.move(half, report, StandardCopyOption.ATOMIC_MOVE);
+    }
+
+    private Path report(int part, String kind) {
+        return folder.resolve("part-" + part + "-of-" + parts + kind);
+    }
+
+    /**
+     * Waits for the parts that other processes write.
+     *
+     * @throws CheckpointException if one failed or is late
+     */
+    private Map<Integer, CheckpointIndex.Part> await(Collection<Integer> others)
+            throws IOException {
+        Map<Integer, CheckpointIndex.Part> found = new TreeMap<>();
+        TreeSet<Integer> missing = new TreeSet<>(others);
+        long end = System.nanoTime() + timeout.toNanos();
+        while (true) {
+            for (int part : others) {
+                if (missing.contains(part) && isThere(part)) {
+                    Path report = report(part, WRITTEN);
+                    found.put(part, CheckpointIndex.Part.decode(Files.readAllBytes(report)));
+                    Files.delete(report);
+                    missing.remove(part);
+                }
+            }
+            if (missing.isEmpty()) {
+                return found;
+            }
+            if (System.nanoTime() - end > 0) {
+                throw new CheckpointException(
+                        String.format(
+                                "parts %s of %d were not written within %d s: their processes have"
+                                        + " ended, or see another folder than this one",
+                                missing, parts, timeout.toSeconds()));
+            }
+            sleep();
+        }
+    }
+
+    private boolean isThere(int part) throws IOException {
+        Path failed = report(part, FAILED);
+        if (Files.exists(failed)) {
+            throw new CheckpointException(
+                    "the process of part " + part + " failed: " + Files.readString(failed));
+        }
+        return Files.exists(report(part, WRITTEN));
+    }
+
+    private static void sleep() throws InterruptedIOException {
+        try {
+            Thread.sleep(POLL_MILLIS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new InterruptedIOException("interrupted while waiting for other processes");
+        }
+    }
+
+    /** Removes what this process has said of a part. */
+    private void withdraw(int part) throws IOException {
+        Files.deleteIfExists(report(part, WRITTEN));
+        Files.deleteIfExists(report(part, WRITTEN + HALF));
+        Files.deleteIfExists(report(part, FAILED + HALF));
     }
 
     /** Removes what was written, unless the checkpoint was finished. */

@@ -36,6 +36,7 @@ final class FolderLock implements Closeable {
     /** The locked byte: behind the text, which others must be able to read on Windows too. */
     private static final long LOCKED = 1 << 20;
 
+    private static final String FILE = ".lock";
     private static final String RUN = "run";
 
     /**
@@ -79,9 +80,7 @@ final class FolderLock implements Closeable {
     private static FolderLock take(Path path, Path folder, JsonObject own) throws IOException {
         FileChannel channel =
                 FileChannel.open(
-                        folder.resolve(StepNames.LOCK),
-                        StandardOpenOption.CREATE,
-                        StandardOpenOption.WRITE);
+                        folder.resolve(FILE), StandardOpenOption.CREATE, StandardOpenOption.WRITE);
         try {
             if (channel.tryLock(LOCKED, 1, false) == null) {
                 throw inUse(path, read(folder));
@@ -141,7 +140,7 @@ final class FolderLock implements Closeable {
 
     private static Optional<JsonObject> read(Path folder) throws IOException {
         try {
-            String text = Files.readString(folder.resolve(StepNames.LOCK)).strip();
+            String text = Files.readString(folder.resolve(FILE)).strip();
             return text.isEmpty()
                     ? Optional.empty()
                     : Optional.of(JsonParser.parseString(text).getAsJsonObject());
@@ -173,12 +172,12 @@ final class FolderLock implements Closeable {
 
     /** Says once that somebody has removed the folder, or what says that it is in use. */
     void warnIfGone() {
-        if (!warned && Files.notExists(folder.resolve(StepNames.LOCK))) {
+        if (!warned && Files.notExists(folder.resolve(FILE))) {
             warned = true;
             logger.warn(
                     "{} was removed while training writes to it: what was there is gone, and"
                             + " another run could use it too",
-                    Files.exists(folder) ? folder.resolve(StepNames.LOCK) : folder);
+                    Files.exists(folder) ? folder.resolve(FILE) : folder);
         }
     }
 }

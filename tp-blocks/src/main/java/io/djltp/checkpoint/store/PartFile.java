@@ -1,208 +1,194 @@
 package io.djltp.checkpoint.store;
 
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
+import ai.djl.ndarray.types.Shape;
 
+import io.djltp.safetensors.SafetensorsFile;
+import io.djltp.safetensors.StoredTensor;
+
+import java.io.Closeable;
+import java.io.EOFException;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
-import java.nio.channels.WritableByteChannel;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
-import java.util.function.BooleanSupplier;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.atomic.AtomicLong;
 
-/**
- * The file of a part while it is written, from its beginning to its end, or some blocks of it in
- * another order. Its bytes go to the disk past the page cache (O_DIRECT), which takes little of the
- * processor, and leaves in memory what the kernel had there: from where they lie, if their address
- * is a multiple of the file system's blocks where their place in the file is, and else through half
- * a chunk of memory. It takes as long as the disk takes, though. When training waits too long for
- * the arrays, and where the file system wants no direct writes, the rest goes through the page
- * cache.
- */
-final class PartFile implements WritableByteChannel {
+/** An open file of a part: blocks are read that are as they were written, or none. */
+final class PartFile implements Closeable {
 
-    private static final Logger logger = LoggerFactory.getLogger(PartFile.class);
+    private final Path path;
+    private final FileChannel channel;
+    private final BlockChecksums sums;
+    private final AtomicLong bytesRead;
+    private final Map<String, Long> places = new HashMap<>(); // of tensors, by name
 
-    private final FileChannel file;
-    private final WriteChunk spare;
-    private final BooleanSupplier hurry;
-    private FileChannel direct; // null once the rest goes through the page cache
-    private ByteBuffer chunk; // what was not written yet; not null while direct is not
-    private int unit; // what direct writes are multiples of
-    private long place; // in the file, of the chunk: a multiple of the unit while there is one
+    private PartFile(Path path, FileChannel channel, BlockChecksums sums, AtomicLong bytesRead) {
+        this.path = path;
+        this.channel = channel;
+        this.sums = sums;
+        this.bytesRead = bytesRead;
+    }
 
     /**
-     * Creates the file.
+     * Opens the file of a part, and checks that it is as long as it was, and has what the index
+     * says.
      *
-     * @param path the file, which is not there yet
-     * @param bytes about how many it will have: a small one goes through the page cache
-     * @param spare the memory of direct writes
-     * @param hurry whether the arrays are waited for too long
+     * @param folder the folder of the checkpoint
+     * @param index its index
+     * @param part the part
+     * @param bytesRead counts what is read
+     * @throws CheckpointException if it is missing or damaged, or has something else
      */
-    PartFile(Path path, long bytes, WriteChunk spare, BooleanSupplier hurry) throws IOException {
-        this.spare = spare;
-        this.hurry = hurry;
-        file = FileChannel.open(path, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE);
-        chunk = bytes < WriteChunk.SIZE ? null : spare.take(path);
-        if (chunk != null) {
-            try {
-                direct = FileChannel.open(path, StandardOpenOption.WRITE, DirectOption.get());
-                unit = (int) WriteChunk.block(path);
-            } catch (IOException | UnsupportedOperationException e) {
-                endDirect(e);
-            }
-        }
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public int write(ByteBuffer bytes) throws IOException {
-        int count = bytes.remaining();
-        if (direct != null && hurry.getAsBoolean()) {
-            endDirect(null);
-        }
-        if (takesWithoutCopy(bytes)) {
-            copy(bytes, gap());
-            flush();
-            writeWhole(bytes);
-        }
-        while (direct != null && bytes.hasRemaining()) {
-            copy(bytes, Math.min(bytes.remaining(), chunk.remaining()));
-            if (!chunk.hasRemaining()) {
-                writeChunk();
-            }
-        }
-        writeThroughCache(bytes);
-        return count;
-    }
-
-    /** Returns what the bytes of direct writes are multiples of, or 0 if there are none. */
-    int unit() {
-        return direct == null ? 0 : unit;
-    }
-
-    /**
-     * Returns whether bytes that are written next go to the disk from where they lie, but for less
-     * than a unit at their ends.
-     */
-    boolean takesWithoutCopy(ByteBuffer bytes) {
-        return direct != null
-                && bytes.isDirect()
-                && bytes.remaining() >= WriteChunk.SIZE + unit
-                && bytes.alignmentOffset(bytes.position() + gap(), unit) == 0;
-    }
-
-    /** Returns how many bytes the chunk lacks to be of whole units. */
-    private int gap() {
-        return Math.floorMod(-chunk.position(), unit);
-    }
-
-    private void copy(ByteBuffer bytes, int count) {
-        chunk.put(bytes.slice(bytes.position(), count));
-        bytes.position(bytes.position() + count);
-    }
-
-    /** Writes the whole units of bytes, none of which is in the chunk. */
-    private void writeWhole(ByteBuffer bytes) throws IOException {
-        int limit = bytes.limit();
-        bytes.limit(limit - bytes.remaining() % unit);
+    static PartFile open(Path folder, CheckpointIndex index, int part, AtomicLong bytesRead)
+            throws IOException {
+        CheckpointIndex.Part written = index.files().get(part);
+        Path path = folder.resolve(written.file());
+        FileChannel channel = FileChannel.open(path, StandardOpenOption.READ);
+        PartFile file = new PartFile(path, channel, written.checksums(), bytesRead);
         try {
-            while (direct != null && bytes.hasRemaining()) {
-                place += direct.write(bytes, place);
-            }
-        } catch (IOException e) {
-            endDirect(e); // fails again if it is for more than the alignment
-        } finally {
-            bytes.limit(limit);
+            file.checkSize();
+            file.readHeader(part, index);
+            return file;
+        } catch (IOException | RuntimeException e) {
+            channel.close();
+            throw e;
         }
     }
 
+    private void checkSize() throws IOException {
+        long size = channel.size();
+        if (size != sums.size()) {
+            throw damaged(
+                    new Damage(
+                            path.getFileName().toString(),
+                            Math.min(size, sums.size()),
+                            Math.max(size, sums.size()),
+                            size < sums.size() ? "missing" : "not written by this library"));
+        }
+    }
+
+    private void readHeader(int part, CheckpointIndex index) throws IOException {
+        checkBlocks(0, 1); // the length of the header, and most often all of it
+        try (SafetensorsFile tensors = SafetensorsFile.open(path)) {
+            long data = tensors.getDataStart();
+            checkBlocks(1, (data + BlockChecksums.BLOCK - 1) / BlockChecksums.BLOCK);
+            for (CutTensor tensor : index.tensors().values()) {
+                if (tensor.isIn(part)) {
+                    StoredTensor stored = tensors.getTensor(tensor.name());
+                    checkShard(tensor, part, stored);
+                    places.put(tensor.name(), data + stored.begin());
+                }
+            }
+            String ranges = tensors.getMetadata().get(CheckpointIndex.RANGES);
+            if (ranges != null
+                    && !ranges.equals(
+                            CheckpointIndex.checksumOfRanges(index.tensors().values(), part))) {
+                throw new CheckpointException(
+                        path
+                                + " has other ranges of the tensors than the index says: the index"
+                                + " has been changed, or is of another checkpoint. Use another"
+                                + " checkpoint");
+            }
+        }
+    }
+
+    private void checkBlocks(long first, long end) throws IOException {
+        ByteBuffer block = ByteBuffer.allocate(BlockChecksums.BLOCK);
+        for (long i = first; i < Math.min(end, sums.blocks()); i++) {
+            read(i, block.clear());
+        }
+    }
+
+    private void checkShard(CutTensor tensor, int part, StoredTensor stored)
+            throws CheckpointException {
+        Shape shape = tensor.getShardShape(part);
+        if (!stored.shape().equals(shape) || !stored.type().equals(tensor.type().asSafetensors())) {
+            throw new CheckpointException(
+                    String.format(
+                            "%s has tensor %s as %s %s, and the index as %s %s: its process"
+                                    + " declared another one",
+                            path,
+                            tensor.name(),
+                            stored.type(),
+                            stored.shape(),
+                            tensor.type().asSafetensors(),
+                            shape));
+        }
+    }
+
+    /** Returns the first byte of a tensor in the file. */
+    long place(String tensor) {
+        return places.get(tensor);
+    }
+
     /**
-     * Goes on elsewhere.
+     * Reads whole blocks.
      *
-     * @param position the first byte of a {@linkplain BlockChecksums#BLOCK block}; what was written
-     *     so far has whole blocks
+     * @param first the first block
+     * @param target where the bytes go, from its position on; as many blocks as it has place for,
+     *     to the end of the file at most
+     * @throws CheckpointException if one is damaged
      */
-    void moveTo(long position) throws IOException {
-        flush();
-        place = position;
-    }
-
-    private void flush() throws IOException {
-        if (direct != null && chunk.position() > 0) {
-            writeChunk();
+    void read(long first, ByteBuffer target) throws IOException {
+        List<Damage> damages = check(first, target);
+        if (!damages.isEmpty()) {
+            throw damaged(damages.get(0));
         }
     }
 
-    private void writeChunk() throws IOException {
-        chunk.flip();
-        try {
-            while (chunk.hasRemaining()) {
-                place += direct.write(chunk, place);
+    /** Checks all blocks. */
+    List<Damage> check() throws IOException {
+        List<Damage> damages = new ArrayList<>();
+        int blocks = Math.min(TensorReader.BLOCKS, sums.blocks());
+        ByteBuffer chunk = ByteBuffer.allocateDirect(blocks * BlockChecksums.BLOCK);
+        for (long block = 0; block < sums.blocks(); block += blocks) {
+            damages.addAll(check(block, chunk.clear()));
+        }
+        return damages;
+    }
+
+    private List<Damage> check(long first, ByteBuffer target) throws IOException {
+        int begin = target.position();
+        long start = sums.begin(first);
+        target.limit((int) (begin + Math.min(target.remaining(), sums.size() - start)));
+        bytesRead.addAndGet(target.remaining());
+        long at = start;
+        while (target.hasRemaining()) {
+            int count = channel.read(target, at);
+            if (count < 0) {
+                throw new EOFException(path + " ends at byte " + at + " now");
             }
-            chunk.clear();
-        } catch (IOException e) {
-            chunk.compact(); // what is left of it
-            endDirect(e); // fails again if it is for more than the alignment
+            at += count;
         }
-    }
-
-    /** Lets the rest of the file go through the page cache. */
-    private void endDirect(Exception why) throws IOException {
-        if (why != null) {
-            logger.debug("No direct writes, but through the page cache", why);
+        List<Damage> damages = new ArrayList<>();
+        for (long block = first; sums.begin(block) < at; block++) {
+            int from = begin + (int) (sums.begin(block) - start);
+            int length = (int) (sums.end(block) - sums.begin(block));
+            if (!sums.matches(block, target.slice(from, length))) {
+                damages.add(
+                        new Damage(
+                                path.getFileName().toString(),
+                                sums.begin(block),
+                                sums.end(block),
+                                "not as they were written (CRC-32C)"));
+            }
         }
-        closeDirect();
-        chunk.flip();
-        writeThroughCache(chunk);
-        spare.giveBack(chunk);
-        chunk = null;
+        return damages;
     }
 
-    private void writeThroughCache(ByteBuffer bytes) throws IOException {
-        while (bytes.hasRemaining()) {
-            place += file.write(bytes, place);
-        }
-    }
-
-    /** Writes what is left, which may be less than direct writes can be of. */
-    void finish() throws IOException {
-        if (direct != null) {
-            endDirect(null);
-        }
-    }
-
-    /** Brings all to the disk. */
-    void sync() throws IOException {
-        file.force(true);
-    }
-
-    private void closeDirect() throws IOException {
-        if (direct != null) {
-            FileChannel closed = direct;
-            direct = null;
-            closed.close();
-        }
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public boolean isOpen() {
-        return file.isOpen();
+    private CheckpointException damaged(Damage damage) {
+        return new CheckpointException(
+                path.getParent() + " is damaged: " + damage + ". Use another checkpoint");
     }
 
     /** {@inheritDoc} */
     @Override
     public void close() throws IOException {
-        try {
-            closeDirect();
-        } finally {
-            file.close();
-            if (chunk != null) {
-                spare.giveBack(chunk);
-                chunk = null;
-            }
-        }
+        channel.close();
     }
 }

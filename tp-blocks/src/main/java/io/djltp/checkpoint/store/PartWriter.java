@@ -1,44 +1,58 @@
 package io.djltp.checkpoint.store;
 
+import ai.djl.Device;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.safetensors.SafetensorsWriter;
-import io.djltp.safetensors.StoredTensor;
+import io.djltp.torch.TensorBuffers;
+import io.djltp.torch.TensorView;
 
 import java.io.Closeable;
 import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
 import java.nio.channels.WritableByteChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
+import java.nio.file.StandardOpenOption;
 import java.util.Collection;
-import java.util.LinkedHashMap;
-import java.util.List;
+import java.util.HashMap;
 import java.util.Map;
-import java.util.function.BooleanSupplier;
 import java.util.function.UnaryOperator;
 
-/** Writes the file of one part: first all its bytes, then they are synced. */
+/** Writes the file of one part: first all its bytes, with their checksums, then it is synced. */
 final class PartWriter implements Closeable {
 
-    private static final int ALIGNMENT = 8; // of the first tensor, by the format
+    /** The bytes of rows that are copied at a time. */
+    static final int CHUNK = 2 << 20;
 
-    private final Path folder;
-    private final long step;
+    private final Path path;
     private final int part;
-    private final int parts;
-    private final Map<String, ArraySource> sources = new LinkedHashMap<>();
-    private PartFile file;
+    private final Map<String, Source> sources = new HashMap<>();
+    private FileChannel file;
     private BlockChecksums checksums;
 
-    PartWriter(Path folder, long step, int part, int parts) {
-        this.folder = folder;
-        this.step = step;
-        this.part = part;
-        this.parts = parts;
+    /** Where the bytes of a part's share of a tensor come from. */
+    @FunctionalInterface
+    interface Source {
+
+        /** Writes all bytes of the tensor, in row-major order, little-endian. */
+        void stream(SafetensorsWriter out) throws IOException;
     }
 
-    void put(String name, ArraySource source) {
+    PartWriter(Path folder, int part, int parts) {
+        path = folder.resolve(nameOf(part, parts));
+        this.part = part;
+    }
+
+    /** Returns the name of the file of a part. */
+    static String nameOf(int part, int parts) {
+        return "part-" + part + "-of-" + parts + ".safetensors";
+    }
+
+    void put(String name, Source source) {
         sources.put(name, source);
     }
 
@@ -46,115 +60,120 @@ final class PartWriter implements Closeable {
      * Writes the file.
      *
      * @param tensors all tensors of the checkpoint
+     * @param builder has the metadata of the file
      * @param output what the bytes go through on their way
-     * @param chunk the memory of direct writes
-     * @param hurry whether the arrays are waited for
      * @throws IllegalStateException if the part has a tensor that was not put
      */
     void stream(
             Collection<CutTensor> tensors,
-            UnaryOperator<WritableByteChannel> output,
-            WriteChunk chunk,
-            BooleanSupplier hurry)
+            SafetensorsWriter.Builder builder,
+            UnaryOperator<WritableByteChannel> output)
             throws IOException {
-        SafetensorsWriter.Builder builder =
-                SafetensorsWriter.builder()
-                        .optMetadata("format", "pt")
-                        .optMetadata("step", Long.toString(step))
-                        .optMetadata("part", part + " of " + parts)
-                        .optMetadata(CutChecksum.KEY, CutChecksum.of(tensors, part));
-        long bytes = 0;
+        builder.optMetadata(
+                CheckpointIndex.RANGES, CheckpointIndex.checksumOfRanges(tensors, part));
         for (CutTensor tensor : tensors) {
             if (tensor.isIn(part)) {
                 if (!sources.containsKey(tensor.name())) {
                     throw new IllegalStateException(
                             "Part " + part + " of tensor " + tensor.name() + " was not put");
                 }
-                Shape shape = tensor.getShardShape(part);
-                builder.addTensor(tensor.name(), tensor.type(), shape);
-                bytes += shape.size() * tensor.type().getNumOfBytes();
+                builder.addTensor(tensor.name(), tensor.type(), tensor.getShardShape(part));
             }
         }
-        file = new PartFile(path(), bytes, chunk, hurry);
-        ChecksummedChannel out = new ChecksummedChannel(output.apply(file), file);
-        begin(builder);
+        file = FileChannel.open(path, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE);
+        Checksummed out = new Checksummed(output.apply(file));
         SafetensorsWriter writer = builder.build(out);
-        for (List<ArraySource> group : groups(tensors)) {
-            stream(group, writer, out);
+        for (CutTensor tensor : tensors) {
+            if (tensor.isIn(part)) {
+                sources.get(tensor.name()).stream(writer);
+            }
         }
         writer.finish();
-        file.finish();
         sources.clear(); // the arrays are the trainer's again
-        checksums = out.checksums();
+        checksums = out.sums.build();
     }
 
-    /** Lets the largest array lie in the file as in memory, so that it needs no copy. */
-    private void begin(SafetensorsWriter.Builder builder) {
-        StoredTensor largest = null;
-        for (StoredTensor each : builder.getTensors().values()) {
-            largest = largest == null || each.bytes() > largest.bytes() ? each : largest;
+    /** Writes to a channel, and adds up checksums while a block is in the processor's cache. */
+    private static final class Checksummed implements WritableByteChannel {
+
+        private final WritableByteChannel out;
+        private final BlockChecksums.Builder sums = new BlockChecksums.Builder();
+
+        Checksummed(WritableByteChannel out) {
+            this.out = out;
         }
-        ArrayMemory memory = largest == null ? null : sources.get(largest.name()).memory();
-        if (memory != null && file.unit() > 0) {
-            long behind = memory.behind(file.unit()) - largest.begin();
-            if (behind % ALIGNMENT == 0) {
-                builder.optBegin(file.unit(), Math.floorMod(behind, file.unit()));
+
+        @Override
+        public int write(ByteBuffer bytes) throws IOException {
+            int count = Math.min(bytes.remaining(), BlockChecksums.BLOCK);
+            ByteBuffer block = bytes.slice(bytes.position(), count);
+            sums.add(block.duplicate());
+            while (block.hasRemaining()) {
+                out.write(block);
             }
+            bytes.position(bytes.position() + count);
+            return count;
+        }
+
+        @Override
+        public boolean isOpen() {
+            return out.isOpen();
+        }
+
+        @Override
+        public void close() throws IOException {
+            out.close();
         }
     }
 
-    /** Returns weights, each with what is kept of it, if that follows: {@code name/array}. */
-    private List<List<ArraySource>> groups(Collection<CutTensor> tensors) {
-        List<List<ArraySource>> groups = new ArrayList<>();
-        String kept = null;
-        for (CutTensor tensor : tensors) {
-            if (!tensor.isIn(part)) {
-                continue;
-            }
-            if (kept == null || !tensor.name().startsWith(kept)) {
-                groups.add(new ArrayList<>());
-                kept = tensor.name() + "/";
-            }
-            groups.get(groups.size() - 1).add(sources.get(tensor.name()));
-        }
-        return groups;
-    }
-
-    /** Writes what changes together in turns where it can, and else one after the other. */
-    private static void stream(
-            List<ArraySource> group, SafetensorsWriter writer, ChecksummedChannel out)
-            throws IOException {
-        List<ArrayMemory> arrays = new ArrayList<>();
-        for (ArraySource each : group) {
-            ArrayMemory memory = group.size() < 2 ? null : each.memory();
-            if (memory != null && memory.bytes() >= BlockChecksums.BLOCK) {
-                arrays.add(memory);
-            }
-        }
-        if (arrays.size() == group.size()) {
-            ArrayTurns.write(arrays, writer, out);
+    /**
+     * Writes an array from its memory, or by copies of some rows at a time if its elements do not
+     * lie one after another in host memory.
+     */
+    static void stream(NDArray array, SafetensorsWriter out) throws IOException {
+        TensorView view = TensorView.of(array);
+        if (view.isContiguous() && !view.getDevice().isGpu()) {
+            writeMemory(array, out);
             return;
         }
-        for (ArraySource each : group) {
-            each.stream(writer);
+        Shape shape = array.getShape();
+        long bytes = shape.size() * array.getDataType().getNumOfBytes();
+        long rows = shape.dimension() == 0 ? 1 : shape.get(0);
+        long step = bytes == 0 ? 1 : Math.max(1, CHUNK / Math.max(1, bytes / rows));
+        for (long row = 0; row < rows && bytes > 0; row += step) {
+            NDIndex index =
+                    shape.dimension() == 0
+                            ? new NDIndex("...")
+                            : new NDIndex("{}:{}", row, Math.min(rows, row + step));
+            NDArray chunk = array.get(index);
+            boolean gpu = chunk.getDevice().isGpu();
+            // on its own device, toDevice would return an alias
+            try (NDArray host = gpu ? chunk.toDevice(Device.cpu(), true) : chunk;
+                    NDArray copy = host.reshape(new Shape(host.size()))) { // if it is strided
+                writeMemory(copy, out);
+            }
+        }
+    }
+
+    private static void writeMemory(NDArray array, SafetensorsWriter out) throws IOException {
+        if (array.size() > 0) {
+            for (ByteBuffer buffer : TensorBuffers.of(array)) {
+                out.write(buffer);
+            }
         }
     }
 
     /** Brings the file to the disk and closes it. */
-    IndexedPart sync() throws IOException {
-        file.sync();
+    CheckpointIndex.Part sync() throws IOException {
+        file.force(true);
         file.close();
-        return new IndexedPart(path().getFileName().toString(), checksums);
-    }
-
-    private Path path() {
-        return folder.resolve(StepNames.part(part, parts));
+        return new CheckpointIndex.Part(path.getFileName().toString(), checksums);
     }
 
     /** Removes the file. */
     void remove() throws IOException {
         close();
-        Files.deleteIfExists(path());
+        Files.deleteIfExists(path);
     }
 
     /** Closes the file. */

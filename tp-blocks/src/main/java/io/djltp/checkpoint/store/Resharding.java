@@ -30,9 +30,7 @@ public final class Resharding {
      */
     public static void write(Checkpoint from, CheckpointFolder to, int parts) throws IOException {
         List<Integer> own = IntStream.range(0, parts).boxed().toList();
-        // parts are written by several threads
-        ThreadLocal<BoxStream> stream =
-                ThreadLocal.withInitial(() -> new BoxStream(from.newReader()));
+        TensorReader reader = from.newReader();
         try (CheckpointWriter writer = to.begin(from.getStep(), from.getMesh(), parts, own)) {
             for (CutTensor tensor : from.getTensors().values()) {
                 CutTensor other = recut(tensor, parts);
@@ -43,14 +41,12 @@ public final class Resharding {
                         if (!other.isWhole()) {
                             box.set(other.axis(), other.cut().getRanges(part));
                         }
-                        writer.put(other.name(), part, out -> stream.get().copy(tensor, box, out));
+                        writer.put(other.name(), part, out -> reader.stream(tensor, box, out));
                     }
                 }
             }
             writer.stream();
             writer.finish(from.getValues());
-        } finally {
-            stream.remove();
         }
     }
 

@@ -59,14 +59,14 @@ public class FolderEntriesTest {
     @Test
     public void anInterruptedThreadGivesTheFolderBack() throws IOException {
         CheckpointFolder folder = CheckpointFolder.open(path);
-        Assert.assertTrue(Files.size(path.resolve(StepNames.LOCK)) > 0);
+        Assert.assertTrue(Files.size(path.resolve(".lock")) > 0);
         Thread.currentThread().interrupt();
         try {
             folder.close();
         } finally {
             Assert.assertTrue(Thread.interrupted(), "the thread stays interrupted");
         }
-        Assert.assertEquals(Files.size(path.resolve(StepNames.LOCK)), 0);
+        Assert.assertEquals(Files.size(path.resolve(".lock")), 0);
         CheckpointFolder.open(path).close();
     }
 }

@@ -176,7 +176,7 @@ public class MutationTest {
     }
 
     private void assertFound(String name, long at, String what) throws IOException {
-        String index = name.equals(StepNames.INDEX_SUM) ? StepNames.INDEX : name;
+        String index = name.equals(CheckpointIndex.CHECKSUM_FILE) ? CheckpointIndex.FILE : name;
         try (Checkpoint checkpoint = Checkpoint.open(folder)) {
             List<Damage> damages = checkpoint.verify();
             Assert.assertFalse(damages.isEmpty(), what);

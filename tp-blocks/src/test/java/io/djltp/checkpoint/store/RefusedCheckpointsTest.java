@@ -127,8 +127,8 @@ public class RefusedCheckpointsTest {
     /** With the right checksum: what another version of the library may have written. */
     @Test(dataProvider = "indexes")
     public void testAnotherIndex(Consumer<JsonObject> change, String why) throws Exception {
-        Path index = step.resolve(StepNames.INDEX);
-        Path sum = step.resolve(StepNames.INDEX_SUM);
+        Path index = step.resolve(CheckpointIndex.FILE);
+        Path sum = step.resolve(CheckpointIndex.CHECKSUM_FILE);
         byte[] rightIndex = Files.readAllBytes(index);
         byte[] rightSum = Files.readAllBytes(sum);
         JsonObject json = JsonParser.parseString(Files.readString(index)).getAsJsonObject();
@@ -147,10 +147,10 @@ public class RefusedCheckpointsTest {
 
     @Test
     public void testWhichVersionsReadEachOther() {
-        Assert.assertTrue(ReadableVersions.reads("0.1.0", "0.1.3-SNAPSHOT"));
-        Assert.assertTrue(ReadableVersions.reads("development", "0.3.0"));
-        Assert.assertFalse(ReadableVersions.reads("0.1.0", "0.2.0"));
-        Assert.assertFalse(ReadableVersions.reads("2.1.0", "1.1.0"));
+        Assert.assertTrue(CheckpointIndex.reads("0.1.0", "0.1.3-SNAPSHOT"));
+        Assert.assertTrue(CheckpointIndex.reads("development", "0.3.0"));
+        Assert.assertFalse(CheckpointIndex.reads("0.1.0", "0.2.0"));
+        Assert.assertFalse(CheckpointIndex.reads("2.1.0", "1.1.0"));
     }
 
     @Test

@@ -89,7 +89,7 @@ public class StoreInProcessesTest {
 
     private long leftOver() throws IOException {
         try (Stream<Path> files = Files.list(root)) {
-            return files.filter(file -> StepNames.isLeftOver(file.getFileName().toString()))
+            return files.filter(file -> CheckpointFolder.isLeftOver(file.getFileName().toString()))
                     .count();
         }
     }

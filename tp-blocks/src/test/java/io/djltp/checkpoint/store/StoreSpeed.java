@@ -77,7 +77,7 @@ final class StoreSpeed {
                 System.out.printf(
                         "  memory: %d MiB more at most during the save%n",
                         memory("VmHWM") - before >> 10);
-                Path saved = root.resolve(StepNames.complete(step));
+                Path saved = root.resolve(CheckpointFolder.nameOf(step));
                 // read before it is dropped: the page cache has memory of the same kind for both
                 time("dd again", () -> shell("dd bs=16M of=/dev/null if=" + raw));
                 evict(raw);
@@ -226,7 +226,7 @@ final class StoreSpeed {
             return;
         }
         for (int part = 0; part < PARTS; part++) {
-            evict(path.resolve(StepNames.part(part, PARTS)));
+            evict(path.resolve(PartWriter.nameOf(part, PARTS)));
         }
     }
 

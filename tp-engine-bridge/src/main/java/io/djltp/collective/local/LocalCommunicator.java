@@ -102,8 +102,9 @@ public final class LocalCommunicator extends AbstractCommunicator {
                 rendezvous.fail(
                         new CollectiveException(
                                 "rank " + getWorldRank() + " failed in " + call + ": " + e, e));
+            } finally {
+                rendezvous.leave(getRank()); // the others wait for it, whatever was thrown
             }
-            rendezvous.leave(getRank());
         }
         call.finish();
         return Work.DONE;

@@ -3,6 +3,7 @@ package io.djltp.collective.mpi;
 import io.djltp.collective.CollectiveCall;
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.local.BlockReduction;
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.torch.TensorView;
 
@@ -101,9 +102,9 @@ final class MpiAlgorithms {
             transfers.allGather(address, address(all), length);
             reduction.reduce(rows(all, length), 0, length, call.getOp(), new Tensor[] {tensor}, 0);
         } else {
-            long[] shares = new long[size];
-            Arrays.setAll(shares, i -> ShardRange.balanced(length, i, size).length());
-            ShardRange share = ShardRange.balanced(length, rank, size);
+            Cut cut = Cut.balanced(length, size);
+            long[] shares = cut.getShardLengths();
+            ShardRange share = cut.getRange(rank);
             reduce(call, tensor, tensor.narrow(0, share.start(), share.length()), shares);
             transfers.allGather(address, shares);
         }

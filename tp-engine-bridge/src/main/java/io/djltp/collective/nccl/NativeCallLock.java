@@ -12,7 +12,8 @@ final class NativeCallLock {
 
     private static final Logger logger = LoggerFactory.getLogger(NativeCallLock.class);
 
-    private static final Duration PATIENCE = Duration.ofSeconds(2);
+    /** How long a thread that is stuck is waited for. */
+    static final Duration PATIENCE = Duration.ofSeconds(2);
 
     private final ReentrantLock lock = new ReentrantLock();
 
@@ -58,11 +59,12 @@ final class NativeCallLock {
      * Makes calls, even if another thread is stuck in one that only they may end.
      *
      * @param rank the rank, for the log
+     * @param deadline until when the other thread is waited for, by {@link System#nanoTime()}
      * @param calls the calls
      * @return what they give
      */
-    <T> T getEvenIfStuck(int rank, Supplier<T> calls) {
-        boolean locked = waitFor(rank);
+    <T> T getEvenIfStuck(int rank, long deadline, Supplier<T> calls) {
+        boolean locked = waitFor(rank, deadline);
         try {
             return calls.get();
         } finally {
@@ -72,11 +74,10 @@ final class NativeCallLock {
         }
     }
 
-    private boolean waitFor(int rank) {
+    private boolean waitFor(int rank, long deadline) {
         Backoff backoff = new Backoff();
-        long start = System.nanoTime();
         while (!lock.tryLock()) {
-            if (System.nanoTime() - start > PATIENCE.toNanos()) {
+            if (System.nanoTime() > deadline) {
                 logger.warn("Rank {} is stuck in a native call: aborting under it", rank);
                 return false;
             }

@@ -232,10 +232,11 @@ final class NcclEndpoint {
      * Makes sure that nobody uses the communicators any more, unless a thread is stuck in a call
      * that only an abort may end.
      *
+     * @param deadline until when such a thread is waited for, by {@link System#nanoTime()}
      * @return the communicators, those of parts first, for the caller to abort
      */
-    List<ncclComm> end() {
-        return lock.getEvenIfStuck(rank, comms::end);
+    List<ncclComm> end(long deadline) {
+        return lock.getEvenIfStuck(rank, deadline, comms::end);
     }
 
     /** Frees a communicator when its operations are done; aborts the group if they do not end. */

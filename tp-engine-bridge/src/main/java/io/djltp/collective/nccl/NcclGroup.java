@@ -175,8 +175,8 @@ final class NcclGroup {
 
     private void abortAll() {
         try {
-            settle();
             int device = Gpu.currentOrNone();
+            settle();
             abortComms();
             Gpu.restore(device);
         } finally {
@@ -190,7 +190,8 @@ final class NcclGroup {
      */
     private void abortComms() {
         List<ncclComm> comms = new ArrayList<>();
-        endpoints.forEach(endpoint -> comms.addAll(endpoint.end()));
+        long deadline = System.nanoTime() + NativeCallLock.PATIENCE.toNanos(); // of all together
+        endpoints.forEach(endpoint -> comms.addAll(endpoint.end(deadline)));
         NcclBootstrap.abort(comms);
         List<ncclComm> left = new ArrayList<>(); // splits under way have ended now, well or not
         endpoints.forEach(endpoint -> left.add(endpoint.takeUnclaimedPart()));

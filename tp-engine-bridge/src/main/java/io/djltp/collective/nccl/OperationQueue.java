@@ -82,8 +82,9 @@ final class OperationQueue {
         issuing = null;
     }
 
-    /** Takes the operations that are done off the list. */
+    /** Takes the operations that are done off the list, on any thread: it works on the GPU then. */
     void sweep() {
+        Gpu.use(device); // a thread that never said where it works takes memory of GPU 0
         while (!pending.isEmpty()) {
             NcclWork work = pending.peek();
             int result = cudart.cudaEventQuery(work.getEvent());

@@ -5,6 +5,7 @@ import io.djltp.collective.CollectiveException;
 import io.djltp.collective.GroupFailure;
 import io.djltp.collective.QueuedCommunicator;
 import io.djltp.collective.local.BlockReduction;
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.torch.TensorBuffers;
 
@@ -126,12 +127,13 @@ public final class TcpCommunicator extends QueuedCommunicator {
             reduction.reduce(all, 0, size, call.getOp(), new Tensor[] {tensor}, 0);
             return;
         }
-        ShardRange share = range(size, getRank());
+        ShardRange[] parts = balanced(size);
+        ShardRange share = parts[getRank()];
         Tensor summand = tensor.narrow(0, share.start(), share.length());
         Tensor[] all = staging.slots(summand, share.length(), getRank(), getSize());
-        run(call, i -> buffers(tensor, range(size, i)), i -> staging.buffers(i, share.length()));
+        run(call, i -> buffers(tensor, parts[i]), i -> staging.buffers(i, share.length()));
         reduction.reduce(all, 0, share.length(), call.getOp(), new Tensor[] {summand}, 0);
-        run(call, i -> buffers(tensor, share), i -> buffers(tensor, range(size, i)));
+        run(call, i -> buffers(tensor, share), i -> buffers(tensor, parts[i]));
     }
 
     private void allGather(CollectiveCall call) {
@@ -170,15 +172,16 @@ public final class TcpCommunicator extends QueuedCommunicator {
                     i -> i == root ? buffers(tensor, all) : TensorBuffers.NONE);
             return;
         }
-        ShardRange share = range(size, getRank());
+        ShardRange[] parts = balanced(size);
+        ShardRange share = parts[getRank()];
         run(
                 call,
-                i -> isRoot ? buffers(tensor, range(size, i)) : TensorBuffers.NONE,
+                i -> isRoot ? buffers(tensor, parts[i]) : TensorBuffers.NONE,
                 i -> i == root ? buffers(tensor, share) : TensorBuffers.NONE);
         run(
                 call,
                 i -> i == root ? TensorBuffers.NONE : buffers(tensor, share),
-                i -> isRoot ? TensorBuffers.NONE : buffers(tensor, range(size, i)));
+                i -> isRoot ? TensorBuffers.NONE : buffers(tensor, parts[i]));
     }
 
     private void allToAll(CollectiveCall call) {
@@ -219,8 +222,8 @@ public final class TcpCommunicator extends QueuedCommunicator {
         return ByteBuffer.allocateDirect(8).order(ByteOrder.BIG_ENDIAN);
     }
 
-    private ShardRange range(long size, int index) {
-        return ShardRange.balanced(size, index, getSize());
+    private ShardRange[] balanced(long size) {
+        return ranges(Cut.balanced(size, getSize()).getShardLengths());
     }
 
     private static ShardRange[] ranges(long[] shares) {

@@ -145,12 +145,7 @@ final class RankTrainer {
             EasyTrain.fit(trainer, plan.epochs(), batches, null);
             return;
         }
-        checkpoints.resume(trainer);
-        EasyTrain.fit(
-                trainer,
-                checkpoints.remainingEpochs(plan.epochs()),
-                checkpoints.resumed(batches),
-                null);
+        checkpoints.fit(trainer, plan.epochs(), batches, null);
     }
 
     private static byte[] read(Path folder) throws IOException {
