@@ -5,13 +5,16 @@ import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.norm.BatchNorm;
 import ai.djl.nn.norm.LayerNorm;
 import ai.djl.nn.transformer.BertBlock;
+
 import io.djltp.nn.SyncBatchNorm;
 import io.djltp.parameters.ParallelParameters;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.util.IdentityHashMap;
 import java.util.Map;
 import java.util.function.UnaryOperator;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /** Makes an existing network parallel, and plain again. */
 public final class TensorParallel {
@@ -87,9 +90,9 @@ public final class TensorParallel {
     }
 
     /**
-     * Checks what is known before a step of the styles of blocks that follow each other in a sequence:
-     * whether a slice comes to a layer that needs the whole, or the whole to one that needs a slice.
-     * The analysis of the first step finds the rest.
+     * Checks what is known before a step of the styles of blocks that follow each other in a
+     * sequence: whether a slice comes to a layer that needs the whole, or the whole to one that
+     * needs a slice. The analysis of the first step finds the rest.
      */
     static final class SequenceCheck {
 
@@ -160,7 +163,9 @@ public final class TensorParallel {
             return isLayer(block) && !takesSlice(style);
         }
 
-        /** Returns whether a block is one of DJL's that combine all features, or know their number. */
+        /**
+         * Returns whether a block is one of DJL's that combine all features, or know their number.
+         */
         private static boolean isLayer(Block block) {
             return Styles.isLinear(block)
                     || block instanceof BatchNorm
