@@ -71,7 +71,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     private final SaveSchedule schedule;
     private ParallelTrainer trainer;
     private CheckpointRun run; // null until the training begins
-    private SavedProgress afterBatches; // the progress at the end of an epoch's batches
+    private TrainingProgress.Noted afterBatches; // the progress at the end of an epoch's batches
     private long seen; // steps
     private boolean told; // of the steps of this epoch
 
@@ -262,7 +262,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         return run != null && run.await();
     }
 
-    private void save(SavedProgress values) {
+    private void save(TrainingProgress.Noted values) {
         run.save(getStep(), values);
         schedule.restart();
     }
@@ -291,7 +291,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         }
     }
 
-    /** {@inheritDoc} Refuses to go on if steps are made that it is not told of. */
+    /** {@inheritDoc} Throws IllegalStateException if steps were made that it was not told of. */
     @Override
     public void onTrainingBatch(Trainer trainer, BatchData batchData) {
         checkTold();
@@ -321,7 +321,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
      * @throws IllegalArgumentException if it is not, or not the only one that saves
      */
     private void checkLast() {
-        List<TrainingListener> all = EpochRecords.listeners(trainer);
+        List<TrainingListener> all = TrainingProgress.listeners(trainer);
         if (all.stream().filter(CheckpointListener.class::isInstance).count() > 1) {
             throw new IllegalArgumentException(
                     "A trainer has one CheckpointListener, and this one has several: one saves all"

@@ -34,7 +34,7 @@ final class CheckpointRun implements AutoCloseable {
 
     private static final Logger logger = LoggerFactory.getLogger(CheckpointRun.class);
 
-    private static final String VALUES = "training"; // among those of a checkpoint
+    static final String VALUES = "training"; // among those of a checkpoint
     private static final String OPTIONS = "options";
     private static final long NONE = -1;
     private static final int HEXADECIMAL = 16;
@@ -54,10 +54,12 @@ final class CheckpointRun implements AutoCloseable {
     private CompletableFuture<Void> ended = CompletableFuture.completedFuture(null);
     private volatile Throwable failure;
 
+    private record Options(Map<String, String> options) {}
+
     /** Reads what belongs to a training beside the state of its trainer. */
     @FunctionalInterface
     interface Reader<T> {
-        T read(SavedMembers saved) throws CheckpointException;
+        T read(Checkpoint checkpoint) throws CheckpointException;
     }
 
     /**
@@ -151,7 +153,13 @@ final class CheckpointRun implements AutoCloseable {
             return null;
         }
         try (Checkpoint checkpoint = open(step)) {
-            T saved = state.restore(checkpoint, () -> reader.read(check(checkpoint)));
+            T saved =
+                    state.restore(
+                            checkpoint,
+                            () -> {
+                                check(checkpoint);
+                                return reader.read(checkpoint);
+                            });
             newest = step;
             resumed = true;
             putAside(step);
@@ -161,15 +169,13 @@ final class CheckpointRun implements AutoCloseable {
         }
     }
 
-    private SavedMembers check(Checkpoint checkpoint) throws CheckpointException {
-        SavedMembers values = SavedMembers.of(checkpoint);
-        if (!values.has(VALUES)) {
+    private void check(Checkpoint checkpoint) throws CheckpointException {
+        if (!checkpoint.getValues().has(VALUES)) {
             throw new IllegalArgumentException(
                     checkpoint.getPath() + " was not written by a CheckpointListener");
         }
-        SavedMembers saved = values.object(VALUES);
-        checkOptions(saved.object(OPTIONS), checkpoint.getStep());
-        return saved;
+        Options saved = SavedValues.read(checkpoint, VALUES, Options.class);
+        checkOptions(saved.options(), checkpoint.getStep());
     }
 
     /** Makes room for the checkpoints of the steps to come, now that all processes have read. */
@@ -211,7 +217,7 @@ final class CheckpointRun implements AutoCloseable {
     }
 
     /** Begins to write a checkpoint, unless there is one of this step that has not failed. */
-    void save(long step, SavedProgress progress) {
+    void save(long step, TrainingProgress.Noted progress) {
         if (step == newest) {
             ended.join(); // then all processes know whether it has failed
             if (last == null || last.getFailure() == null) {
@@ -254,13 +260,13 @@ final class CheckpointRun implements AutoCloseable {
      *
      * @throws IllegalArgumentException if some differ; it names them with both values
      */
-    private void checkOptions(SavedMembers saved, long step) throws CheckpointException {
+    private void checkOptions(Map<String, String> saved, long step) {
         Set<String> names = new LinkedHashSet<>(options.keySet());
-        names.addAll(saved.names());
+        names.addAll(saved.keySet());
         List<String> differences = new ArrayList<>();
         for (String name : names) {
             String mine = options.getOrDefault(name, NOT_SET);
-            String before = saved.has(name) ? saved.text(name) : NOT_SET;
+            String before = saved.getOrDefault(name, NOT_SET);
             if (!mine.equals(before)) {
                 differences.add(name + " was " + before + " and is " + mine);
             }

@@ -1,22 +1,34 @@
 package io.djltp.checkpoint;
 
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
 import ai.djl.training.dataset.Batch;
 import ai.djl.training.dataset.Dataset;
+import ai.djl.training.dataset.RandomAccessDataset;
+import ai.djl.training.dataset.Sampler;
 import ai.djl.translate.TranslateException;
+import ai.djl.util.RandomUtils;
 
-import com.google.gson.JsonObject;
-
-import io.djltp.checkpoint.store.CheckpointException;
+import com.google.gson.annotations.SerializedName;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
+import java.io.ObjectOutputStream;
+import java.io.UncheckedIOException;
+import java.lang.reflect.Field;
+import java.nio.ByteBuffer;
 import java.nio.file.Path;
 import java.util.Iterator;
+import java.util.List;
+import java.util.Random;
 import java.util.concurrent.ExecutorService;
 import java.util.function.LongUnaryOperator;
+import java.util.zip.CRC32C;
 
 /**
  * Where a training is in its data: the epoch, how many of its batches are done, and the random
@@ -145,48 +157,307 @@ final class DataPosition {
         begun = false;
     }
 
-    JsonObject save() {
-        JsonObject saved = new JsonObject();
-        saved.addProperty("epoch", epoch);
-        saved.addProperty("batches", batches);
-        saved.addProperty("order", order.checksum());
-        saved.addProperty("records", records);
-        saved.addProperty("begun", begun);
-        saved.addProperty("epoch_random", epochRandom);
-        saved.addProperty("random", DataRandom.state());
-        return saved;
-    }
-
-    /** What {@link #save} has noted. */
+    /** What a checkpoint has of the position. */
     record Saved(
-            long epoch,
-            long batches,
-            long order,
-            long records,
-            boolean begun,
-            long epochRandom,
-            long random) {}
+            Long epoch,
+            Long batches,
+            Long order,
+            @SavedValues.Optional Long records,
+            Boolean begun,
+            @SerializedName("epoch_random") Long epochRandom,
+            Long random) {}
 
-    static Saved read(SavedMembers saved) throws CheckpointException {
+    Saved save() {
         return new Saved(
-                saved.whole("epoch", 0, Integer.MAX_VALUE),
-                saved.whole("batches", 0, Long.MAX_VALUE),
-                saved.whole("order"),
-                saved.has("records") ? saved.whole("records") : UNKNOWN,
-                saved.flag("begun"),
-                saved.whole("epoch_random"),
-                saved.whole("random"));
+                epoch, batches, order.checksum(), records, begun, epochRandom, DataRandom.state());
     }
 
     void restore(Saved saved) {
         epoch = saved.epoch();
         batches = saved.batches();
         order = new BatchOrder(saved.order());
-        records = saved.records();
+        records = saved.records() == null ? UNKNOWN : saved.records();
         epochRandom = saved.epochRandom();
         begun = saved.begun();
         random = saved.random();
         resumed = true;
         DataRandom.restore(random); // for loops that draw without a dataset
+    }
+
+    /**
+     * What tells one order of the data from another: a checksum of the batches of an epoch so far,
+     * of the numbers of their records, or of the beginning of their arrays where the dataset says
+     * none.
+     */
+    private static final class BatchOrder {
+
+        private static final int LOOKED_AT = 1 << 14; // elements of an array
+
+        private long checksum;
+
+        BatchOrder(long checksum) {
+            this.checksum = checksum;
+        }
+
+        long checksum() {
+            return checksum;
+        }
+
+        /** Adds the batch that follows, of a dataset that numbers its records so. */
+        void add(Batch batch, LongUnaryOperator numbers) {
+            List<?> indices = batch.getIndices();
+            if (indices != null && indices.stream().allMatch(BatchOrder::isNumber)) {
+                add(indices, numbers);
+                return;
+            }
+            CRC32C sum = begin();
+            addTo(sum, batch.getData());
+            addTo(sum, batch.getLabels());
+            checksum = sum.getValue();
+        }
+
+        /** Adds the batch that follows, by the numbers of its records. */
+        void add(List<?> indices, LongUnaryOperator numbers) {
+            CRC32C sum = begin();
+            for (Object index : indices) {
+                long number = numbers.applyAsLong(((Number) index).longValue());
+                sum.update(ByteBuffer.allocate(Long.BYTES).putLong(0, number));
+            }
+            checksum = sum.getValue();
+        }
+
+        private static boolean isNumber(Object index) {
+            return index instanceof Number;
+        }
+
+        /** The checksum of what came before goes into that of what follows. */
+        private CRC32C begin() {
+            CRC32C sum = new CRC32C();
+            sum.update(ByteBuffer.allocate(Long.BYTES).putLong(0, checksum));
+            return sum;
+        }
+
+        private static void addTo(CRC32C sum, NDList arrays) {
+            for (NDArray array : arrays) {
+                if (array.isSparse()) {
+                    continue;
+                }
+                sum.update(array.getShape().getEncoded());
+                boolean large = array.size() > LOOKED_AT;
+                NDArray flat = array.flatten();
+                NDArray beginning = large ? flat.get(new NDIndex("0:" + LOOKED_AT)) : flat;
+                sum.update(beginning.toByteBuffer(true));
+                beginning.close();
+                flat.close();
+            }
+        }
+    }
+
+    /**
+     * Which records the numbers of a dataset mean. A part of a dataset, of {@code randomSplit} or
+     * {@code subDataset}, numbers its records from 0, whichever they are: another split has the
+     * same numbers. What tells them apart are the numbers that the records have in the whole.
+     */
+    private static final class RecordNumbers {
+
+        private RecordNumbers() {}
+
+        /**
+         * Returns what the numbers of a dataset's records are in the whole that it is a part of.
+         */
+        static LongUnaryOperator of(Dataset dataset) {
+            Class<?> type = dataset.getClass();
+            if (!isPart(type)) {
+                return number -> number;
+            }
+            try {
+                LongUnaryOperator ofWhole = of((Dataset) field(type, "dataset").get(dataset));
+                if (type.getSimpleName().equals("SubDatasetByIndices")) {
+                    List<?> all = (List<?>) field(type, "subIndices").get(dataset);
+                    return i -> ofWhole.applyAsLong(((Number) all.get((int) i)).longValue());
+                }
+                int[] all = (int[]) field(type, "indices").get(dataset);
+                int from = field(type, "from").getInt(dataset);
+                return i -> ofWhole.applyAsLong(all[from + (int) i]);
+            } catch (ReflectiveOperationException | RuntimeException e) {
+                logger.debug("Which records are in {} cannot be known", dataset, e);
+                return number -> number;
+            }
+        }
+
+        /** DJL has two kinds of parts of arrays, and two of any other records. */
+        private static boolean isPart(Class<?> type) {
+            return type.getSimpleName().startsWith("SubDataset")
+                    && type.getPackage() == RandomAccessDataset.class.getPackage();
+        }
+
+        /** Returns a checksum of what a dataset has: of a part which records, else how many. */
+        static long checksum(Dataset dataset) {
+            CRC32C sum = new CRC32C();
+            if (dataset instanceof RandomAccessDataset) {
+                long size = ((RandomAccessDataset) dataset).size();
+                ByteBuffer number = ByteBuffer.allocate(Long.BYTES);
+                sum.update(number.putLong(0, size).rewind());
+                LongUnaryOperator ofWhole = of(dataset);
+                long listed = isPart(dataset.getClass()) ? size : 0;
+                for (long i = 0; i < listed; i++) {
+                    sum.update(number.putLong(0, ofWhole.applyAsLong(i)).rewind());
+                }
+            }
+            return sum.getValue();
+        }
+
+        private static Field field(Class<?> type, String name) throws NoSuchFieldException {
+            Field field = type.getDeclaredField(name);
+            field.setAccessible(true);
+            return field;
+        }
+    }
+
+    /**
+     * Begins a pass over a dataset at some batch, with as little work as the dataset allows:
+     *
+     * <ul>
+     *   <li>a {@link ResumableDataset} is told where to begin
+     *   <li>of a {@link RandomAccessDataset} of DJL the sampler draws the order of the whole pass,
+     *       and what was done is left out of it: no record is read
+     *   <li>of any other the batches that were done are read once more, and dropped
+     * </ul>
+     */
+    private static final class SkippedBatches {
+
+        private final Dataset dataset;
+        private final long epoch;
+        private final long count;
+        private BatchOrder order; // of those that were skipped, or null where they cannot be known
+
+        /**
+         * Plans to begin a pass.
+         *
+         * @param dataset the dataset
+         * @param epoch the number of the pass
+         * @param count how many batches are skipped
+         */
+        SkippedBatches(Dataset dataset, long epoch, long count) {
+            this.dataset = dataset;
+            this.epoch = epoch;
+            this.count = count;
+            this.order = new BatchOrder(0);
+        }
+
+        /** Returns the batches after those that are skipped. */
+        Iterator<Batch> begin(NDManager manager, ExecutorService executor)
+                throws IOException, TranslateException {
+            if (dataset instanceof ResumableDataset) {
+                order = count == 0 ? order : null;
+                return ((ResumableDataset) dataset)
+                        .getData(manager, executor, epoch, count)
+                        .iterator();
+            }
+            Sampler sampler = count > 0 ? samplerOf(dataset) : null;
+            if (sampler != null) {
+                return ((RandomAccessDataset) dataset)
+                        .getData(manager, skipping(sampler), executor)
+                        .iterator();
+            }
+            Iterator<Batch> batches = dataset.getData(manager, executor).iterator();
+            LongUnaryOperator numbers = RecordNumbers.of(dataset); // which is prepared now
+            for (long i = 0; i < count; i++) {
+                if (!batches.hasNext()) {
+                    throw tooFew(i);
+                }
+                try (Batch batch = batches.next()) {
+                    order.add(batch, numbers);
+                }
+            }
+            return batches;
+        }
+
+        /** Returns the checksum of the batches that were skipped, or -1 if nobody knows them. */
+        long checksum() {
+            return order == null ? -1 : order.checksum();
+        }
+
+        private Sampler skipping(Sampler sampler) {
+            return new Sampler() {
+                @Override
+                public Iterator<List<Long>> sample(RandomAccessDataset records) {
+                    LongUnaryOperator numbers = RecordNumbers.of(dataset);
+                    Iterator<List<Long>> batches = sampler.sample(records);
+                    for (long i = 0; i < count; i++) {
+                        if (!batches.hasNext()) {
+                            throw tooFew(i);
+                        }
+                        order.add(batches.next(), numbers);
+                    }
+                    return batches;
+                }
+
+                @Override
+                public int getBatchSize() {
+                    return sampler.getBatchSize();
+                }
+            };
+        }
+
+        private IllegalArgumentException tooFew(long batches) {
+            return new IllegalArgumentException(
+                    "The checkpoint was taken after batch "
+                            + count
+                            + " of epoch "
+                            + epoch
+                            + ", and the training set has "
+                            + batches
+                            + ": resume with the data and the batch size of the run before");
+        }
+
+        /** A dataset says its sampler to its subclasses alone. */
+        private static Sampler samplerOf(Dataset dataset) {
+            if (!(dataset instanceof RandomAccessDataset)) {
+                return null;
+            }
+            try {
+                Field field = RandomAccessDataset.class.getDeclaredField("sampler");
+                field.setAccessible(true);
+                return (Sampler) field.get(dataset);
+            } catch (ReflectiveOperationException | RuntimeException e) {
+                logger.debug("The sampler of {} cannot be had: its batches are read", dataset, e);
+                return null;
+            }
+        }
+    }
+
+    /**
+     * The random numbers from which DJL's samplers draw the order of an epoch, and its transforms
+     * what they do to an image: {@link RandomUtils#RANDOM}, one generator for the process.
+     *
+     * <p>A {@link Random} says its state in one way alone, when it is serialized. Its last fields
+     * there are {@code boolean haveNextNextGaussian, double nextNextGaussian, long seed} and an end
+     * mark. The second number of a pair of normal ones is not restored: DJL's samplers draw none.
+     */
+    private static final class DataRandom {
+
+        /** What {@link Random#setSeed} adds to a seed: Knuth's multiplier. */
+        private static final long SCRAMBLE = 0x5DEECE66DL;
+
+        private static final int SEED_FROM_END = Long.BYTES + 1;
+
+        private DataRandom() {}
+
+        /** Returns the state of 48 bits. */
+        static long state() {
+            ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+            try (ObjectOutputStream out = new ObjectOutputStream(bytes)) {
+                out.writeObject(RandomUtils.RANDOM);
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+            return ByteBuffer.wrap(bytes.toByteArray()).getLong(bytes.size() - SEED_FROM_END);
+        }
+
+        /** Goes on from a state. */
+        static void restore(long state) {
+            RandomUtils.RANDOM.setSeed(state ^ SCRAMBLE);
+        }
     }
 }

@@ -7,10 +7,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
-import com.google.gson.JsonObject;
-
 import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.cut.ShardRange;
 import io.djltp.rank.ParallelContext;
@@ -22,6 +19,7 @@ import io.djltp.training.TrainerState;
 
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -36,9 +34,6 @@ import java.util.function.Function;
  * not there yet waits for it, and is saved again if it does not come.
  */
 final class ParticipantStates {
-
-    private static final String AXIS = "axis";
-    private static final String PARAMETER = "parameter";
 
     private final TrainerState state;
     private final StateLayout layout;
@@ -66,6 +61,15 @@ final class ParticipantStates {
             return new Kept(views, cuts, whole);
         }
     }
+
+    /**
+     * How an array is cut, in the words of a checkpoint: not at all if there is no axis.
+     *
+     * @param axis the axis, or {@code null}
+     * @param parameter the name of the parameter that is cut alike; {@code null} if each place has
+     *     a row
+     */
+    record SavedCut(Integer axis, String parameter) {}
 
     /**
      * Creates the states.
@@ -127,9 +131,9 @@ final class ParticipantStates {
      * Returns the tensors.
      *
      * @param manager the manager of the views and copies
-     * @param values gets what {@link #restore} needs to know of them
+     * @param values gets how the arrays of each participant are cut
      */
-    List<TakenState.Tensor> tensors(NDManager manager, JsonObject values) {
+    List<TakenState.Tensor> tensors(NDManager manager, Map<String, Map<String, SavedCut>> values) {
         List<Map<String, Kept>> ranks = new ArrayList<>();
         for (int rank = 0; rank < state.getRanks().size(); rank++) {
             ranks.add(keptOf(rank, manager));
@@ -138,15 +142,15 @@ final class ParticipantStates {
         ranks.get(0)
                 .forEach(
                         (name, kept) -> {
-                            JsonObject described = new JsonObject();
+                            Map<String, SavedCut> described = new LinkedHashMap<>();
                             kept.arrays()
                                     .forEach(
                                             (kind, array) -> {
                                                 StateCut cut = kept.cuts().get(kind);
-                                                described.add(kind, describe(cut));
+                                                described.put(kind, describe(cut));
                                                 tensors.add(tensor(ranks, name, kind, cut));
                                             });
-                            values.add(name, described);
+                            values.put(name, described);
                         });
         return tensors;
     }
@@ -170,79 +174,22 @@ final class ParticipantStates {
         return new TakenState.Tensor(tensor, arrays);
     }
 
-    private JsonObject describe(StateCut cut) {
-        JsonObject described = new JsonObject();
-        if (cut != null) {
-            described.addProperty(AXIS, cut.axis());
-            if (cut.parameter() != null) {
-                described.addProperty(PARAMETER, names.apply(cut.parameter()));
-            }
-        }
-        return described;
-    }
-
-    /**
-     * Reads how the arrays of each participant are cut.
-     *
-     * @param checkpoint the checkpoint, which has their tensors
-     * @param saved what {@link #tensors} has noted
-     * @return the cuts by the names of arrays, {@code null} for one that is whole
-     */
-    Map<String, Map<String, StateCut>> read(Checkpoint checkpoint, SavedMembers saved)
-            throws CheckpointException {
-        Map<String, Map<String, StateCut>> participants = new TreeMap<>();
-        for (String name : saved.names()) {
-            Map<String, StateCut> cuts = new TreeMap<>();
-            SavedMembers described = saved.object(name);
-            for (String kind : described.names()) {
-                CutTensor stored = checkpoint.getTensors().get(name + "/" + kind);
-                StateCut cut = cutOf(described.object(kind));
-                if (stored == null) {
-                    throw described.wrong(kind, "has no tensor " + name + "/" + kind);
-                } else if (!fits(stored, cut)) {
-                    throw described.wrong(
-                            kind, "does not describe its tensor, which is " + describe(stored));
-                }
-                cuts.put(kind, cut);
-            }
-            participants.put(name, cuts);
-        }
-        return participants;
-    }
-
-    private StateCut cutOf(SavedMembers described) throws CheckpointException {
-        if (!described.has(AXIS)) {
-            return null;
-        }
-        int axis = (int) described.whole(AXIS, 0, Byte.MAX_VALUE);
-        if (!described.has(PARAMETER)) {
-            return new StateCut(null, axis);
-        }
-        Parameter parameter = state.getParameters().byName(described.text(PARAMETER));
-        if (parameter == null) {
-            throw described.wrong(PARAMETER, "is of no parameter");
-        }
-        return new StateCut(parameter, axis);
-    }
-
-    private static String describe(CutTensor stored) {
-        return stored.shape() + (stored.isWhole() ? " whole" : " cut along axis " + stored.axis());
-    }
-
-    /**
-     * Returns whether a tensor is cut as it is said: as a parameter is, or with a row of each place
-     * that the ranks had, which may be others than there are parts: a checkpoint can be resharded.
-     */
-    private boolean fits(CutTensor stored, StateCut cut) {
+    private SavedCut describe(StateCut cut) {
         if (cut == null) {
-            return stored.isWhole();
-        } else if (cut.axis() >= stored.shape().dimension()) {
-            return false;
-        } else if (cut.parameter() == null) {
-            return stored.axis() == cut.axis() && stored.shape().get(cut.axis()) > 0;
+            return new SavedCut(null, null);
         }
-        CutTensor own = layout.ofParticipant(stored.name(), stored.type(), stored.shape(), cut);
-        return own.shape().equals(stored.shape());
+        Parameter parameter = cut.parameter();
+        return new SavedCut(cut.axis(), parameter == null ? null : names.apply(parameter));
+    }
+
+    private StateCut cutOf(SavedCut saved) {
+        return saved.axis() == null
+                ? null
+                : new StateCut(
+                        saved.parameter() == null
+                                ? null
+                                : state.getParameters().byName(saved.parameter()),
+                        saved.axis());
     }
 
     /**
@@ -251,20 +198,20 @@ final class ParticipantStates {
      *
      * @param rank the place of the rank among those of this process
      * @param checkpoint the checkpoint
-     * @param saved what {@link #read} has returned
+     * @param saved what {@link #tensors} has noted
      */
-    void restore(int rank, Checkpoint checkpoint, Map<String, Map<String, StateCut>> saved)
+    void restore(int rank, Checkpoint checkpoint, Map<String, Map<String, SavedCut>> saved)
             throws IOException {
         Map<String, Kept> kept = waiting.get(rank);
         kept.values().forEach(each -> each.arrays().values().forEach(NDArray::close));
         kept.clear();
         NDManager manager = state.getParameters().getStores().get(rank).getManager();
-        for (Map.Entry<String, Map<String, StateCut>> participant : saved.entrySet()) {
+        for (Map.Entry<String, Map<String, SavedCut>> participant : saved.entrySet()) {
             Kept one = new Kept();
             String name = participant.getKey();
-            for (Map.Entry<String, StateCut> each : participant.getValue().entrySet()) {
+            for (Map.Entry<String, SavedCut> each : participant.getValue().entrySet()) {
                 String kind = each.getKey();
-                StateCut cut = each.getValue();
+                StateCut cut = cutOf(each.getValue());
                 CutTensor stored = checkpoint.getTensors().get(name + "/" + kind);
                 boolean otherPlaces = ofOtherPlaces(stored, cut);
                 one.arrays()

@@ -1,147 +1,344 @@
 package io.djltp.checkpoint;
 
+import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
+import ai.djl.util.Pair;
 
-import com.google.gson.JsonArray;
-import com.google.gson.JsonObject;
+import com.google.gson.annotations.SerializedName;
 
+import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.checkpoint.store.CheckpointException;
+import io.djltp.checkpoint.store.CutTensor;
+import io.djltp.collective.GatheredNumbers;
+import io.djltp.head.Margin;
+import io.djltp.nn.ClassificationHead;
 import io.djltp.optimizer.LossScale;
+import io.djltp.optimizer.StateKind;
+import io.djltp.parameters.BlockWalk;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RandomSeeds;
+import io.djltp.torch.RandomState;
 import io.djltp.training.TrainerState;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Base64;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.TreeSet;
+import java.util.function.Function;
 
-/** The numbers of a trainer: steps, updates, the loss scale, seeds, what is frozen. */
+/**
+ * What the index of a checkpoint says of a trainer, beside its tensors: what network and optimizer
+ * it has, to be compared, and its numbers, to be put back. All of it is read and checked before
+ * anything is changed.
+ */
 final class TrainerValues {
 
     private static final Logger logger = LoggerFactory.getLogger(TrainerValues.class);
 
-    private static final int LISTED = 20; // names in a warning
-    private static final String UPDATES = "updates";
-    private static final String FROZEN = "frozen";
-    private static final String SEED = "seed";
-    private static final String ASKED = "asked";
-    private static final String LOSS_SCALE = "loss_scale";
-    private static final String SCALE = "scale";
-    private static final String GOOD_STEPS = "good_steps";
-    private static final String SKIPPED_STEPS = "skipped_steps";
+    private static final int LISTED = 20; // names in a message
 
-    private TrainerValues() {}
-
-    /** Adds the numbers of a trainer to values. */
-    static void take(TrainerState state, JsonObject values) {
-        JsonObject updates = new JsonObject();
-        state.getLearningRates().getCounts().forEach(updates::addProperty);
-        values.add(UPDATES, updates);
-        JsonArray frozen = new JsonArray();
-        ParallelParameters parameters = state.getParameters();
-        for (Parameter parameter : parameters.getAll()) {
-            if (!parameter.requiresGradient()) {
-                frozen.add(parameters.nameOf(parameter));
-            }
-        }
-        values.add(FROZEN, frozen);
-        if (state.getLossScale().isUsed()) {
-            LossScale.State scale = state.getLossScale().getState();
-            JsonObject lossScale = new JsonObject();
-            lossScale.addProperty(SCALE, scale.scale());
-            lossScale.addProperty(GOOD_STEPS, scale.goodSteps());
-            lossScale.addProperty(SKIPPED_STEPS, scale.skippedSteps());
-            values.add(LOSS_SCALE, lossScale);
-        }
-        RandomSeeds.State seeds = state.getRanks().getContext(0).getRandom().getState();
-        values.addProperty(SEED, seeds.seed());
-        values.addProperty(ASKED, seeds.asked());
-    }
+    private final TrainerState state;
+    private final Block network;
+    private final StateLayout layout;
+    private final List<StateKind> kinds;
+    private final Function<Object, String> names;
 
     /**
-     * The numbers of a trainer.
+     * The values.
      *
+     * @param parameters the names of the parameters
+     * @param shared the other names of parameters that blocks share, each with the one that it has
+     *     there
+     * @param optimizer the class of the optimizer, and what it keeps
+     * @param margins the margins of heads by the names of their weights; {@code null} if an older
+     *     version has written them
      * @param updates the number of the last update of each parameter that was updated
      * @param frozen the names of the parameters that are frozen
      * @param lossScale the scale, or {@code null} if the trainer had none
-     * @param seeds what the next seeds follow from
+     * @param seed what the next seeds follow from
+     * @param asked how many seeds were asked for
+     * @param participants how the arrays of each participant are cut, by their names
+     * @param blocks the names of the arrays of each block
+     * @param generators the states of libtorch's generators on the CPU, which DJL's own dropout,
+     *     the shuffling of data and blocks of one's own draw from: of the first rank of each
+     *     process
      */
     record Saved(
+            List<String> parameters,
+            Map<String, String> shared,
+            String optimizer,
+            @SavedValues.Optional Map<String, Margin> margins,
             Map<String, Integer> updates,
             List<String> frozen,
-            LossScale.State lossScale,
-            RandomSeeds.State seeds) {}
+            @SavedValues.Optional @SerializedName("loss_scale") Scale lossScale,
+            Long seed,
+            Long asked,
+            Map<String, Map<String, ParticipantStates.SavedCut>> participants,
+            Map<String, List<String>> blocks,
+            Map<String, String> generators) {
+
+        /** Returns the tensors of the parameters by each of their names. */
+        Map<String, String> named() {
+            Map<String, String> tensors = new LinkedHashMap<>();
+            for (String name : parameters) {
+                shared.forEach( // the names of other blocks come before it in the network
+                        (other, of) -> {
+                            if (of.equals(name)) {
+                                tensors.put(other, name);
+                            }
+                        });
+                tensors.put(name, name);
+            }
+            return tensors;
+        }
+    }
+
+    private record Scale(
+            Float scale,
+            @SerializedName("good_steps") Integer goodSteps,
+            @SerializedName("skipped_steps") Long skippedSteps) {}
 
     /**
-     * Reads numbers.
+     * Creates the values of a trainer.
      *
-     * @param saved what {@link #take} has noted
-     * @param parameters the names of all parameters
-     * @param updated the names of those of which the optimizer keeps something: they were updated
-     * @param step the step of the checkpoint
-     * @param most the largest number of an update that so many steps can make
+     * @param state the trainer
+     * @param network its network
+     * @param layout how its parameters lie
+     * @param kinds what its optimizer keeps
+     * @param names returns the name of a parameter or a block
      */
-    static Saved read(
-            SavedMembers saved, List<String> parameters, Set<String> updated, long step, long most)
-            throws CheckpointException {
-        List<String> frozen = saved.texts(FROZEN);
-        if (!parameters.containsAll(frozen)) {
-            throw saved.wrong(FROZEN, "has " + frozen + ", which are not all parameters");
-        }
-        Map<String, Integer> updates = new TreeMap<>();
-        SavedMembers numbers = saved.object(UPDATES);
-        for (String name : updated) {
-            numbers.get(name);
-        }
-        for (String name : numbers.names()) {
-            if (!parameters.contains(name)) {
-                throw numbers.wrong(name, "is of no parameter");
-            }
-            int number = (int) numbers.whole(name, 1, Integer.MAX_VALUE);
-            if (number > most) {
-                throw numbers.wrong(
-                        name,
-                        "is " + number + ", and " + step + " steps make " + most + " at most");
-            }
-            updates.put(name, number);
-        }
-        boolean stepped = step > 0 && !saved.has(LOSS_SCALE); // which may have left all steps out
-        if (stepped && updates.isEmpty() && frozen.size() < parameters.size()) {
-            throw saved.wrong(UPDATES, "is empty after " + step + " steps");
-        }
-        LossScale.State scale = saved.has(LOSS_SCALE) ? scale(saved.object(LOSS_SCALE)) : null;
-        RandomSeeds.State seeds = new RandomSeeds.State(saved.whole(SEED), saved.whole(ASKED));
-        return new Saved(updates, frozen, scale, seeds);
+    TrainerValues(
+            TrainerState state,
+            Block network,
+            StateLayout layout,
+            List<StateKind> kinds,
+            Function<Object, String> names) {
+        this.state = state;
+        this.network = network;
+        this.layout = layout;
+        this.kinds = kinds;
+        this.names = names;
     }
 
-    private static LossScale.State scale(SavedMembers saved) throws CheckpointException {
-        return new LossScale.State(
-                saved.single(SCALE),
-                (int) saved.whole(GOOD_STEPS, 0, Integer.MAX_VALUE),
-                saved.whole(SKIPPED_STEPS));
+    /** Returns the values after a step. All processes call it: one all-gather. */
+    Saved take(
+            Map<String, Map<String, ParticipantStates.SavedCut>> participants,
+            Map<String, List<String>> blocks) {
+        List<String> parameters = new ArrayList<>();
+        List<String> frozen = new ArrayList<>();
+        for (Parameter parameter : state.getParameters().getAll()) {
+            parameters.add(state.getParameters().nameOf(parameter));
+            if (!parameter.requiresGradient()) {
+                frozen.add(state.getParameters().nameOf(parameter));
+            }
+        }
+        Map<String, String> shared = new LinkedHashMap<>();
+        for (Pair<String, Parameter> named : network.getParameters()) {
+            String name = state.getParameters().nameOf(named.getValue());
+            if (!name.equals(named.getKey())) {
+                shared.put(named.getKey(), name);
+            }
+        }
+        Scale scale = null;
+        if (state.getLossScale().isUsed()) {
+            LossScale.State held = state.getLossScale().getState();
+            scale = new Scale(held.scale(), held.goodSteps(), held.skippedSteps());
+        }
+        RandomSeeds.State seeds = state.getRanks().getContext(0).getRandom().getState();
+        return new Saved(
+                parameters,
+                shared,
+                optimizer(),
+                margins(),
+                state.getLearningRates().getCounts(),
+                frozen,
+                scale,
+                seeds.seed(),
+                seeds.asked(),
+                participants,
+                blocks,
+                generators());
     }
 
-    /** Puts numbers back. */
-    static void put(TrainerState state, Saved saved) {
+    /** Momentum or none: that too is another optimizer. */
+    private String optimizer() {
+        List<String> kept = kinds.stream().map(StateKind::name).toList();
+        return state.getOptimizer().getName() + (kept.isEmpty() ? "" : " with " + kept);
+    }
+
+    private Map<String, Margin> margins() {
+        Map<String, Margin> margins = new TreeMap<>();
+        BlockWalk.of(
+                network,
+                (block, path, certain) -> {
+                    if (block instanceof ClassificationHead head && head.getMargin() != null) {
+                        String weight = names.apply(head.getDirectParameters().get("weight"));
+                        margins.put(weight, head.getMargin());
+                    }
+                });
+        return margins;
+    }
+
+    /**
+     * Reads what a checkpoint says of a trainer.
+     *
+     * @throws CheckpointException if a member is missing or of another kind, or names what is not
+     *     there
+     */
+    static Saved read(Checkpoint checkpoint) throws CheckpointException {
+        Saved saved = SavedValues.read(checkpoint, TrainingState.VALUES, Saved.class);
+        for (String name : saved.parameters()) {
+            if (!checkpoint.getTensors().containsKey(name)) {
+                throw wrong(
+                        checkpoint, "parameters", "has " + name + ", of which there is no tensor");
+            }
+        }
+        for (Map.Entry<String, String> each : saved.shared().entrySet()) {
+            if (!saved.parameters().contains(each.getValue())) {
+                throw wrong(
+                        checkpoint,
+                        "shared." + each.getKey(),
+                        "is " + each.getValue() + ", of which there is no parameter");
+            }
+        }
+        return saved;
+    }
+
+    private static CheckpointException wrong(Checkpoint checkpoint, String member, String what) {
+        return SavedValues.wrong(checkpoint, TrainingState.VALUES + "." + member, what);
+    }
+
+    /**
+     * Checks that a checkpoint is one of the same network and optimizer.
+     *
+     * @param checkpoint the checkpoint
+     * @param saved its values
+     * @throws IllegalArgumentException if it is of another network or optimizer, with a list of
+     *     what differs
+     */
+    void check(Checkpoint checkpoint, Saved saved) {
+        Map<String, CutTensor> stored = new LinkedHashMap<>();
+        saved.parameters().forEach(name -> stored.put(name, checkpoint.getTensors().get(name)));
+        checkNetwork(checkpoint, stored);
+        checkOptimizer(checkpoint, saved.optimizer());
+        if (saved.margins() != null) {
+            checkMargins(checkpoint, saved.margins());
+        }
+        byte[] own = generator(saved);
+        if (own != null) {
+            RandomState.of(own).close(); // of the same version of libtorch
+        }
+    }
+
+    private void checkNetwork(Checkpoint checkpoint, Map<String, CutTensor> stored) {
+        List<String> differences = new ArrayList<>();
+        for (Parameter parameter : state.getParameters().getAll()) {
+            CutTensor own = layout.ofWeight(parameter);
+            CutTensor other = stored.remove(own.name());
+            if (other == null) {
+                differences.add(describe(own) + " is in the network only");
+            } else if (!other.shape().equals(own.shape()) || other.type() != own.type()) {
+                differences.add(describe(own) + " is " + describe(other) + " in the checkpoint");
+            }
+        }
+        stored.values()
+                .forEach(other -> differences.add(describe(other) + " is not in the network"));
+        if (!differences.isEmpty()) {
+            throw new IllegalArgumentException(
+                    "The checkpoint "
+                            + checkpoint.getPath()
+                            + " is of another network: "
+                            + list(differences));
+        }
+    }
+
+    private void checkOptimizer(Checkpoint checkpoint, String optimizer) {
+        if (!optimizer.equals(optimizer())) {
+            throw new IllegalArgumentException(
+                    "The checkpoint "
+                            + checkpoint.getPath()
+                            + " is of another optimizer, "
+                            + optimizer
+                            + ", and the trainer has "
+                            + optimizer()
+                            + ": give it the same one. To go on from the weights alone, load them"
+                            + " from a saved model");
+        }
+    }
+
+    /** A head with another margin, or with none, computes something else of the same weights. */
+    private void checkMargins(Checkpoint checkpoint, Map<String, Margin> trained) {
+        Map<String, Margin> built = margins();
+        TreeSet<String> weights = new TreeSet<>(trained.keySet());
+        weights.addAll(built.keySet());
+        for (String weight : weights) {
+            Margin before = trained.get(weight);
+            Margin now = built.get(weight);
+            if (before == null || !before.equals(now)) {
+                throw new IllegalArgumentException(
+                        String.format(
+                                "The checkpoint %s is of another network: the head of %s was"
+                                        + " trained with %s, and this one is built with %s. Give"
+                                        + " the head the margin that it had (optMargin). Nothing"
+                                        + " has been changed",
+                                checkpoint.getPath(),
+                                weight,
+                                describeMargin(before),
+                                describeMargin(now)));
+            }
+        }
+    }
+
+    private static String describeMargin(Margin margin) {
+        return margin == null ? "no margin" : margin.toString();
+    }
+
+    private static String describe(CutTensor tensor) {
+        return tensor.name() + " " + tensor.shape() + " " + tensor.type();
+    }
+
+    private static String list(List<String> differences) {
+        int more = differences.size() - LISTED;
+        return String.join("; ", differences.subList(0, Math.min(LISTED, differences.size())))
+                + (more > 0 ? "; and " + more + " more" : "")
+                + ". Nothing has been changed";
+    }
+
+    /** Puts the numbers back. */
+    void put(Saved saved) {
         state.getLearningRates().setCounts(saved.updates());
-        putFrozen(state, Set.copyOf(saved.frozen()));
-        if (saved.lossScale() != null && state.getLossScale().isUsed()) { // else it begins, or none
-            state.getLossScale().setState(saved.lossScale());
+        putFrozen(Set.copyOf(saved.frozen()));
+        Scale scale = saved.lossScale();
+        if (scale != null && state.getLossScale().isUsed()) { // else it begins, or none
+            state.getLossScale()
+                    .setState(
+                            new LossScale.State(
+                                    scale.scale(), scale.goodSteps(), scale.skippedSteps()));
         }
         for (int i = 0; i < state.getRanks().size(); i++) {
             ParallelContext context = state.getRanks().getContext(i);
-            context.getRandom().setState(saved.seeds());
+            context.getRandom().setState(new RandomSeeds.State(saved.seed(), saved.asked()));
+        }
+        byte[] own = generator(saved);
+        if (own != null) {
+            try (RandomState stored = RandomState.of(own)) {
+                stored.restore();
+            }
         }
     }
 
     /** A program that has frozen something else before is told: it may have meant it to stay. */
-    private static void putFrozen(TrainerState state, Set<String> names) {
+    private void putFrozen(Set<String> names) {
         List<String> thawed = new ArrayList<>();
         List<String> frozen = new ArrayList<>();
         ParallelParameters parameters = state.getParameters();
@@ -173,5 +370,59 @@ final class TrainerValues {
                     String.join(", ", first),
                     more > 0 ? " and " + more + " more" : "");
         }
+    }
+
+    /** Returns the states of the generators of all processes. */
+    private Map<String, String> generators() {
+        byte[] own = bytes();
+        long[] words = new long[(own.length + Long.BYTES - 1) / Long.BYTES];
+        ByteBuffer buffer = ByteBuffer.allocate(words.length * Long.BYTES).put(own).rewind();
+        buffer.asLongBuffer().get(words);
+        long[] numbers = new long[words.length + 1];
+        System.arraycopy(words, 0, numbers, 1, words.length);
+        long[] all =
+                state.getRanks()
+                        .run(
+                                context -> {
+                                    long[] ofRank = numbers.clone();
+                                    ofRank[0] = context.getLocalIndex();
+                                    return gather(context, ofRank);
+                                })
+                        .get(0);
+        Map<String, String> states = new LinkedHashMap<>();
+        for (int rank = 0; rank < all.length / numbers.length; rank++) {
+            long[] ofRank =
+                    Arrays.copyOfRange(all, rank * numbers.length, (rank + 1) * numbers.length);
+            if (ofRank[0] == 0) { // the first rank of a process
+                states.put("" + rank, encode(ofRank, own.length));
+            }
+        }
+        return states;
+    }
+
+    private static byte[] bytes() {
+        try (RandomState present = RandomState.save()) {
+            return present.toBytes();
+        }
+    }
+
+    private long[] gather(ParallelContext context, long... numbers) {
+        return GatheredNumbers.of(
+                context.getWorld(),
+                state.getParameters().getStore(context).getManager(),
+                numbers,
+                "the generators of random numbers");
+    }
+
+    private static String encode(long[] ofRank, int length) {
+        ByteBuffer buffer = ByteBuffer.allocate((ofRank.length - 1) * Long.BYTES);
+        buffer.asLongBuffer().put(ofRank, 1, ofRank.length - 1);
+        return Base64.getEncoder().encodeToString(Arrays.copyOf(buffer.array(), length));
+    }
+
+    /** Returns the state of this process's generator, or null if none began with the same rank. */
+    private byte[] generator(Saved saved) {
+        String state = saved.generators().get("" + this.state.getRanks().getContext(0).getRank());
+        return state == null ? null : Base64.getDecoder().decode(state);
     }
 }

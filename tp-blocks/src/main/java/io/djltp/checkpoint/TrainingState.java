@@ -1,6 +1,8 @@
 package io.djltp.checkpoint;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 
@@ -9,21 +11,31 @@ import com.google.gson.JsonObject;
 import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.checkpoint.store.CheckpointFolder;
+import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.head.Margin;
+import io.djltp.optimizer.OptimizerState;
+import io.djltp.optimizer.StateKind;
+import io.djltp.parameters.BlockWalk;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
+import io.djltp.parameters.StatefulBlock;
+import io.djltp.rank.ParallelContext;
+import io.djltp.torch.Autograd;
+import io.djltp.torch.TensorView;
 import io.djltp.training.ParallelTrainer;
 import io.djltp.training.TrainerState;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.ArrayList;
-import java.util.HashSet;
+import java.util.Collections;
+import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
+import java.util.TreeMap;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Function;
 
 /**
  * The state of a {@link ParallelTrainer}: everything that its next step depends on, written to
@@ -37,16 +49,12 @@ public final class TrainingState implements AutoCloseable {
     /** The name of the values that belong to the trainer, among those of a checkpoint. */
     public static final String VALUES = "trainer";
 
-    private static final String PARTICIPANTS = "participants";
-    private static final String BLOCKS = "blocks";
-
     private final TrainerState state;
     private final Block network;
     private final StateLayout layout;
     private final OptimizerArrays optimizer;
-    private final NetworkNames names;
     private final ParticipantStates participants;
-    private final StateComparison comparison;
+    private final TrainerValues values;
     private final Agreement agreement;
     private final StateWriter writer;
 
@@ -60,9 +68,15 @@ public final class TrainingState implements AutoCloseable {
         network = trainer.getModel().getBlock();
         layout = new StateLayout(state);
         optimizer = new OptimizerArrays(state, layout);
-        names = new NetworkNames(network, state.getParameters());
+        Map<Object, String> paths = new IdentityHashMap<>();
+        BlockWalk.of(network, (block, path, certain) -> paths.put(block, path));
+        Function<Object, String> names =
+                part ->
+                        part instanceof Parameter parameter
+                                ? state.getParameters().nameOf(parameter)
+                                : paths.get(part);
         participants = new ParticipantStates(state, layout, names);
-        comparison = new StateComparison(state, layout, optimizer.kinds());
+        values = new TrainerValues(state, network, layout, optimizer.kinds(), names);
         agreement = new Agreement(state);
         // other processes wait for this one's step in a collective operation
         writer = new StateWriter(state.getConfig().getTimeout().dividedBy(2));
@@ -77,14 +91,14 @@ public final class TrainingState implements AutoCloseable {
      * half of {@link io.djltp.rank.ParallelConfig#getTimeout()} to write.
      *
      * @param folder where it goes
-     * @param values what else the checkpoint holds, under any name but {@link #VALUES}; only those
-     *     of the process of rank 0 are kept
+     * @param more what else the checkpoint holds, under any name but {@link #VALUES}; only those of
+     *     the process of rank 0 are kept
      * @return the save, to be asked or waited for
      * @throws IllegalStateException if the trainer is not initialized, or not between two steps, or
      *     this is closed
      */
-    public PendingSave save(CheckpointFolder folder, JsonObject values) {
-        return save(folder, values, null);
+    public PendingSave save(CheckpointFolder folder, JsonObject more) {
+        return save(folder, more, null);
     }
 
     /**
@@ -92,20 +106,18 @@ public final class TrainingState implements AutoCloseable {
      * know of it.
      *
      * @param folder where it goes
-     * @param values what else the checkpoint holds
+     * @param more what else the checkpoint holds
      * @param failure why it cannot be written, or {@code null}
      */
-    PendingSave save(CheckpointFolder folder, JsonObject values, RuntimeException failure) {
+    PendingSave save(CheckpointFolder folder, JsonObject more, RuntimeException failure) {
         writer.checkOpen();
         state.checkBetweenSteps("A checkpoint");
         state.equalizeBuffers();
-        JsonObject own = new JsonObject();
         String mesh = state.getConfig().getMesh().toString();
-        JsonObject all = values.deepCopy();
-        all.add(VALUES, own);
+        JsonObject all = more.deepCopy();
         TakenState taken = new TakenState(layout, state.getStep(), mesh);
         try {
-            take(taken, own);
+            all.add(VALUES, SavedValues.toJson(take(taken)));
         } catch (RuntimeException | Error e) {
             taken.close();
             throw e;
@@ -123,9 +135,8 @@ public final class TrainingState implements AutoCloseable {
      * @throws CheckpointException if what it says of the trainer is damaged
      */
     public static Map<String, String> getWeights(Checkpoint checkpoint) throws CheckpointException {
-        SavedMembers values = SavedMembers.of(checkpoint);
-        if (values.has(VALUES)) {
-            return StateComparison.named(checkpoint, values.object(VALUES));
+        if (checkpoint.getValues().has(VALUES)) {
+            return TrainerValues.read(checkpoint).named();
         }
         Map<String, String> weights = new LinkedHashMap<>();
         checkpoint.getTensors().keySet().stream()
@@ -144,16 +155,18 @@ public final class TrainingState implements AutoCloseable {
      * @throws CheckpointException if what it says of the trainer is damaged
      */
     public static Map<String, Margin> getMargins(Checkpoint checkpoint) throws CheckpointException {
-        SavedMembers values = SavedMembers.of(checkpoint);
-        return values.has(VALUES) ? HeadMargins.read(values.object(VALUES)) : Map.of();
+        Map<String, Margin> margins =
+                checkpoint.getValues().has(VALUES)
+                        ? TrainerValues.read(checkpoint).margins()
+                        : null;
+        return margins == null ? Map.of() : margins;
     }
 
-    private void take(TakenState taken, JsonObject values) {
-        JsonObject ofParticipants = new JsonObject();
+    private TrainerValues.Saved take(TakenState taken) {
+        Map<String, Map<String, ParticipantStates.SavedCut>> ofParticipants = new LinkedHashMap<>();
         taken.add(participants.tensors(taken.getManager(), ofParticipants));
-        JsonObject ofBlocks = new JsonObject();
-        BlockStates blocks = new BlockStates(network);
-        taken.add(blocks.tensors(taken.getManager(), layout.ranks(), ofBlocks));
+        Map<String, List<String>> ofBlocks = new LinkedHashMap<>();
+        taken.add(blockTensors(taken.getManager(), ofBlocks));
         ParallelParameters parameters = state.getParameters();
         for (Parameter parameter : parameters.getAll()) {
             List<NDArray> held = new ArrayList<>();
@@ -163,12 +176,32 @@ public final class TrainingState implements AutoCloseable {
             taken.add(parameter, held);
         }
         taken.add(optimizer.tensors(taken.getManager()));
-        comparison.take(network, values);
-        HeadMargins.take(network, names, values);
-        TrainerValues.take(state, values);
-        values.add(PARTICIPANTS, ofParticipants);
-        values.add(BLOCKS, ofBlocks);
-        Generators.take(state, values);
+        return values.take(ofParticipants, ofBlocks);
+    }
+
+    /** Returns what blocks keep that is the same on all ranks, such as the number of masks. */
+    private List<TakenState.Tensor> blockTensors(
+            NDManager manager, Map<String, List<String>> names) {
+        List<TakenState.Tensor> tensors = new ArrayList<>();
+        StatefulBlock.of(network)
+                .forEach(
+                        (path, block) -> {
+                            List<String> own = new ArrayList<>();
+                            new TreeMap<>(block.getTrainingState(manager))
+                                    .forEach(
+                                            (name, array) -> {
+                                                own.add(name);
+                                                tensors.add(tensorOf(path + "/" + name, array));
+                                            });
+                            names.put(path, own);
+                        });
+        return tensors;
+    }
+
+    private TakenState.Tensor tensorOf(String name, NDArray array) {
+        return new TakenState.Tensor(
+                CutTensor.whole(name, array.getDataType(), array.getShape()),
+                Collections.nCopies(layout.ranks(), array));
     }
 
     /**
@@ -199,7 +232,7 @@ public final class TrainingState implements AutoCloseable {
     <T> T restore(Checkpoint checkpoint, Agreement.Source<T> other) throws IOException {
         state.checkBetweenSteps("The restoring of a checkpoint");
         AtomicReference<T> more = new AtomicReference<>();
-        SavedState saved =
+        TrainerValues.Saved saved =
                 agreement.get(
                         "go on from the checkpoint",
                         () -> {
@@ -214,36 +247,19 @@ public final class TrainingState implements AutoCloseable {
         return more.get();
     }
 
-    private SavedState read(Checkpoint checkpoint) throws CheckpointException {
-        SavedMembers values = SavedMembers.of(checkpoint);
-        if (!values.has(VALUES)) {
+    private TrainerValues.Saved read(Checkpoint checkpoint) throws CheckpointException {
+        if (!checkpoint.getValues().has(VALUES)) {
             throw new IllegalArgumentException(
                     "The checkpoint "
                             + checkpoint.getPath()
                             + " holds weights and no state of a trainer");
         }
-        SavedMembers own = values.object(VALUES);
-        List<String> weights = comparison.check(checkpoint, own);
-        HeadMargins.check(checkpoint, own, network, names);
-        Map<String, List<String>> ofOptimizer = comparison.ofOptimizer(checkpoint);
-        SavedState saved =
-                new SavedState(
-                        TrainerValues.read(
-                                own,
-                                weights,
-                                ofOptimizer.keySet(),
-                                checkpoint.getStep(),
-                                state.getLearningRates().getLargestAfter(checkpoint.getStep())),
-                        participants.read(checkpoint, own.object(PARTICIPANTS)),
-                        BlockStates.read(checkpoint, own.object(BLOCKS)),
-                        Generators.read(state, own));
-        Set<String> tensors = new HashSet<>(weights);
-        ofOptimizer.values().forEach(tensors::addAll);
-        saved.checkTensors(checkpoint, own, tensors);
+        TrainerValues.Saved saved = TrainerValues.read(checkpoint);
+        values.check(checkpoint, saved);
         return saved;
     }
 
-    private void putInAll(Checkpoint checkpoint, SavedState saved) {
+    private void putInAll(Checkpoint checkpoint, TrainerValues.Saved saved) {
         try {
             agreement.run("read the checkpoint", () -> put(checkpoint, saved));
         } catch (IOException e) {
@@ -251,15 +267,116 @@ public final class TrainingState implements AutoCloseable {
         }
     }
 
-    private void put(Checkpoint checkpoint, SavedState saved) throws IOException {
-        StateReader reader = new StateReader(state, layout, checkpoint, optimizer.kinds());
-        agreement.runOnRanks(reader::read);
+    private void put(Checkpoint checkpoint, TrainerValues.Saved saved) throws IOException {
+        agreement.runOnRanks(context -> read(context, checkpoint));
         for (int rank = 0; rank < layout.ranks(); rank++) {
             participants.restore(rank, checkpoint, saved.participants());
         }
-        new BlockStates(network).restore(checkpoint, saved.blocks());
-        TrainerValues.put(state, saved.numbers());
-        Generators.put(saved.generator());
+        restoreBlocks(checkpoint, saved.blocks());
+        values.put(saved);
+    }
+
+    /**
+     * Reads what a rank holds, in its thread, into the arrays that it has: the ranges that it holds
+     * by the cuts of its own mesh, one tensor after another.
+     */
+    private void read(ParallelContext context, Checkpoint checkpoint) throws IOException {
+        ParallelParameters parameters = state.getParameters();
+        OptimizerState held = state.getOptimizerState(context.getLocalIndex());
+        for (Parameter parameter : parameters.getAll()) {
+            NDArray value = parameters.getStore(context).getHeld(parameter);
+            read(context, checkpoint, layout.ofWeight(parameter), value);
+            String name = parameters.nameOf(parameter);
+            held.free(name);
+            List<StateKind> kinds = optimizer.kinds();
+            if (!kinds.isEmpty()
+                    && checkpoint
+                            .getTensors()
+                            .containsKey(layout.nameOf(parameter, kinds.get(0)))) {
+                readState(context, checkpoint, parameter, held);
+            }
+        }
+    }
+
+    private void readState(
+            ParallelContext context,
+            Checkpoint checkpoint,
+            Parameter parameter,
+            OptimizerState held)
+            throws IOException {
+        String name = state.getParameters().nameOf(parameter);
+        try (NDManager scope =
+                state.getParameters().getStore(context).getManager().newSubManager()) {
+            for (StateKind kind : optimizer.kinds()) {
+                CutTensor stored = checkpoint.getTensors().get(layout.nameOf(parameter, kind));
+                held.prepare(name, stored.type());
+                Map<String, NDArray> arrays = held.get(name, scope);
+                CutTensor own = layout.ofState(parameter, kind, stored.type());
+                read(context, checkpoint, own, arrays.get(kind.name()));
+            }
+        }
+    }
+
+    /** Reads a rank's part into its memory, where it may have another shape. */
+    private void read(
+            ParallelContext context, Checkpoint checkpoint, CutTensor tensor, NDArray target)
+            throws IOException {
+        TensorView view = TensorView.of(target);
+        if (target.getDataType() == tensor.type()
+                && view.isContiguous()
+                && !view.getDevice().isGpu()) {
+            readInto(context, checkpoint, tensor, target);
+        } else {
+            readAndCopy(context, checkpoint, tensor, target);
+        }
+    }
+
+    private void readInto(
+            ParallelContext context, Checkpoint checkpoint, CutTensor tensor, NDArray target)
+            throws IOException {
+        if (tensor.isWhole()) {
+            checkpoint.readInto(tensor.name(), target);
+        } else {
+            checkpoint.readInto(
+                    tensor.name(),
+                    tensor.axis(),
+                    layout.rangesOf(tensor, context.getLocalIndex()),
+                    target);
+        }
+    }
+
+    @SuppressWarnings("try") // a scope is used by being open
+    private void readAndCopy(
+            ParallelContext context, Checkpoint checkpoint, CutTensor tensor, NDArray target)
+            throws IOException {
+        NDManager manager = state.getParameters().getStore(context).getManager();
+        try (Autograd.GradMode mode = Autograd.gradMode(false);
+                NDManager scope = manager.newSubManager()) {
+            NDArray part =
+                    tensor.isWhole()
+                            ? checkpoint.read(tensor.name(), scope)
+                            : checkpoint.read(
+                                    tensor.name(),
+                                    tensor.axis(),
+                                    layout.rangesOf(tensor, context.getLocalIndex()),
+                                    scope);
+            if (part.size() > 0) {
+                target.set(new NDIndex("..."), part.reshape(target.getShape()));
+            }
+        }
+    }
+
+    private void restoreBlocks(Checkpoint checkpoint, Map<String, List<String>> names)
+            throws IOException {
+        try (NDManager scope = NDManager.newBaseManager()) {
+            for (Map.Entry<String, StatefulBlock> block : StatefulBlock.of(network).entrySet()) {
+                Map<String, NDArray> state = new TreeMap<>();
+                for (String name : names.getOrDefault(block.getKey(), List.of())) {
+                    state.put(name, checkpoint.read(block.getKey() + "/" + name, scope));
+                }
+                block.getValue().setTrainingState(state);
+            }
+        }
     }
 
     /** Waits until the last save is complete or has failed, and ends the writing thread. */

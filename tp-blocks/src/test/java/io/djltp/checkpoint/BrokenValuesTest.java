@@ -15,11 +15,9 @@ import ai.djl.training.EasyTrain;
 import ai.djl.training.dataset.ArrayDataset;
 import ai.djl.training.listener.TrainingListener;
 import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 import ai.djl.util.Utils;
 
 import com.google.gson.JsonElement;
-import com.google.gson.JsonNull;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 import com.google.gson.JsonPrimitive;
@@ -44,11 +42,8 @@ import java.security.NoSuchAlgorithmException;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HexFormat;
-import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.Set;
-import java.util.regex.Pattern;
 
 /**
  * An index that is JSON, with its right checksum, and lacks a member or has one of another kind, is
@@ -56,22 +51,15 @@ import java.util.regex.Pattern;
  */
 public class BrokenValuesTest {
 
-    /** What is not needed, was not there in older checkpoints, or is compared by other errors. */
-    private static final Pattern OTHERWISE =
-            Pattern.compile(
-                    "trainer.margins removed|trainer.optimizer string|training.data.records removed"
-                            + "|training.(earlyStoppingMillis|metrics) removed"
-                            + "|training.metrics object|training.metrics\\.[^.]* removed"
-                            + "|training.(options|states) object|training.evaluators.*");
-
-    private static final Map<String, JsonElement> KINDS = new LinkedHashMap<>();
-
-    static {
-        KINDS.put("removed", null);
-        KINDS.put("string", new JsonPrimitive("hello"));
-        KINDS.put("null", JsonNull.INSTANCE);
-        KINDS.put("object", new JsonObject());
-    }
+    /** What older checkpoints do not have, or another kind can stand for. */
+    private static final Set<String> OTHERWISE =
+            Set.of(
+                    "trainer.margins removed",
+                    "trainer.optimizer string",
+                    "training.data.begun string",
+                    "training.data.records removed",
+                    "training.earlyStoppingMillis removed",
+                    "training.metrics removed");
 
     /** What is done with an open trainer. */
     private interface Body {
@@ -133,25 +121,25 @@ public class BrokenValuesTest {
                     (trainer, checkpoints, data) -> {
                         List<float[]> before = values(trainer);
                         int count = 0;
-                        for (String path : paths("", valuesOf(parse(whole)))) {
-                            for (String kind : KINDS.keySet()) {
+                        for (String path : paths(valuesOf(parse(whole)))) {
+                            for (String kind : List.of("removed", "string")) {
                                 String name = path + " " + kind;
-                                JsonObject changed = change(whole, path, KINDS.get(kind));
-                                if (path.contains(".")
-                                        && !OTHERWISE.matcher(name).matches()
-                                        && !changed.equals(parse(whole))) {
-                                    write(step, changed);
-                                    assertRefused(checkpoints, trainer, path, name);
+                                boolean removed = kind.equals("removed");
+                                if (!OTHERWISE.contains(name)) {
+                                    JsonElement to = removed ? null : new JsonPrimitive("hello");
+                                    write(step, change(whole, path, to));
+                                    String parent = path.substring(0, path.indexOf('.'));
+                                    assertRefused(
+                                            checkpoints,
+                                            trainer,
+                                            removed ? path + " is missing" : parent,
+                                            name);
                                     assertSame(trainer, before, name);
                                     count++;
                                 }
                             }
                         }
-                        Assert.assertTrue(count > 150, "" + count);
-                        write(step, change(whole, "training.evaluators", broken(whole)));
-                        assertRefused(
-                                checkpoints, trainer, "training.evaluators.0.totalLoss", "NaN");
-                        assertSame(trainer, before, "evaluators");
+                        Assert.assertTrue(count > 35, "" + count);
                         write(step, parse(whole)); // the trainer is as good as new
                         Assert.assertTrue(checkpoints.resume(trainer));
                         Assert.assertEquals(checkpoints.getStep(), 3);
@@ -161,9 +149,9 @@ public class BrokenValuesTest {
         }
     }
 
-    /** Each a number, and none that a training can have. */
+    /** A number that no training can have. */
     @Test(timeOut = 60_000)
-    public void impossibleNumbers() throws Exception {
+    public void moreBatchesThanThereAre() throws Exception {
         Path folder = Files.createTempDirectory("broken");
         try {
             train(
@@ -172,20 +160,10 @@ public class BrokenValuesTest {
                     (trainer, all, data) -> EasyTrain.fit(trainer, 1, all.resumed(data), null));
             Path step = folder.resolve("step-00000003");
             String whole = Files.readString(step.resolve("index.json"));
-            Map<String, JsonElement> numbers = new LinkedHashMap<>();
-            numbers.put("trainer.updates.01Linear_weight", new JsonPrimitive(4));
-            numbers.put("training.earlyStoppingMillis", JsonParser.parseString("[-1]"));
-            numbers.put(
-                    "training.evaluators",
-                    JsonParser.parseString("[{\"totalInstances\": {\"train/epoch\": -1}}]"));
             train(
                     folder,
                     adam(),
                     (trainer, checkpoints, data) -> {
-                        for (String path : numbers.keySet()) {
-                            write(step, change(whole, path, numbers.get(path)));
-                            assertRefused(checkpoints, trainer, path + ".", path);
-                        }
                         JsonPrimitive many = new JsonPrimitive(1_000_000_000_000_000_000L);
                         write(step, change(whole, "training.data.batches", many));
                         Assert.assertTrue(checkpoints.resume(trainer)); // and ends
@@ -210,53 +188,16 @@ public class BrokenValuesTest {
         return Optimizer.adam().build();
     }
 
-    private static Optimizer sgd() {
-        return Optimizer.sgd().setLearningRateTracker(Tracker.fixed(0.1f)).build();
-    }
-
-    /** Learning rates would begin anew, of an optimizer that keeps nothing else. */
-    @Test(timeOut = 60_000)
-    public void noUpdates() throws Exception {
-        Path folder = Files.createTempDirectory("broken");
-        try {
-            train(
-                    folder,
-                    sgd(),
-                    (trainer, all, data) -> EasyTrain.fit(trainer, 1, all.resumed(data), null));
-            Path step = folder.resolve("step-00000003");
-            String whole = Files.readString(step.resolve("index.json"));
-            write(step, change(whole, "trainer.updates", new JsonObject()));
-            train(
-                    folder,
-                    sgd(),
-                    (trainer, checkpoints, data) ->
-                            assertRefused(checkpoints, trainer, "trainer.updates", "no updates"));
-        } finally {
-            Utils.deleteQuietly(folder);
-        }
-    }
-
     private static void assertRefused(
-            CheckpointListener checkpoints, ParallelTrainer trainer, String path, String name) {
+            CheckpointListener checkpoints, ParallelTrainer trainer, String what, String name) {
         String message =
                 Assert.expectThrows(
                                 name, CheckpointException.class, () -> checkpoints.resume(trainer))
                         .getMessage();
-        String parent = path.substring(0, path.lastIndexOf('.'));
-        Set<String> named =
-                Set.of("values." + path, "values." + parent, "values.trainer.blocks or");
         Assert.assertTrue(
-                message.contains("index.json cannot be used: ")
-                        && named.stream().anyMatch(message::contains)
+                message.contains("index.json cannot be used: values." + what)
                         && message.contains(". Of step 2 there is a whole one"),
                 name + ": " + message);
-    }
-
-    private static JsonElement broken(String whole) {
-        JsonElement evaluators = member(valuesOf(parse(whole)), "training").get("evaluators");
-        JsonObject first = evaluators.getAsJsonArray().get(0).getAsJsonObject();
-        first.getAsJsonObject("totalLoss").addProperty("train/epoch", "much");
-        return evaluators;
     }
 
     private static List<float[]> values(ParallelTrainer trainer) {
@@ -295,14 +236,15 @@ public class BrokenValuesTest {
         return object.getAsJsonObject(name);
     }
 
-    /** Returns the paths of all members of objects. */
-    private static List<String> paths(String before, JsonObject object) {
+    /** Returns the paths of the members of trainer, training and the position in the data. */
+    private static List<String> paths(JsonObject values) {
         List<String> paths = new ArrayList<>();
-        for (String name : object.keySet()) {
-            paths.add(before + name);
-            if (object.get(name).isJsonObject()) {
-                paths.addAll(paths(before + name + ".", member(object, name)));
+        for (String path : List.of("trainer", "training", "training.data")) {
+            JsonObject of = values;
+            for (String name : path.split("\\.")) {
+                of = member(of, name);
             }
+            of.keySet().forEach(name -> paths.add(path + "." + name));
         }
         return paths;
     }

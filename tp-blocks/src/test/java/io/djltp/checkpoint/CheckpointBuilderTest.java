@@ -5,6 +5,8 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.nio.file.Path;
+import java.util.List;
+import java.util.Map;
 
 /** What cannot be is refused with its value. */
 public class CheckpointBuilderTest {
@@ -39,6 +41,14 @@ public class CheckpointBuilderTest {
     public void theErrorNamesTheValue(Assert.ThrowingRunnable call, String message) {
         Exception e = Assert.expectThrows(IllegalArgumentException.class, call);
         Assert.assertEquals(e.getMessage(), message);
+    }
+
+    /** What the processes of a job compare: a set of Java's has another order in each. */
+    @Test
+    public void theOrderOfSignalsDoesNotMatter() {
+        Map<String, String> settings = builder().optSignals(List.of("TERM", "INT")).settings();
+        Assert.assertEquals(builder().optSignals(List.of("INT", "TERM")).settings(), settings);
+        Assert.assertNotEquals(builder().optSignals(List.of("INT", "USR1")).settings(), settings);
     }
 
     private static CheckpointListener.Builder builder() {
