@@ -14,6 +14,8 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 
 /**
  * Lets one process of a job ask the others for what their ranks hold, at any moment between two
@@ -34,7 +36,9 @@ public final class ShardService implements AutoCloseable {
     private final Duration timeout;
     private final Answer answers;
     private final SocketChannel[] asked; // by process: where this one asks
-    private final SocketChannel[][][] meshes;
+    // two processes may ask each other at the same time: a connection for each direction
+    private final List<SocketChannel[][]> meshes = new ArrayList<>();
+    private final Runnable takeBack;
     private long steps;
     private int answering;
     private boolean stepping;
@@ -79,24 +83,26 @@ public final class ShardService implements AutoCloseable {
         this.job = job;
         this.timeout = timeout;
         this.answers = answers;
-        // two processes may ask each other at the same time: a connection for each direction
-        meshes =
-                new SocketChannel[][][] {
-                    RankSockets.connect(job, "weights"), RankSockets.connect(job, "weights")
-                };
+        try {
+            meshes.add(RankSockets.connect(job, "weights"));
+            meshes.add(RankSockets.connect(job, "weights"));
+        } catch (RuntimeException e) {
+            closeChannels();
+            throw e;
+        }
         asked = new SocketChannel[job.getProcesses()];
         for (int process = 0; process < asked.length; process++) {
             if (process != job.getProcess()) {
                 int up = job.getProcess() < process ? 0 : 1;
                 int rank = process * job.getLocalRanks();
-                asked[process] = meshes[up][0][rank];
-                SocketChannel questions = meshes[1 - up][0][rank];
+                asked[process] = meshes.get(up)[0][rank];
+                SocketChannel questions = meshes.get(1 - up)[0][rank];
                 Thread thread = new Thread(() -> answer(questions), "tp-weights-" + process);
                 thread.setDaemon(true);
                 thread.start();
             }
         }
-        job.onFailure(failure -> closeChannels());
+        takeBack = job.onFailure(failure -> closeChannels());
     }
 
     /** Begins a step, when all answers about the one before are given. */
@@ -239,6 +245,7 @@ public final class ShardService implements AutoCloseable {
             closed = true;
             notifyAll();
         }
+        takeBack.run();
         closeChannels();
     }
 

@@ -26,7 +26,7 @@ final class LibraryLoading {
             return;
         }
         CompletableFuture<Void> loaded = new CompletableFuture<>();
-        job.onFailure(loaded::completeExceptionally);
+        Runnable takeBack = job.onFailure(loaded::completeExceptionally);
         Thread loader = new Thread(() -> load(loaded), "tp-load-libraries");
         loader.setDaemon(true);
         loader.start();
@@ -37,6 +37,8 @@ final class LibraryLoading {
                 throw error;
             }
             throw (RuntimeException) e.getCause();
+        } finally {
+            takeBack.run();
         }
     }
 

@@ -20,6 +20,7 @@ public abstract class AbstractCommunicator implements Communicator {
     private final FlightRecorder recorder;
     private final GroupFailure failure;
     private final AtomicReference<String> terms; // of all groups of the rank
+    private Runnable closing = () -> {};
     private String issuer;
     private long sequence;
     private String splitGroups = ""; // what the groups of the last split are
@@ -237,6 +238,18 @@ public abstract class AbstractCommunicator implements Communicator {
     @Override
     public void abort(Throwable cause) {
         failure.set(new CollectiveException("the group was aborted: " + cause, cause));
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public final void onClose(Runnable task) {
+        closing = task;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void close() {
+        closing.run();
     }
 
     private CollectiveCall next(Collective collective) {

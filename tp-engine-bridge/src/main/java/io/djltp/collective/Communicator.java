@@ -176,6 +176,13 @@ public interface Communicator extends AutoCloseable {
      */
     CollectiveCounts getCounts();
 
+    /**
+     * Sets what is done when this end of the group is closed.
+     *
+     * @param task the task, which may be run several times
+     */
+    void onClose(Runnable task);
+
     /** Frees what the rank holds of the group. Does not wait for other ranks. */
     @Override
     void close();

@@ -143,6 +143,7 @@ public abstract class QueuedCommunicator extends AbstractCommunicator {
                 logger.warn("An operation of rank {} does not end", getRank());
             }
         }
+        super.close();
     }
 
     /**

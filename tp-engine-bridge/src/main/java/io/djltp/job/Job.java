@@ -259,10 +259,12 @@ public final class Job implements AutoCloseable {
      * Adds a listener that is called once, on a thread of the job's, when the job has failed; at
      * once if it already has. A job that was closed before does not fail any more.
      *
-     * @param listener the listener
+     * @param listener the listener, which the job keeps until it is taken back
+     * @return what takes the listener back, so that it is not called any more, unless it has been;
+     *     may be run several times, on any thread
      */
-    public void onFailure(Consumer<JobFailedException> listener) {
-        state.onFailure(Objects.requireNonNull(listener, "listener is null"));
+    public Runnable onFailure(Consumer<JobFailedException> listener) {
+        return state.onFailure(Objects.requireNonNull(listener, "listener is null"));
     }
 
     /**

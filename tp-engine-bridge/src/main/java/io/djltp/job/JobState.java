@@ -4,9 +4,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
-import java.util.Queue;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -21,7 +21,37 @@ final class JobState {
     private final AtomicBoolean over = new AtomicBoolean();
     // the failure, or null if the job was closed before it failed
     private final CompletableFuture<JobFailedException> end = new CompletableFuture<>();
-    private final Queue<CompletableFuture<Void>> listeners = new ConcurrentLinkedQueue<>();
+    private final Set<Listener> listeners = ConcurrentHashMap.newKeySet();
+
+    /**
+     * Who is to know of the failure.
+     *
+     * @param action what is done then
+     * @param told whether the end is known to it
+     * @param done ends when that is done
+     */
+    private record Listener(
+            Consumer<JobFailedException> action, AtomicBoolean told, CompletableFuture<Void> done) {
+
+        /** Lets it know of the end, once, on a thread of its own. */
+        void tell(JobFailedException failure) {
+            if (told.compareAndSet(false, true)) {
+                Threads.start("failure", () -> run(failure));
+            }
+        }
+
+        private void run(JobFailedException failure) {
+            try {
+                if (failure != null) {
+                    action.accept(failure);
+                }
+            } catch (RuntimeException e) {
+                logger.warn("A listener of the job's failure failed itself", e);
+            } finally {
+                done.complete(null);
+            }
+        }
+    }
 
     /** Notes a failure, unless there is one already, or the job is closed. */
     void fail(JobFailedException cause) {
@@ -39,40 +69,45 @@ final class JobState {
         if (over.compareAndSet(false, true)) {
             try {
                 first.run();
-            } finally {
-                end.complete(cause);
+            } finally { // else all who ask for the failure would wait for ever
+                end(cause);
             }
         }
     }
 
     void close() {
         if (over.compareAndSet(false, true)) {
-            end.complete(null);
+            end(null);
         }
+    }
+
+    private void end(JobFailedException failure) {
+        end.complete(failure);
+        listeners.forEach(listener -> listener.tell(failure));
     }
 
     boolean isOver() {
         return over.get();
     }
 
-    /** Lets a listener know of the failure, on a thread of its own. */
-    void onFailure(Consumer<JobFailedException> listener) {
-        Consumer<JobFailedException> careful =
-                failure -> {
-                    try {
-                        if (failure != null) {
-                            listener.accept(failure);
-                        }
-                    } catch (RuntimeException e) {
-                        logger.warn("A listener of the job's failure failed itself", e);
-                    }
-                };
-        listeners.add(end.thenAcceptAsync(careful, task -> Threads.start("failure", task)));
+    /**
+     * Lets a listener know of the failure, on a thread of its own.
+     *
+     * @return what takes the listener back
+     */
+    Runnable onFailure(Consumer<JobFailedException> action) {
+        Listener listener = new Listener(action, new AtomicBoolean(), new CompletableFuture<>());
+        listeners.add(listener);
+        if (end.isDone()) {
+            listener.tell(end.join());
+        }
+        return () -> listeners.remove(listener);
     }
 
     /** Waits for the listeners of a failure that is known, but no longer than a time. */
     void awaitListeners(Duration time) {
-        CompletableFuture<?>[] all = listeners.toArray(new CompletableFuture<?>[0]);
+        CompletableFuture<?>[] all =
+                listeners.stream().map(Listener::done).toArray(CompletableFuture<?>[]::new);
         try {
             CompletableFuture.allOf(all).get(time.toNanos(), TimeUnit.NANOSECONDS);
         } catch (TimeoutException | ExecutionException e) {

@@ -14,6 +14,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
 import java.util.StringJoiner;
+import java.util.concurrent.CopyOnWriteArrayList;
 
 /** Makes the communicators of a process's ranks with the backend that fits. */
 public final class Connector {
@@ -86,10 +87,25 @@ public final class Connector {
         logger.debug("Collective operations on {} through {}", devices, backend);
         List<Communicator> group = backend.connect(devices, job, timeout);
         if (job != null) {
-            job.onFailure(failure -> group.forEach(communicator -> communicator.abort(failure)));
-            job.setStatus(() -> status(group));
+            watch(job, new CopyOnWriteArrayList<>(group));
         }
         return group;
+    }
+
+    /** Lets a job abort communicators, and say what they do, as long as they are open. */
+    private static void watch(Job job, List<Communicator> open) {
+        Runnable takeBack =
+                job.onFailure(failure -> open.forEach(communicator -> communicator.abort(failure)));
+        job.setStatus(() -> status(open));
+        for (Communicator communicator : open) {
+            communicator.onClose(
+                    () -> {
+                        open.remove(communicator);
+                        if (open.isEmpty()) {
+                            takeBack.run();
+                        }
+                    });
+        }
     }
 
     private static void agree(Backend backend, Duration timeout, Job job) {

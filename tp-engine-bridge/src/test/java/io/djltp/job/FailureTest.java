@@ -118,6 +118,23 @@ public class FailureTest {
     }
 
     @Test(timeOut = 30_000)
+    public void aListenerThatIsTakenBackIsNotTold() throws Exception {
+        Jobs.run(
+                1,
+                1,
+                job -> {
+                    AtomicInteger count = new AtomicInteger();
+                    Runnable takeBack = job.onFailure(e -> count.incrementAndGet());
+                    takeBack.run();
+                    takeBack.run();
+                    job.onFailure(e -> count.addAndGet(10));
+                    job.fail(-1, new RuntimeException("boom")); // waits for the listeners
+                    Assert.assertEquals(count.get(), 10);
+                    return null;
+                });
+    }
+
+    @Test(timeOut = 30_000)
     public void aLongErrorIsCut() throws Exception {
         RuntimeException cause = new RuntimeException("x".repeat(5_000_000));
         Jobs.run(

@@ -14,7 +14,9 @@ import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.lang.ref.WeakReference;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 
@@ -120,6 +122,26 @@ public class ConnectorTest {
         group.forEach(Communicator::close);
         for (Throwable outcome : outcomes) {
             Assert.assertNull(outcome);
+        }
+    }
+
+    /** Trainers come and go while a job lives: it keeps nothing of those that were closed. */
+    @Test(timeOut = 60_000)
+    public void aJobKeepsNoCommunicatorThatIsClosed() throws InterruptedException {
+        LaunchEnvironment alone = new LaunchEnvironment("none", 0, 1, 0, "127.0.0.1", 0);
+        try (Job job = Job.join(alone, JobOptions.builder().setRanks(3).build())) {
+            List<WeakReference<Communicator>> closed = new ArrayList<>();
+            for (int i = 0; i < 3; i++) {
+                for (Communicator communicator :
+                        Connector.connect(Backend.LOCAL, CPUS, job, RankThreads.TIMEOUT)) {
+                    closed.add(new WeakReference<>(communicator));
+                    communicator.close();
+                }
+            }
+            while (closed.stream().anyMatch(reference -> reference.get() != null)) {
+                System.gc(); // until the time-out
+                Thread.sleep(10);
+            }
         }
     }
 }

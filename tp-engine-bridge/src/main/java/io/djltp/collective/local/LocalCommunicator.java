@@ -210,6 +210,7 @@ public final class LocalCommunicator extends AbstractCommunicator {
         if (closed.compareAndSet(false, true)) {
             reduction.close();
             rendezvous.close();
+            super.close();
         }
     }
 }

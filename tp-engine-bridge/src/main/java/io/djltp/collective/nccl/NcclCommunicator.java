@@ -287,6 +287,7 @@ public final class NcclCommunicator extends AbstractCommunicator {
             }
         } finally {
             Gpu.restore(before);
+            super.close();
         }
     }
 }
