@@ -112,8 +112,9 @@ public final class HeldParameters {
                             : user
                                     + " needs the whole parameter "
                                     + name
-                                    + ", of which each rank of an open ParallelTrainer or"
-                                    + " ParallelPredictor holds a part: use trainer.evaluate(...)"
+                                    + ", and the ranks of an open ParallelTrainer or"
+                                    + " ParallelPredictor hold a part each: use"
+                                    + " trainer.evaluate(...)"
                                     + " or that predictor, or close it first, or save the model"
                                     + " and load that into another one");
         }

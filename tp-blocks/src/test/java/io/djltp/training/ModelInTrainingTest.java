@@ -118,7 +118,7 @@ public class ModelInTrainingTest {
         Assert.assertEquals(e.getClass(), IllegalStateException.class);
         for (String part :
                 new String[] {
-                    "weight (9, 5)", "trained by a ParallelTrainer", "evaluate", "close", "save"
+                    "weight (9, 5)", "open ParallelTrainer", "evaluate", "close", "save"
                 }) {
             Assert.assertTrue(e.getMessage().contains(part), part + " in: " + e.getMessage());
         }
@@ -134,8 +134,8 @@ public class ModelInTrainingTest {
                                 IllegalStateException.class,
                                 () -> new ParallelTrainer(model, config(), Ranks.config(mode, 2)));
                 Assert.assertTrue(
-                        e.getMessage().contains("another ParallelTrainer")
-                                && e.getMessage().contains("close that trainer"),
+                        e.getMessage().contains("Another open ParallelTrainer")
+                                && e.getMessage().contains("close it first"),
                         e.getMessage());
             }
             trainer.initialize(new Shape(ROWS, FEATURES)); // the same one may
