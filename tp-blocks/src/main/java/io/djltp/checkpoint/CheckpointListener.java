@@ -367,7 +367,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
     public void onTrainingBegin(Trainer trainer) {
         if (!(trainer instanceof ParallelTrainer)) {
             throw new IllegalArgumentException(
-                    "A CheckpointListener run the state of a ParallelTrainer, and not of "
+                    "A CheckpointListener saves the state of a ParallelTrainer, and not of "
                             + trainer.getClass().getName());
         }
         Preconditions.checkArgument(
