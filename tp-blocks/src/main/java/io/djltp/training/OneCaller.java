@@ -22,6 +22,12 @@ final class OneCaller {
         void close();
     }
 
+    /** Returns whether another thread is in a call. */
+    boolean isElsewhere() {
+        Thread other = caller.get();
+        return other != null && other != Thread.currentThread();
+    }
+
     /**
      * Begins a call.
      *

@@ -322,13 +322,17 @@ public class ParallelTrainer extends Trainer {
      * {@inheritDoc}
      *
      * <p>The model then holds the trained weights, whole. Weights of a job that failed are handed
-     * back as the ranks left them. If more than one thing goes wrong, the first exception is
-     * thrown, and has the others as {@linkplain Throwable#getSuppressed() suppressed} ones.
+     * back as the ranks left them, as are those of a call of another thread, which this ends. If
+     * more than one thing goes wrong, the first exception is thrown, and has the others as
+     * {@linkplain Throwable#getSuppressed() suppressed} ones.
      */
     @Override
     public void close() {
         if (trained.isClosed()) {
             return;
+        }
+        if (steps.isCalledElsewhere()) {
+            ranks.close(); // ends the call, which may hang, instead of waiting for it
         }
         try (OneCaller.Call end = this::free) {
             trained.close(); // before the listeners: one of them may save the model

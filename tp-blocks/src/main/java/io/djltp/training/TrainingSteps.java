@@ -72,6 +72,11 @@ final class TrainingSteps implements AutoCloseable {
         return caller.begin(what);
     }
 
+    /** Returns whether another thread is in a call of the trainer. */
+    boolean isCalledElsewhere() {
+        return caller.isElsewhere();
+    }
+
     /** Returns the passes of this step. */
     PendingPasses getPasses() {
         return passes;

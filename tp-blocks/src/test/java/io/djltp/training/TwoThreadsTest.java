@@ -110,6 +110,44 @@ public class TwoThreadsTest {
                 });
     }
 
+    /** A call that hangs in a block of the user's must not keep close() waiting for ever. */
+    @Test(timeOut = 60_000)
+    public void closeEndsACallOfAnotherThread() {
+        CountDownLatch hanging = new CountDownLatch(2);
+        ParallelTrainer[] trainer = new ParallelTrainer[1];
+        Block hangs =
+                new LambdaBlock(
+                        input -> {
+                            if (inForward != null) {
+                                hanging.countDown();
+                                while (!trainer[0].getRanks().isOver()) {
+                                    Thread.onSpinWait();
+                                }
+                            }
+                            return input;
+                        });
+        inForward = null;
+        TrainingRun.of(
+                (TrainerKind) TrainerKind.parallel(2)[0][0],
+                sequence(linear(4), hangs, first(true, 6), row(true, 3)),
+                new HalfSquareLoss(),
+                INPUT,
+                (opened, manager, numbers) -> {
+                    trainer[0] = (ParallelTrainer) opened;
+                    for (int i = 0; i < 3; i++) { // after which replicas are compared in close()
+                        train(opened, manager, i);
+                    }
+                    inForward = new CountDownLatch(1);
+                    NDList data = data(manager, 3);
+                    CompletableFuture<NDList> running =
+                            CompletableFuture.supplyAsync(() -> opened.forward(data));
+                    await(hanging);
+                    opened.close();
+                    Assert.assertThrows(CompletionException.class, running::join);
+                    Assert.assertTrue(trainer[0].getRanks().isStopped());
+                });
+    }
+
     private interface Step {
         float run(Trainer trainer, NDManager manager, int step);
     }
