@@ -96,11 +96,11 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
         NDArray sums = EmbeddingBags.sum(values, index, values);
         sums.setRequiresGradient(true);
         context.getPass().getTrace().addLeaf(sums, table);
-        context.getParticipants()
-                .get(table, RowSparseTable.class, () -> new RowSparseTable(table))
-                .add(new RowSparseTable.Bags(rows, width, sums));
         NDArray output = sums.reshape(sums.getShape());
         output.attach(ids.getManager()); // what is computed from it goes with the pass
+        context.getParticipants()
+                .get(table, RowSparseTable.class, () -> new RowSparseTable(table))
+                .add(new RowSparseTable.Bags(rows, width, sums, output));
         return new NDList(output);
     }
 

@@ -3,6 +3,7 @@ package io.djltp.nn;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Parameter;
+import ai.djl.util.NativeResource;
 
 import io.djltp.collective.Communicator;
 import io.djltp.rank.ParticipantStep;
@@ -15,6 +16,7 @@ import io.djltp.update.WeightUpdate;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.Predicate;
 
 /**
  * A rank's table of which a step uses few rows: its gradient is that of the sums that were made of
@@ -44,12 +46,24 @@ final class RowSparseTable implements StepParticipant {
      * @param ids the rows of the bags, of one bag after the other, 0 for none
      * @param width the places of a bag
      * @param sums the sums: a leaf of the graph
+     * @param output what the pass has of them, which is closed with it
      */
-    record Bags(int[] ids, int width, NDArray sums) {
+    record Bags(int[] ids, int width, NDArray sums, NDArray output) {
 
         /** Returns the gradient, to be closed, or null if no backward pass has come. */
         NDArray gradient() {
             return Autograd.gradient(sums);
+        }
+
+        /** Returns whether the pass was closed without a backward pass. */
+        boolean isOver() {
+            return ((NativeResource<?>) output).isReleased() && !hasGradient();
+        }
+
+        boolean hasGradient() {
+            try (NDArray gradient = gradient()) {
+                return gradient != null;
+            }
         }
     }
 
@@ -60,11 +74,13 @@ final class RowSparseTable implements StepParticipant {
     }
 
     /**
-     * Notes what a forward pass has made of the table, until the step.
+     * Notes what a forward pass has made of the table, until the step, or until the pass is closed
+     * without a backward pass.
      *
      * @param bags the sums, which this closes
      */
     void add(Bags bags) {
+        forget(Bags::isOver);
         pending.add(bags);
     }
 
@@ -82,21 +98,18 @@ final class RowSparseTable implements StepParticipant {
     @Override
     public void zeroGradient() {
         if (parameter.requiresGradient()) {
-            forget(true);
+            forget(Bags::hasGradient);
         }
     }
 
-    /** Forgets the sums that have a gradient, or those that have none. */
-    private void forget(boolean differentiated) {
+    private void forget(Predicate<Bags> which) {
         pending.removeIf(
                 bags -> {
-                    try (NDArray gradient = bags.gradient()) {
-                        boolean forgotten = (gradient != null) == differentiated;
-                        if (forgotten) {
-                            bags.sums().close();
-                        }
-                        return forgotten;
+                    boolean forgotten = which.test(bags);
+                    if (forgotten) {
+                        bags.sums().close();
                     }
+                    return forgotten;
                 });
     }
 
@@ -118,7 +131,7 @@ final class RowSparseTable implements StepParticipant {
         WeightUpdate update = step.getUpdate(parameter);
         NDArray values = step.getValue(parameter);
         if (update == null) {
-            forget(false);
+            forget(bags -> !bags.hasGradient());
             return;
         }
         try (NDManager scope = values.getManager().newSubManager()) {

@@ -6,6 +6,7 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
+import ai.djl.util.NativeResource;
 
 import io.djltp.collective.Communicator;
 import io.djltp.head.AddedGradient;
@@ -19,6 +20,7 @@ import io.djltp.update.TableShard;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.function.Predicate;
 import java.util.stream.IntStream;
 
 /**
@@ -40,8 +42,21 @@ final class TiedLookups implements OtherUse {
      *
      * @param places the places of the rows among those of the rank, -1 for what has no gradient
      * @param rows the rows, a leaf of the graph, [x1, ..., xn, features]
+     * @param output what the pass has of them, which is closed with it
      */
-    private record Lookup(long[] places, NDArray rows) {}
+    private record Lookup(long[] places, NDArray rows, NDArray output) {
+
+        /** Returns whether the pass was closed without a backward pass. */
+        boolean isOver() {
+            return ((NativeResource<?>) output).isReleased() && !hasGradient();
+        }
+
+        boolean hasGradient() {
+            try (NDArray gradient = Autograd.gradient(rows)) {
+                return gradient != null;
+            }
+        }
+    }
 
     /**
      * Looks rows up.
@@ -57,8 +72,10 @@ final class TiedLookups implements OtherUse {
         NDArray rows = Autograd.detach(shard.rows(values, ids), values.getManager());
         rows.setRequiresGradient(true);
         context.getPass().getTrace().addLeaf(rows, weight);
-        pending.add(new Lookup(shard.trainedPlaces(ids), rows));
-        return TableShard.copy(rows, ids);
+        NDArray output = TableShard.copy(rows, ids);
+        forget(Lookup::isOver);
+        pending.add(new Lookup(shard.trainedPlaces(ids), rows, output));
+        return output;
     }
 
     /** {@inheritDoc} */
@@ -126,14 +143,17 @@ final class TiedLookups implements OtherUse {
     /** {@inheritDoc} */
     @Override
     public void zeroGradient() {
+        forget(Lookup::hasGradient);
+    }
+
+    private void forget(Predicate<Lookup> which) {
         pending.removeIf(
                 lookup -> {
-                    try (NDArray gradient = Autograd.gradient(lookup.rows)) {
-                        if (gradient != null) {
-                            lookup.rows.close();
-                        }
-                        return gradient != null;
+                    boolean forgotten = which.test(lookup);
+                    if (forgotten) {
+                        lookup.rows.close();
                     }
+                    return forgotten;
                 });
     }
 

@@ -154,6 +154,38 @@ public class EmbeddingBagTest {
                 .toFloatArray();
     }
 
+    /** A loop that only reads losses, between two steps. */
+    @Test(timeOut = 60_000)
+    @SuppressWarnings("try") // a collector is used by being open
+    public void passesThatAreNotDifferentiatedLeaveNothing() {
+        train(
+                RowwiseAdagrad.builder().build(),
+                ParallelMode.DATA,
+                3,
+                list -> list,
+                (trainer, manager, step) -> {
+                    Parameter table = trainer.getModel().getBlock().getParameters().valueAt(0);
+                    NDManager lasting =
+                            ((ParallelTrainer) trainer)
+                                    .getParameterStore(1)
+                                    .getValue(table, Device.cpu(), true)
+                                    .getManager();
+                    int kept = 0;
+                    for (int pass = 0; pass < 6; pass++) {
+                        try (NDManager batch = manager.newSubManager();
+                                GradientCollector collector = trainer.newGradientCollector()) {
+                            NDList labels = labels(batch, step);
+                            NDList output = trainer.forward(ids(batch, step), labels);
+                            trainer.getLoss().evaluate(labels, output).getFloat();
+                        }
+                        int now = lasting.getManagedArrays().size();
+                        Assert.assertTrue(pass < 2 || now == kept, now + " in pass " + pass);
+                        kept = now;
+                    }
+                    twoBatches(trainer, manager, step);
+                });
+    }
+
     /** The passes of a step. */
     @FunctionalInterface
     private interface Passes {

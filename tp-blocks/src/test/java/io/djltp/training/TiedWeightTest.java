@@ -1,5 +1,6 @@
 package io.djltp.training;
 
+import ai.djl.Device;
 import ai.djl.MalformedModelException;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -10,6 +11,7 @@ import ai.djl.ndarray.types.SparseFormat;
 import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
+import ai.djl.training.GradientCollector;
 import ai.djl.training.ParameterStore;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
@@ -137,6 +139,37 @@ public class TiedWeightTest {
     @DataProvider
     public Object[][] kinds() {
         return TrainerKind.parallel();
+    }
+
+    /** A loop that only reads losses. */
+    @Test(timeOut = 60_000)
+    @SuppressWarnings("try") // a collector is used by being open
+    public void passesThatAreNotDifferentiatedLeaveNothing() {
+        TrainingRun.of(
+                new TrainerKind(ParallelMode.MIXED, 2),
+                tied(true, embedding().build()),
+                new VocabParallelCrossEntropyLoss(),
+                new Shape(4, 3),
+                (trainer, manager, numbers) -> {
+                    Parameter weight = trainer.getModel().getBlock().getParameters().valueAt(0);
+                    NDManager lasting =
+                            ((ParallelTrainer) trainer)
+                                    .getParameterStore(1)
+                                    .getValue(weight, Device.cpu(), true)
+                                    .getManager();
+                    int kept = 0;
+                    for (int pass = 0; pass < 6; pass++) {
+                        try (NDManager batch = manager.newSubManager();
+                                GradientCollector collector = trainer.newGradientCollector()) {
+                            NDList ids = new NDList(IdTraining.ids(batch, pass, VOCABULARY));
+                            NDList output = trainer.forward(ids, ids);
+                            trainer.getLoss().evaluate(ids, output).getFloat();
+                        }
+                        int now = lasting.getManagedArrays().size();
+                        Assert.assertTrue(pass < 2 || now == kept, now + " in pass " + pass);
+                        kept = now;
+                    }
+                });
     }
 
     /** Logits [rows, places, vocabulary]; three batches, two, or one in a step. */

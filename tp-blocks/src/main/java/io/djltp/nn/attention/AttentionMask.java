@@ -6,6 +6,10 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.rank.LateRefusal;
+import io.djltp.rank.ParallelContext;
+import io.djltp.torch.HostReads;
+
 /**
  * Which keys each query sees.
  *
@@ -87,6 +91,41 @@ final class AttentionMask {
         }
         NDArray seen = mask.getDataType() == DataType.BOOLEAN ? mask : mask.neq(0);
         return seen.reshape(batch, 1, padding ? 1 : positions, keys);
+    }
+
+    /**
+     * Checks that a mask of floating point numbers has 0 and 1 only: others are likely to be meant
+     * as numbers that are added to the scores. A GPU is not waited for: there it checks nothing.
+     *
+     * @param context the rank, or {@code null}
+     * @param mask what the user gave
+     * @throws IllegalArgumentException at once if all ranks have the mask, at the end of the pass
+     *     if this one has some of its rows
+     */
+    static void check(ParallelContext context, NDArray mask) {
+        if (AttentionBias.isOne(mask)
+                || !mask.getDataType().isFloating()
+                || mask.getDevice().isGpu()) {
+            return;
+        }
+        for (float number : HostReads.floats(mask.toType(DataType.FLOAT32, false))) {
+            if (number != 0 && number != 1) {
+                IllegalArgumentException e =
+                        new IllegalArgumentException(
+                                "An attention mask of shape "
+                                        + mask.getShape()
+                                        + " has the number "
+                                        + number
+                                        + ", and not only 1 where a key is seen and 0 where it is"
+                                        + " not: give what is added to the scores as (1 or B, 1 or"
+                                        + " the heads, 1 or T, S)");
+                if (context == null || !context.getPass().regionOf(mask).isRowsCut()) {
+                    throw e;
+                }
+                LateRefusal.refuse(context, e);
+                return;
+            }
+        }
     }
 
     /** Returns which keys are not after a query, [T, S]. */

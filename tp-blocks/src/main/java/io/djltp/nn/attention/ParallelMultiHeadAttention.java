@@ -37,8 +37,10 @@ import java.util.List;
  * <ul>
  *   <li>inputs: x [B, T, D], and optionally a mask [B, T] or [B, T, T]; with {@code
  *       optCrossAttention} x [B, T, D], memory [B, S, M], and optionally a mask [B, S] or [B, T,
- *       S]. A mask is not 0 where a key is seen; a query that sees no key has the result 0 (before
- *       the output projection). All are the same on all ranks of the tensor-parallel group
+ *       S]. A mask is not 0 where a key is seen, and of floating point numbers 1; other numbers
+ *       throw {@link IllegalArgumentException}, but on a GPU. A query that sees no key has the
+ *       result 0 (before the output projection). All are the same on all ranks of the
+ *       tensor-parallel group
  *   <li>beside the mask, or in its place, a bias that is added to the scores, [1 or B, 1 or H, 1 or
  *       T, S], floating point numbers; -infinity where a key is not seen. A rank takes its heads of
  *       it. Its gradient, if it has one, is one more all-reduce

@@ -50,6 +50,7 @@ final class WeightedValues {
         NDArray key = local.expand(inputs.get(1)).transpose(0, 2, 1, 3); // [B, heads, S, d]
         NDArray value = local.expand(inputs.get(2)).transpose(0, 2, 1, 3);
         NDList given = inputs.subNDList(3);
+        given.forEach(each -> AttentionMask.check(context, each));
         AttentionMask mask = AttentionMask.of(given, causal, query, key.getShape().get(2));
         NDArray values =
                 training && dropout != null

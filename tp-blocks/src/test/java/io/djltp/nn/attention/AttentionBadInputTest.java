@@ -4,13 +4,17 @@ import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 
 import io.djltp.layout.ParallelMode;
+import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
@@ -87,6 +91,55 @@ public class AttentionBadInputTest {
                 Assert.assertTrue(message.contains(part), message);
             }
         }
+    }
+
+    @DataProvider
+    public Object[][] kindsOfTrainers() {
+        return new Object[][] {
+            {TrainerKind.PLAIN},
+            {new TrainerKind(ParallelMode.TENSOR, 2)},
+            {new TrainerKind(ParallelMode.DATA, 3)},
+            {TrainerKind.mesh(2, 2)}
+        };
+    }
+
+    /**
+     * Numbers to be added to the scores, 0 and -10,000, are no mask of two or three axes: there
+     * they would hide what is to be seen. On whichever rank the row is, training goes on.
+     */
+    @Test(dataProvider = "kindsOfTrainers", timeOut = 60_000)
+    public void aFloatingMaskOfOtherNumbersThan0And1(TrainerKind kind) {
+        TrainingRun.of(
+                kind,
+                heads(4).build(),
+                new HalfSquareLoss(),
+                new Shape(4, 5, 12),
+                (trainer, manager, numbers) -> {
+                    NDArray x = TrainingRun.random(manager, 1, 4, 5, 12);
+                    for (Shape shape : new Shape[] {new Shape(4, 5), new Shape(4, 5, 5)}) {
+                        NDArray seen = manager.ones(shape);
+                        seen.set(new NDIndex("3, 0:2"), 0);
+                        float[] expected = values(trainer.evaluate(new NDList(x, seen)));
+                        for (float number : new float[] {-1e4f, 0.5f, Float.NaN}) {
+                            NDArray mask = seen.duplicate();
+                            mask.set(new NDIndex("3, 1"), number);
+                            String message =
+                                    Assert.expectThrows(
+                                                    IllegalArgumentException.class,
+                                                    () -> trainer.evaluate(new NDList(x, mask)))
+                                            .getMessage();
+                            Assert.assertTrue(
+                                    message.contains("has the number " + number), message);
+                        }
+                        NDArray whole = seen.toType(DataType.INT32, true);
+                        ArrayAssert.assertBitEqual(
+                                values(trainer.evaluate(new NDList(x, whole))), expected, "mask");
+                    }
+                });
+    }
+
+    private static float[] values(NDList output) {
+        return output.singletonOrThrow().toFloatArray();
     }
 
     private static String refusal(TrainerKind kind, Shape input, Shape mask) {
