@@ -62,7 +62,10 @@ public final class NcclDouble {
             try {
                 folder = build(base.resolve("src/test/c"), base.resolve("target/nccl-double"));
             } catch (IOException | InterruptedException e) {
-                problem = "There is no gcc: apt-get install gcc libc6-dev (" + e.getMessage() + ")";
+                problem =
+                        String.valueOf(e.getMessage()).contains("gcc")
+                                ? "There is no gcc: apt-get install gcc libc6-dev"
+                                : "the double of NCCL cannot be built: " + e;
             }
         }
         if (problem != null) {
