@@ -2,6 +2,7 @@ package io.djltp.parameters;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
@@ -86,14 +87,20 @@ final class ShardExchange {
         ranks.run(
                 context -> {
                     NDArray replica = replicas.apply(context);
-                    DataType type = replica.getDataType();
-                    if (replica.size() > 0 && type.isFloating()) {
+                    if (replica.size() > 0) {
                         Communicator group =
                                 axis == null ? context.getWorld() : context.getGroup(axis);
                         group.setIssuer(issuer);
                         try (Autograd.GradMode mode = Autograd.gradMode(false);
                                 NDArray values = Autograd.detach(replica, replica.getManager())) {
-                            group.broadcast(TensorView.of(values), 0).await();
+                            if (values.getDataType().isFloating()) {
+                                group.broadcast(TensorView.of(values), 0).await();
+                            } else { // of bytes and booleans too, which groups do not take
+                                NDArray whole = values.toType(DataType.INT64, true);
+                                group.broadcast(TensorView.of(whole), 0).await();
+                                values.set(new NDIndex("..."), whole);
+                                whole.close();
+                            }
                         }
                     }
                     return null;

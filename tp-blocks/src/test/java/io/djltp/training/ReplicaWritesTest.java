@@ -14,12 +14,16 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.norm.BatchNorm;
 import ai.djl.training.DefaultTrainingConfig;
+import ai.djl.training.ParameterStore;
 import ai.djl.training.Trainer;
+import ai.djl.util.PairList;
 
 import io.djltp.job.Job;
 import io.djltp.layout.ParallelMode;
@@ -275,6 +279,66 @@ public class ReplicaWritesTest {
                         });
         for (String end : ends) {
             Assert.assertTrue(end.contains("the values written into 01"), ends.toString());
+        }
+    }
+
+    /** A table of numbers that are not trained. */
+    private static final class Table extends AbstractBlock {
+
+        private final Parameter numbers =
+                addParameter(
+                        Parameter.builder()
+                                .setName("numbers")
+                                .setType(Parameter.Type.OTHER)
+                                .optRequiresGrad(false)
+                                .build());
+
+        @Override
+        protected NDList forwardInternal(
+                ParameterStore store,
+                NDList inputs,
+                boolean training,
+                PairList<String, Object> params) {
+            NDArray x = inputs.singletonOrThrow();
+            NDArray held = store.getValue(numbers, x.getDevice(), training);
+            try (NDArray values = held.toType(DataType.FLOAT32, true)) {
+                return new NDList(x.add(values));
+            }
+        }
+
+        @Override
+        public Shape[] getOutputShapes(Shape[] inputShapes) {
+            return inputShapes;
+        }
+    }
+
+    /** Processes that have loaded other integers than the first have its integers from then on. */
+    @Test(timeOut = 60_000)
+    public void integersAreThoseOfTheFirstProcess() throws Exception {
+        for (DataType type : new DataType[] {DataType.INT32, DataType.INT64, DataType.BOOLEAN}) {
+            List<float[]> tables =
+                    ThreadedJob.run(
+                            job -> {
+                                Table table = new Table();
+                                try (Model model = Model.newInstance("table", Device.cpu())) {
+                                    model.setBlock(sequence(table, linear(3)));
+                                    float[] own = {1, job.getProcess(), 0, 1};
+                                    table.numbers.setArray(
+                                            model.getNDManager().create(own).toType(type, true));
+                                    ParallelConfig ranks = config(job, ParallelMode.DATA);
+                                    try (ParallelTrainer trainer =
+                                            new ParallelTrainer(model, config(), ranks)) {
+                                        trainer.initialize(INPUT);
+                                        return trainer.getParameterStore(0)
+                                                .getValue(table.numbers, Device.cpu(), false)
+                                                .toType(DataType.FLOAT32, true)
+                                                .toFloatArray();
+                                    }
+                                }
+                            });
+            for (float[] table : tables) {
+                Assert.assertEquals(table, new float[] {1, 0, 0, 1}, "" + type);
+            }
         }
     }
 
