@@ -113,19 +113,6 @@ public final class GradientGroups {
         return group == null || group.getSize() == 1 ? null : group;
     }
 
-    /**
-     * Returns whether the gradient of a parameter that is not cut is summed over all ranks.
-     *
-     * @param context a rank
-     * @param axes how the passes of the step have used the parameter
-     * @return whether it is enough that one rank has a summand
-     */
-    public static boolean isSummedOverAll(ParallelContext context, PartialAxes axes) {
-        boolean overlaid = context.getMesh().isOverlaid();
-        Communicator group = groupOf(context, SumOver.of(axes, false, overlaid));
-        return group != null && group.getSize() == context.getSize();
-    }
-
     private static Communicator groupOf(ParallelContext context, SumOver ranks) {
         switch (ranks) {
             case DATA:

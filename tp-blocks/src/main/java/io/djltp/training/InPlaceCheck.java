@@ -45,7 +45,7 @@ record InPlaceCheck(String kind, NDList arrays, long[] versions) {
     }
 
     /** Returns whether an array was closed: it has no version then. */
-    static boolean isClosed(NDArray array) {
+    private static boolean isClosed(NDArray array) {
         return array instanceof NativeResource<?> own && own.isReleased(); // a stand-in is none
     }
 
@@ -59,46 +59,6 @@ record InPlaceCheck(String kind, NDList arrays, long[] versions) {
             }
         }
         return -1;
-    }
-
-    /**
-     * Checks what a backward pass computes with. Libtorch sees a change only where the ranks have
-     * not had to copy.
-     *
-     * @throws IllegalArgumentException if an array was changed
-     */
-    void checkBeforeBackward() {
-        int changed = changed();
-        if (changed >= 0) {
-            throw new IllegalArgumentException(
-                    "The "
-                            + kind
-                            + " "
-                            + changed
-                            + " of the batch, "
-                            + arrays.get(changed).getShape()
-                            + ", was changed in place between its forward and its backward pass,"
-                            + " which computes with the values that the forward pass has had:"
-                            + " change it after backward(...), or change a copy, x.duplicate()");
-        }
-    }
-
-    /**
-     * Checks labels before a loss is computed of them.
-     *
-     * @throws IllegalStateException if one was closed
-     */
-    static void checkOpen(NDList labels) {
-        for (int i = 0; i < labels.size(); i++) {
-            if (isClosed(labels.get(i))) {
-                throw new IllegalStateException(
-                        "Label "
-                                + i
-                                + " was closed before the loss of it was asked for: close labels,"
-                                + " or their manager, after getLoss().evaluate(labels,"
-                                + " predictions)");
-            }
-        }
     }
 
     /** Returns what is to be refused, with the remedy, or {@code null}. */

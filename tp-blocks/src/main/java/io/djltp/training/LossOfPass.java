@@ -18,7 +18,7 @@ import java.util.Map;
 /**
  * A loss of a forward pass: a network may have several, such as one for each kind of labels.
  *
- * @param labels the labels, as they were then
+ * @param labels the labels
  * @param leaf the loss of the whole batch, to the coordinator
  * @param handle the same, which outlives the pass: it may be a term of what is differentiated when
  *     its manager was closed
@@ -60,10 +60,10 @@ record LossOfPass(
         outputs.forEach(output -> uses.putAll(output.uses)); // of rows that use others, too
         List<Part> parts =
                 outputs.stream().map(output -> new Part(output.loss, output.share)).toList();
-        InPlaceCheck watched = InPlaceCheck.begin("label", labels);
         List<Long> ofHeads = outputs.get(0).countLosses();
         NDArray handle = trained ? Autograd.handle(leaf) : leaf;
-        return new LossOfPass(watched, leaf, handle, parts, ofHeads, uses);
+        return new LossOfPass(
+                InPlaceCheck.begin("label", labels), leaf, handle, parts, ofHeads, uses);
     }
 
     /** Returns whether it is the loss of these very labels, which nobody has changed since. */
@@ -74,6 +74,13 @@ record LossOfPass(
             same = own.get(i) == others.get(i);
         }
         return same && labels.changed() < 0;
+    }
+
+    /** Returns whether the caller's backward pass has reached it. */
+    boolean isReached() {
+        try (NDArray gradient = Autograd.gradient(handle)) {
+            return gradient != null;
+        }
     }
 
     /** Frees what outlives the manager of the pass: no backward pass will come. */

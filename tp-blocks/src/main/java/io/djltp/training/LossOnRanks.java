@@ -52,11 +52,6 @@ final class LossOnRanks {
         return flow;
     }
 
-    /** Computes the loss of predictions that are none of the ranks', in the caller's thread. */
-    NDArray evaluate(NDList labels, NDList predictions) {
-        return valueOf(labels, predictions);
-    }
-
     /** Computes an evaluator as a rank does. */
     NDArray evaluate(
             BiFunction<NDList, NDList, NDArray> evaluator, NDList labels, NDList predictions) {

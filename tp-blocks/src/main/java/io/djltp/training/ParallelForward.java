@@ -106,7 +106,6 @@ final class ParallelForward {
             flow.getWatched().add(training, data);
         }
         output.setComparison(comparison);
-        output.watch(InPlaceCheck.begin("input", data));
         return output;
     }
 

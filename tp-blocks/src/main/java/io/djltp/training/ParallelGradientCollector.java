@@ -8,8 +8,6 @@ import ai.djl.util.NativeResource;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.JavaMemory;
 
-import java.util.List;
-
 /** Runs the backward passes of all ranks. */
 @SuppressWarnings("try") // a call is begun by being open
 final class ParallelGradientCollector implements GradientCollector {
@@ -47,7 +45,6 @@ final class ParallelGradientCollector implements GradientCollector {
                     "What is to be differentiated was closed: a loss is closed with the manager of"
                             + " the inputs. Go backward before it is closed");
         }
-        List<ParallelOutput> reached = steps.getPasses().find(target);
         float scale = steps.getLossScale().get(); // 1 if no loss is scaled
         try (NDArray gradient = target.onesLike()) {
             Autograd.backward(target, scale == 1 ? gradient : gradient.muli(scale));
@@ -62,7 +59,7 @@ final class ParallelGradientCollector implements GradientCollector {
                             + " toType(...)",
                     e);
         }
-        steps.backward(reached);
+        steps.backward(steps.getPasses().findReached());
     }
 
     /** {@inheritDoc} */

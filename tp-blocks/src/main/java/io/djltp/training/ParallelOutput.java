@@ -4,6 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.util.NativeResource;
 
 import io.djltp.collective.Direction;
 import io.djltp.gradient.GradientGroups;
@@ -19,7 +20,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.function.BiFunction;
 import java.util.function.Consumer;
-import java.util.function.Predicate;
 
 /**
  * The output of a forward pass on all ranks. To DJL it is the list of the output arrays of the
@@ -39,10 +39,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     private final transient List<LossOfPass> losses = new ArrayList<>();
     private transient List<LossOfPass> reached = List.of(); // by what is to be differentiated
     private transient Consumer<NDList> comparison = labels -> {};
-    private final transient ChangedPredictions changed;
-    private transient InPlaceCheck inputs;
     private boolean consumed;
-    private boolean shown; // in graphs of the caller's
 
     /**
      * Creates the output.
@@ -67,20 +64,14 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         for (int i = 0; i < first.arrays.size(); i++) {
             add(wholeArray(first, i, training));
         }
-        if (training) {
-            setShown(true);
+        if (training) { // so that terms computed from them can be found
+            getPredictions().forEach(array -> array.setRequiresGradient(true));
         }
-        changed = new ChangedPredictions(this, training);
     }
 
     /** Sets what compares labels that come with the loss with those of other processes. */
     void setComparison(Consumer<NDList> comparison) {
         this.comparison = comparison;
-    }
-
-    /** Sets what was computed of, which may not change until the backward pass. */
-    void watch(InPlaceCheck ofInputs) {
-        inputs = ofInputs;
     }
 
     private NDArray wholeArray(RankOutput first, int index, boolean training) {
@@ -121,7 +112,6 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                             }
                         });
         wholes.subList(1, wholes.size()).forEach(NDArray::close);
-        changed.watch(index, wholes.get(0));
         return wholes.get(0);
     }
 
@@ -142,13 +132,8 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      */
     NDArray getLoss(NDList labels) {
         checkOpen();
-        InPlaceCheck.checkOpen(labels);
         if (parts.get(0).getPass().isTraining()) {
-            BatchGradients.checkLabels(labels);
-        }
-        NDList others = changed.find();
-        if (others != null) {
-            return lossOnRanks.evaluate(labels, others);
+            BatchPart.checkGradients("Label", labels);
         }
         for (LossOfPass loss : losses) {
             if (loss.isOf(labels)) {
@@ -165,7 +150,6 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                     return null;
                 });
         InPlaceCheck.check(ranks, parts);
-        changed.settle(); // the loss may write into what it gets
         return setLoss(labels);
     }
 
@@ -178,9 +162,6 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     NDArray setLoss(NDList labels) {
         LossOfPass loss = LossOfPass.of(labels, parts, manager, isTrainedOn());
         losses.add(loss);
-        if (shown && !parts.get(0).getPass().isTraining()) {
-            loss.leaf().setRequiresGradient(true); // in training it is if that of the ranks is
-        }
         return loss.leaf();
     }
 
@@ -198,10 +179,6 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
     private NDArray evaluateOnRanks(
             NDList labels, BiFunction<NDList, NDList, NDArray> evaluator, int index) {
         checkOpen();
-        NDList others = changed.find();
-        if (others != null) {
-            return evaluator.apply(labels, only(others, index));
-        }
         parts.get(0).checkUpToDate();
         boolean few = parts.get(0).getPass().hasSpareRanks(); // rows, and not on all ranks
         boolean cut = parts.get(0).getRegion(Math.max(0, index)).isRowsCut() && !few;
@@ -231,41 +208,38 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
         return index < 0 ? outputs : new NDList(outputs.get(index));
     }
 
-    /**
-     * Finds the losses that are to be differentiated.
-     *
-     * @param isReached says of the leaf of a loss whether it is
-     * @return whether there are some; none of a pass that was differentiated before
-     */
-    boolean find(Predicate<LossOfPass> isReached) {
-        reached = losses.stream().filter(l -> isPending() && isReached.test(l)).toList();
+    /** Returns whether the caller's backward pass has reached a loss, and remembers which. */
+    boolean isReached() {
+        reached = losses.stream().filter(loss -> isPending() && loss.isReached()).toList();
         return !reached.isEmpty();
     }
 
-    /** Returns the losses that were found last. */
-    List<LossOfPass> getReached() {
-        return reached;
+    /** Throws if a term that was differentiated is computed from predictions. */
+    void checkTerms() {
+        for (NDArray array : getPredictions()) {
+            try (NDArray gradient = Autograd.gradient(array)) {
+                if (gradient != null) {
+                    throw new IllegalArgumentException(
+                            "A term of what is differentiated was computed from the predictions "
+                                    + array.getShape()
+                                    + " outside of the loss: they are values, whose graph the ranks"
+                                    + " have. Let the loss of the training configuration compute"
+                                    + " the term, such as one of a SimpleCompositeLoss");
+                }
+            }
+        }
     }
 
     /** Returns the predictions that hold numbers, as long as they are there. */
-    List<NDArray> getPredictions() {
-        return stream()
-                .filter(array -> isPending() && !InPlaceCheck.isClosed(array) && isWhole(array))
-                .toList();
-    }
-
-    /** Sets whether what is computed from the predictions and their losses can be seen. */
-    void setShown(boolean shown) {
-        this.shown = shown;
-        getPredictions().forEach(array -> array.setRequiresGradient(shown));
-        losses.stream()
-                .filter(loss -> isPending())
-                .forEach(loss -> loss.handle().setRequiresGradient(shown));
+    private List<NDArray> getPredictions() {
+        return stream().filter(array -> isPending() && isWhole(array)).toList();
     }
 
     /** Returns whether an array holds numbers: slices have a stand-in. */
     private static boolean isWhole(NDArray array) {
-        return !ShardedArray.isStandIn(array) && array.getDataType().isFloating();
+        return !ShardedArray.isStandIn(array)
+                && !((NativeResource<?>) array).isReleased()
+                && array.getDataType().isFloating();
     }
 
     /**
@@ -304,12 +278,10 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      * Checks that the losses that were reached can still be differentiated.
      *
      * @throws IllegalStateException if the pass was closed
-     * @throws IllegalArgumentException if an input was changed, or another loss has been computed
-     *     of a fused head since
+     * @throws IllegalArgumentException if another loss has been computed of a fused head since
      */
     void checkBeforeBackward() {
         checkOpen();
-        inputs.checkBeforeBackward();
         reached.forEach(loss -> loss.checkHeads(parts.get(0)));
     }
 

@@ -190,12 +190,15 @@ public class ParallelTrainer extends Trainer {
                 initialize(data.getShapes());
             }
             BatchPart.check(parallelConfig, data);
-            BatchGradients.check(training, data, labels);
+            if (training) {
+                BatchPart.checkGradients("Input", data);
+                BatchPart.checkGradients("Label", labels == null ? new NDList() : labels);
+            }
             trained.beginForward(training);
             NDManager manager = data.head().getManager().newSubManager();
             ParallelOutput output = forwardPass.run(manager, data, labels, training);
-            steps.getPasses().add(output, training);
             if (training) {
+                steps.getPasses().add(output);
                 addMetric("forward", begin);
             }
             return output;
@@ -207,7 +210,7 @@ public class ParallelTrainer extends Trainer {
      * and lets every rank update its shards and replicas. With {@link
      * ParallelConfig.Builder#optLossScaling} no parameter is, if a gradient is not finite.
      *
-     * @throws IllegalStateException if there are no gradients, or one of a scaled loss would wait
+     * @throws IllegalStateException if there are no gradients
      * @throws ArithmeticException if no scale of the loss makes the gradients finite
      */
     @Override

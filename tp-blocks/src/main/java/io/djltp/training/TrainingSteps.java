@@ -35,10 +35,9 @@ final class TrainingSteps implements AutoCloseable {
     private final GradientGroups gradientGroups;
     private final RankUpdate updates;
     private final LossScale lossScale;
-    private final ScaledGradients scaled;
     private final FrozenParameters frozen;
     private final OneCaller caller = new OneCaller();
-    private final PendingPasses passes;
+    private final PendingPasses passes = new PendingPasses();
     private long count;
     private boolean hasGradients;
 
@@ -52,9 +51,7 @@ final class TrainingSteps implements AutoCloseable {
         learningRates = new LearningRates(optimizer, name -> parameters.byName(name) != null);
         gradientGroups = new GradientGroups(parameters);
         frozen = new FrozenParameters(ranks, parameters);
-        passes = new PendingPasses(new TermsOfParameters(ranks, parameters));
         lossScale = new LossScale(config.getLossScaling());
-        scaled = new ScaledGradients(lossScale, parameters);
         float clipNorm = config.getGradientClipNorm();
         boolean scaled = lossScale.isUsed();
         updates = new RankUpdate(parameters, gradientGroups, optimizer, ranks, clipNorm, scaled);
@@ -108,7 +105,6 @@ final class TrainingSteps implements AutoCloseable {
     void backward(List<ParallelOutput> reached) {
         frozen.say();
         parameters.getStores().forEach(RankParameterStore::followFrozen); // all of them
-        scaled.add();
         reached.forEach(output -> output.backward(gradientGroups));
         passes.forget(false);
         hasGradients = true;
@@ -116,7 +112,6 @@ final class TrainingSteps implements AutoCloseable {
 
     /** Forgets the gradients that are there. */
     void zeroGradients() {
-        scaled.drop();
         ranks.run(
                 context -> {
                     RankParameterStore store = parameters.getStore(context);
@@ -133,8 +128,7 @@ final class TrainingSteps implements AutoCloseable {
      * finite.
      *
      * @param beforeChange is done when nothing can be refused any more
-     * @throws IllegalStateException if no gradients were computed since the last step, or of a
-     *     scaled loss some would wait
+     * @throws IllegalStateException if no gradients were computed since the last step
      * @throws ArithmeticException if no loss scale makes the gradients finite
      */
     void update(Runnable beforeChange) {
@@ -145,7 +139,6 @@ final class TrainingSteps implements AutoCloseable {
         }
         frozen.say();
         List<Parameter> trained = parameters.getTrained();
-        scaled.check(trained);
         gradientGroups.share(ranks);
         updates.checkNorm(ranks.getContext(0), new HashSet<>(trained));
         boolean finite = !lossScale.isUsed() || unscale();
@@ -156,7 +149,6 @@ final class TrainingSteps implements AutoCloseable {
         }
         passes.forget(true);
         gradientGroups.clear();
-        scaled.clear();
         hasGradients = false;
         count++;
         if (lossScale.isUsed()) {

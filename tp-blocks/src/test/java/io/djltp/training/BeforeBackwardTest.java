@@ -29,7 +29,6 @@ import org.testng.annotations.Test;
 
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.nio.FloatBuffer;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Consumer;
@@ -54,50 +53,6 @@ public class BeforeBackwardTest {
             {new TrainerKind(ParallelMode.MIXED, 2)},
             {TrainerKind.mesh(2, 2)},
         };
-    }
-
-    /** Ranks share some inputs and have copies of others, as these lie in memory. */
-    @Test(dataProvider = "kinds", timeOut = 60_000)
-    public void anInputThatIsChanged(TrainerKind kind) {
-        for (int i = 0; i < 8; i++) {
-            int place = i; // of memory
-            boolean before = i % 2 == 0;
-            assertRefusedAndGoesOn(
-                    kind,
-                    IllegalArgumentException.class,
-                    pass -> {
-                        NDList data = new NDList(moved(pass.manager, place));
-                        NDArray loss = pass.loss(data, before ? () -> change(data) : () -> {});
-                        if (!before) {
-                            change(data);
-                        }
-                        pass.collector.backward(loss);
-                    },
-                    "input 0 of the batch, (6, 5)",
-                    "between its forward and its backward pass",
-                    "x.duplicate()");
-        }
-    }
-
-    private static void change(NDList data) {
-        data.head().muli(3);
-    }
-
-    /** Returns an input that begins at any address that is a multiple of four. */
-    private static NDArray moved(NDManager manager, int place) {
-        FloatBuffer all = FloatBuffer.allocate(ROWS * FEATURES + place);
-        return manager.create(all, new Shape(ROWS * FEATURES + place))
-                .get(place + ":")
-                .reshape(INPUT);
-    }
-
-    @Test(dataProvider = "kinds", timeOut = 60_000)
-    public void labelsThatAreClosedBeforeTheirLoss(TrainerKind kind) {
-        assertRefusedAndGoesOn(
-                kind,
-                IllegalStateException.class,
-                pass -> pass.loss(data(pass.manager, 1), () -> pass.labels.head().close()),
-                "Label 0 was closed before the loss");
     }
 
     @Test(dataProvider = "kinds", timeOut = 60_000)

@@ -31,7 +31,6 @@ import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.nn.Recompute;
 import io.djltp.nn.VocabParallelEmbedding;
-import io.djltp.rank.LossScaling;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Network.Batches;
 import io.djltp.testing.TrainerKind;
@@ -47,7 +46,6 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.SplittableRandom;
-import java.util.function.Supplier;
 
 /**
  * Parameters that are frozen and thawed between the forward pass, the backward pass and the step. A
@@ -352,36 +350,6 @@ public class FrozenBetweenPassesTest {
     private static float backward(Trainer trainer, NDManager manager, int step) {
         NDList[] batch = Net.FUSED.batches().make(manager, step);
         return TrainingRun.backward(trainer, batch[0].head(), batch[1].head());
-    }
-
-    /** A gradient that waits would have the scale of a loss that is over. */
-    @Test(timeOut = 60_000)
-    public void ofAScaledLossNoGradientWaits() {
-        LossScaling scaling = LossScaling.builder().optInitialScale(1024).build();
-        for (Supplier<Block> block :
-                List.<Supplier<Block>>of(Net.FUSED::block, Net.COLUMNS::block)) {
-            TrainerKind kind = new TrainerKind(ParallelMode.TENSOR, 2).scaledBy(scaling);
-            Block net = block.get();
-            use(
-                    net,
-                    kind,
-                    (trainer, manager, losses) -> {
-                        Parameter weight = net.getParameters().valueAt(2);
-                        backward(trainer, manager, 0);
-                        weight.freeze(true);
-                        IllegalStateException e =
-                                Assert.expectThrows(IllegalStateException.class, trainer::step);
-                        Assert.assertTrue(
-                                e.getMessage().contains("weight (11, 6) was frozen between"),
-                                e.getMessage());
-                        Assert.assertTrue(e.getMessage().contains("optLossScaling"));
-                        weight.freeze(false);
-                        trainer.step(); // nothing is lost
-                        weight.freeze(true);
-                        backward(trainer, manager, 1);
-                        trainer.step();
-                    });
-        }
     }
 
     /** A part that is recomputed has to be the same both times. */

@@ -1,15 +1,11 @@
 package io.djltp.training;
 
 import static io.djltp.testing.Blocks.first;
-import static io.djltp.testing.Blocks.frozen;
-import static io.djltp.testing.Blocks.fused;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
 
-import ai.djl.Device;
-import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
@@ -18,22 +14,16 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
-import ai.djl.training.optimizer.Optimizer;
-import ai.djl.training.tracker.Tracker;
 import ai.djl.util.Pair;
 
-import io.djltp.job.Job;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.LossScaling;
-import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.HalfSquareLoss;
-import io.djltp.testing.ThreadedJob;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -104,40 +94,6 @@ public class LossOfCallersGraphTest {
         return List.of(kinds).stream().map(kind -> new Object[] {kind}).toArray(Object[][]::new);
     }
 
-    @Test(dataProvider = "cutting", timeOut = 60_000)
-    public void aTermOfACutParameter(TrainerKind kind) {
-        assertTermRefused(
-                kind, LossOfCallersGraphTest::network, CUT, "(7, 6)", "placeholder of NaN");
-    }
-
-    /** Its placeholder shows in the graph as well, and would make the loss NaN. */
-    @Test(dataProvider = "cutting", timeOut = 60_000)
-    public void aTermOfACutParameterThatIsFrozen(TrainerKind kind) {
-        assertTermRefused(kind, LossOfCallersGraphTest::frozenNetwork, CUT, "placeholder of NaN");
-        assertRefused(
-                kind,
-                LossOfCallersGraphTest::network,
-                (trainer, manager) -> {
-                    trainer.getModel().getBlock().freezeParameters(true, CUT_WEIGHT);
-                    try {
-                        assertThrows(() -> penalized(trainer, manager, CUT), "placeholder of NaN");
-                    } finally {
-                        trainer.getModel().getBlock().freezeParameters(false, CUT_WEIGHT);
-                    }
-                });
-    }
-
-    @Test(dataProvider = "repeating", timeOut = 60_000)
-    public void aTermOfAReplicatedParameter(TrainerKind kind) {
-        assertTermRefused(kind, LossOfCallersGraphTest::network, REPLICATED, "rank 0 alone");
-    }
-
-    /** One rank and all others: nothing takes such a gradient. */
-    @Test(dataProvider = "all", timeOut = 60_000)
-    public void aTermOfAFusedHead(TrainerKind kind) {
-        assertTermRefused(kind, LossOfCallersGraphTest::headed, CUT, "ClassificationHead");
-    }
-
     /** Of batches, too, of which a rank has no row. */
     @Test(dataProvider = "summing", timeOut = 60_000)
     public void aTermOfASummedParameter(TrainerKind kind, int parameter) {
@@ -153,63 +109,6 @@ public class LossOfCallersGraphTest {
         assertSame(scaled, (trainer, manager) -> penalized(trainer, manager, REPLICATED));
     }
 
-    /** In DATA mode, too: each process would add its gradient, and refuses it. */
-    @Test(timeOut = 60_000)
-    public void aTermInSeveralProcesses() throws Exception {
-        List<List<float[]>> refused =
-                ThreadedJob.run(
-                        job ->
-                                process(
-                                        job,
-                                        (trainer, manager) -> {
-                                            assertThrows(
-                                                    () -> penalized(trainer, manager, REPLICATED),
-                                                    "rank 0 alone");
-                                            NDArray input = data(manager).head();
-                                            input.setRequiresGradient(true);
-                                            assertThrows(
-                                                    () -> trainer.forward(new NDList(input)),
-                                                    "Input 0");
-                                        }));
-        List<List<float[]>> expected =
-                ThreadedJob.run(job -> process(job, (trainer, manager) -> {}));
-        for (int process = 0; process < 2; process++) {
-            for (int i = 0; i < expected.get(process).size(); i++) {
-                ArrayAssert.assertBitEqual(
-                        refused.get(process).get(i), expected.get(process).get(i), "weights");
-            }
-        }
-    }
-
-    private static List<float[]> process(Job job, BiConsumer<Trainer, NDManager> between) {
-        try (Model model = Model.newInstance("net", Device.cpu());
-                NDManager manager = NDManager.newBaseManager()) {
-            Block block = sequence(linear(6), tanh(), linear(3));
-            model.setBlock(block);
-            initialize(block, model.getNDManager());
-            DefaultTrainingConfig config =
-                    new DefaultTrainingConfig(new HalfSquareLoss())
-                            .optOptimizer(
-                                    Optimizer.sgd()
-                                            .setLearningRateTracker(Tracker.fixed(0.1f))
-                                            .build())
-                            .optDevices(new Device[] {Device.cpu()});
-            ParallelConfig ranks =
-                    ParallelConfig.builder()
-                            .setMode(ParallelMode.DATA)
-                            .setRanks(2)
-                            .optJob(job)
-                            .build();
-            try (Trainer trainer = new ParallelTrainer(model, config, ranks)) {
-                trainer.initialize(INPUT);
-                step(trainer, manager);
-                between.accept(trainer, manager);
-                step(trainer, manager);
-            }
-            return TrainingRun.weights(block);
-        }
-    }
-
     /** The engine's seed is that of all threads. */
     private static void initialize(Block block, NDManager manager) {
         block.initialize(manager, DataType.FLOAT32, INPUT);
@@ -218,20 +117,6 @@ public class LossOfCallersGraphTest {
             NDArray array = parameter.getValue().getArray();
             TrainingRun.random(manager, seed++, array.getShape().getShape()).copyTo(array);
         }
-    }
-
-    /** No loss of the ranks: its gradient must not wait for the next backward pass. */
-    @Test(dataProvider = "all", timeOut = 60_000)
-    public void aTermWithoutALoss(TrainerKind kind) {
-        assertRefused(
-                kind,
-                LossOfCallersGraphTest::network,
-                (trainer, manager) -> {
-                    try (GradientCollector collector = trainer.newGradientCollector()) {
-                        NDArray term = square(trainer, REPLICATED);
-                        assertThrows(() -> collector.backward(term), "needs a loss");
-                    }
-                });
     }
 
     /** Leaves of the caller's own have their gradient, and are nothing to the ranks. */
@@ -279,7 +164,7 @@ public class LossOfCallersGraphTest {
                     leaf.setRequiresGradient(true);
                     try (GradientCollector collector = trainer.newGradientCollector()) {
                         NDList labels = labels(manager);
-                        String[] parts = {"Input 0", "(5, 4)", "stopGradient()"};
+                        String[] parts = {"Input (", "(5, 4)", "stopGradient()"};
                         for (NDArray input : List.of(leaf, leaf.tanh())) {
                             NDList inputs = new NDList(input);
                             assertThrows(() -> trainer.forward(inputs, labels), parts);
@@ -301,7 +186,7 @@ public class LossOfCallersGraphTest {
                         labels.head().setRequiresGradient(true);
                         for (NDArray label : List.of(labels.head(), labels.head().tanh())) {
                             NDList others = new NDList(label);
-                            String[] parts = {"Label 0", "(5, 3)", "stopGradient()"};
+                            String[] parts = {"Label (", "(5, 3)", "stopGradient()"};
                             assertThrows(() -> trainer.forward(data(manager), others), parts);
                             assertThrows(() -> trainer.getLoss().evaluate(others, output), parts);
                         }
@@ -346,30 +231,6 @@ public class LossOfCallersGraphTest {
                         output = trainer.evaluate(new NDList(leaf.tanh()));
                     }
                     return output.head().sum().getFloat();
-                });
-    }
-
-    /** DJL's trainer would differentiate it as it does the other. */
-    @Test(dataProvider = "all", timeOut = 60_000)
-    public void aTermOfAnEvaluation(TrainerKind kind) {
-        assertRefused(
-                kind,
-                LossOfCallersGraphTest::network,
-                (trainer, manager) -> {
-                    NDList labels = labels(manager);
-                    NDList output;
-                    try (GradientCollector collector = trainer.newGradientCollector()) {
-                        NDArray loss = loss(trainer, manager);
-                        output = trainer.evaluate(data(manager));
-                        NDArray other = trainer.getLoss().evaluate(labels, output);
-                        String part = "trainer.evaluate";
-                        assertThrows(() -> collector.backward(other), part);
-                        assertThrows(() -> collector.backward(loss.add(other)), part);
-                        NDArray mean = output.head().mean();
-                        assertThrows(() -> collector.backward(loss.add(mean)), part);
-                        assertThrows(() -> trainer.forward(data(manager), output), "Label 0");
-                    }
-                    output.head().muli(2); // a value like any other from here on
                 });
     }
 
@@ -443,28 +304,6 @@ public class LossOfCallersGraphTest {
 
     private static Block network() {
         return sequence(linear(6), tanh(), first(true, 7), tanh(), row(true, 3));
-    }
-
-    private static Block frozenNetwork() {
-        return sequence(linear(6), tanh(), frozen(first(true, 7)), tanh(), row(true, 3));
-    }
-
-    private static Block headed() {
-        return sequence(linear(6), tanh(), fused(CLASSES));
-    }
-
-    private static void assertTermRefused(
-            TrainerKind kind, Supplier<Block> network, int parameter, String... parts) {
-        assertRefused(
-                kind,
-                network,
-                (trainer, manager) -> {
-                    String name = trainer.getModel().getBlock().getParameters().keyAt(parameter);
-                    String message =
-                            assertThrows(() -> penalized(trainer, manager, parameter), parts);
-                    Assert.assertTrue(message.contains(name), message);
-                    Assert.assertTrue(message.contains("optWeightDecays"), message);
-                });
     }
 
     /** Asserts that the steps before and after are those of a training in which nothing failed. */
