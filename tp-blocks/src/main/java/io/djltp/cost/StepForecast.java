@@ -178,7 +178,8 @@ final class StepForecast {
         if (!(loss instanceof ForecastLoss)) {
             ForecastLoss.checkWhole(loss, predictions);
         }
-        boolean ofParts = MeanLosses.contains(loss) && predictions.region().isRowsCut();
+        boolean ofParts =
+                MeanLosses.contains(loss, predictions.shape()) && predictions.region().isRowsCut();
         ForecastArray rows = ofParts ? predictions : pass.gatherRows(predictions);
         if (loss instanceof ForecastLoss forecast) {
             forecast.forecast(pass, rows);

@@ -1,12 +1,12 @@
 package io.djltp.parameters;
 
+import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.norm.BatchNorm;
-import ai.djl.nn.recurrent.RecurrentBlock;
 import ai.djl.training.initializer.Initializer;
 import ai.djl.util.Preconditions;
 
@@ -17,7 +17,7 @@ import java.util.ArrayList;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.function.Predicate;
+import java.util.function.BiConsumer;
 
 /**
  * Initializes what is not initialized of a model, as DJL does, but a parameter that is cut right in
@@ -30,9 +30,14 @@ final class ModelInitializer {
     private final Block block;
     private final NDManager manager;
     private final ParameterShards shards;
-    private final InitialValues drawn;
+    private final BiConsumer<Parameter, NDArray> drawn;
 
-    ModelInitializer(Block block, NDManager manager, ParameterShards shards, InitialValues drawn) {
+    /** Creates the initializer, which tells what it draws for parameters that are cut. */
+    ModelInitializer(
+            Block block,
+            NDManager manager,
+            ParameterShards shards,
+            BiConsumer<Parameter, NDArray> drawn) {
         this.block = block;
         this.manager = manager;
         this.shards = shards;
@@ -53,14 +58,10 @@ final class ModelInitializer {
             if (!parameter.isInitialized()) {
                 Initializer initializer = parameter.getInitializer();
                 initializers.put(parameter, initializer);
+                String name = names.getOrDefault(parameter, parameter.getName());
                 parameter.setInitializer(
-                        new ShardedInitializer(
-                                initializer,
-                                names.getOrDefault(parameter, parameter.getName()),
-                                parameter,
-                                shards,
-                                drawn,
-                                manager));
+                        (scope, shape, type) ->
+                                initializeShards(name, parameter, initializer, shape, type));
             }
         }
         try {
@@ -71,25 +72,39 @@ final class ModelInitializer {
         }
         if (cutRows) {
             warnOfRowMixing();
-            warnOfTime();
         }
     }
 
-    private List<String> pathsOf(Predicate<Block> wanted) {
-        List<String> paths = new ArrayList<>();
-        BlockWalk.of(
-                block,
-                (each, path, certain) -> {
-                    if (wanted.test(each)) {
-                        paths.add(path);
-                    }
-                });
-        return paths;
+    /**
+     * Gives every rank its shard of the values that the initializer gives the whole, which is there
+     * for this one parameter only.
+     */
+    private NDArray initializeShards(
+            String name, Parameter parameter, Initializer initializer, Shape shape, DataType type) {
+        shards.strategyOf(parameter).checkSplit(name, shape, shards.size());
+        if (initializer instanceof SlicedInitializer) {
+            shards.fill(parameter, shape, type, (SlicedInitializer) initializer);
+        } else {
+            shards.create(parameter, shape, type);
+            try (NDManager scope = manager.newSubManager()) {
+                NDArray whole = initializer.initialize(scope, shape, type);
+                drawn.accept(parameter, whole);
+                shards.scatterRows(parameter, whole, 0, shape);
+            }
+        }
+        return Placeholder.of(manager, shape, type);
     }
 
     /** Warns once, however many there are: a ResNet-20 has 21. */
     private void warnOfRowMixing() {
-        List<String> paths = pathsOf(each -> each instanceof BatchNorm);
+        List<String> paths = new ArrayList<>();
+        BlockWalk.of(
+                block,
+                (each, path, certain) -> {
+                    if (each instanceof BatchNorm) {
+                        paths.add(path);
+                    }
+                });
         if (paths.isEmpty()) {
             return;
         }
@@ -98,23 +113,6 @@ final class ModelInitializer {
                         + " its own rows, and the step is not that of one device."
                         + " io.djltp.nn.SyncBatchNorm (in a plan, Style.batchNorm()) takes the"
                         + " statistics of all rows, and TENSOR mode has no such limit.",
-                String.join(", ", paths));
-    }
-
-    private void warnOfTime() {
-        List<String> paths =
-                pathsOf(
-                        each ->
-                                each instanceof RecurrentBlock
-                                        && TimeMajor.is((RecurrentBlock) each, manager));
-        if (paths.isEmpty()) {
-            return;
-        }
-        logger.warn(
-                "{}: optBatchFirst(false) takes axis 0 for the time. Where axis 0 is the batch that"
-                        + " is cut over the ranks, each rank computes a time of its own, and the"
-                        + " step is not that of one device. Use optBatchFirst(true), or TENSOR"
-                        + " mode.",
                 String.join(", ", paths));
     }
 

@@ -2,16 +2,19 @@ package io.djltp.parameters;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
+import ai.djl.util.NativeResource;
 import ai.djl.util.Pair;
 
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.Checksum;
 
 import java.util.ArrayList;
 import java.util.Collections;
@@ -32,17 +35,17 @@ import java.util.function.Predicate;
 @SuppressWarnings("try") // a scope is used by being open
 public final class ParallelParameters {
 
+    private static final long CHECKSUM_BLOCK = 1 << 20; // elements
+
     private final Block block;
     private final NDManager modelManager;
     private final RankPool ranks;
     private final List<RankParameterStore> stores = new ArrayList<>();
     private final List<ParallelContext> contexts = new ArrayList<>();
     private final ParameterShards shards;
-    private final InitialValues drawn;
+    private final Map<Parameter, Long> drawn = new IdentityHashMap<>(); // checksums
     private final ParameterReplicas replicated;
     private final WeightGathering gathering;
-    private final PlaceholderWatch placeholders;
-    private final ModelWatch watch;
     private final Map<Parameter, String> names = new IdentityHashMap<>();
     private ReplicaGroups replicas = ReplicaGroups.NONE;
 
@@ -67,11 +70,8 @@ public final class ParallelParameters {
             stores.add(new RankParameterStore(own, context));
         }
         shards = new ParameterShards(contexts, stores);
-        drawn = new InitialValues(ranks.isDistributed());
         replicated = new ParameterReplicas(ranks, stores);
-        placeholders = new PlaceholderWatch(modelManager);
-        watch = new ModelWatch(ranks, replicated, placeholders, this::nameOf);
-        gathering = new WeightGathering(modelManager, placeholders, ranks, this, shards);
+        gathering = new WeightGathering(modelManager, ranks, this, shards);
     }
 
     /**
@@ -89,11 +89,33 @@ public final class ParallelParameters {
         shards.find(block);
         try (Autograd.GradMode mode = Autograd.gradMode(false)) {
             boolean cutRows = contexts.get(0).getDataGroup().getSize() > 1;
-            new ModelInitializer(block, modelManager, shards, drawn).run(cutRows, dataType, shapes);
+            new ModelInitializer(block, modelManager, shards, this::noteDrawn)
+                    .run(cutRows, dataType, shapes);
         }
         for (Pair<String, Parameter> named : block.getParameters()) {
             names.put(named.getValue(), named.getKey());
         }
+    }
+
+    /** Each process draws the whole and keeps its parts, which fit together if the seeds agree. */
+    private void noteDrawn(Parameter parameter, NDArray values) {
+        if (ranks.isDistributed()) {
+            drawn.put(parameter, checksum(values));
+        }
+    }
+
+    /** Returns the checksum of an array, a block of rows at a time, as one takes memory. */
+    private static long checksum(NDArray values) {
+        long rows = values.getShape().get(0);
+        long step = Math.max(1, CHECKSUM_BLOCK * rows / Math.max(1, values.size()));
+        long sum = 0;
+        for (long first = 0; first < rows; first += step) {
+            try (NDArray block =
+                    values.get(new NDIndex().addSliceDim(first, Math.min(rows, first + step)))) {
+                sum = 31 * sum + Checksum.of(block);
+            }
+        }
+        return sum;
     }
 
     /** Hands out the parts of what was initialized. All processes call it. */
@@ -109,7 +131,9 @@ public final class ParallelParameters {
         replicas = ReplicaGroups.of(ranks, this);
         shards.blocks().forEach(b -> b.setWeightSource(gathering));
         names.keySet().forEach(p -> HeldParameters.hold(p, shards.contains(p), gathering));
-        block.getParameters().values().forEach(p -> watch.begin(p, shards.contains(p)));
+        shards.parameters().stream()
+                .filter(Parameter::isInitialized)
+                .forEach(Placeholder::showInGraphs);
         checkBatchGather();
         Map<Block, String> blocks = BlockNames.of(block);
         contexts.forEach(context -> context.setBlockNames(blocks));
@@ -128,9 +152,7 @@ public final class ParallelParameters {
             return null;
         }
         boolean given = parameter.isInitialized() && !stores.get(0).contains(parameter);
-        return given
-                ? Long.valueOf(InitialValues.checksum(parameter.getArray()))
-                : drawn.get(parameter);
+        return given ? Long.valueOf(checksum(parameter.getArray())) : drawn.get(parameter);
     }
 
     /**
@@ -143,11 +165,6 @@ public final class ParallelParameters {
         for (Pair<String, Parameter> named : block.getParameters()) {
             HeldParameters.checkFree(named.getKey(), named.getValue());
         }
-    }
-
-    /** {@return what sees what others do to the model} */
-    public ModelWatch getWatch() {
-        return watch;
     }
 
     private void checkBatchGather() {
@@ -172,7 +189,7 @@ public final class ParallelParameters {
             strategy.checkSplit(name, array.getShape(), shards.size());
             shards.create(parameter, array.getShape(), array.getDataType());
             shards.scatterRows(parameter, array, 0, array.getShape());
-            placeholders.put(parameter);
+            Placeholder.put(modelManager, parameter);
             return;
         }
         replicated.handOut(parameter);
@@ -223,11 +240,10 @@ public final class ParallelParameters {
 
     /** Puts the trained values into the model, which from then on holds them itself. */
     public void handBack() {
-        watch.end();
         shards.blocks().forEach(b -> b.setWeightSource(null));
         for (Parameter parameter : shards.parameters()) {
             // an initialization that failed has not come to all of them
-            if (stores.get(0).contains(parameter) && WatchedArray.isThere(parameter)) {
+            if (stores.get(0).contains(parameter) && isThere(parameter)) {
                 gathering.gatherInAll(parameter);
                 // one parameter at a time, so that no more than one of them is there twice
                 stores.forEach(store -> store.remove(parameter));
@@ -239,7 +255,6 @@ public final class ParallelParameters {
 
     /** Ends without the values: those of other processes cannot be had any more. */
     public void lose() {
-        watch.end();
         shards.blocks().forEach(b -> b.setWeightSource(null));
         for (Parameter parameter : names.keySet()) {
             // else it was not handed out, and the model has it
@@ -251,9 +266,20 @@ public final class ParallelParameters {
         }
     }
 
+    /** Returns whether the model has an array of a parameter that was not closed. */
+    private static boolean isThere(Parameter parameter) {
+        return parameter.isInitialized()
+                && !((NativeResource<?>) parameter.getArray()).isReleased();
+    }
+
+    /** Gives the model what rank 0 has of parameters that are not cut, to be saved. */
+    public void showReplicas() {
+        names.keySet().forEach(this::copyBack);
+    }
+
     /** Copies a replica of rank 0 back if it is not the model's own array. */
     void copyBack(Parameter parameter) {
-        boolean there = WatchedArray.isThere(parameter) && stores.get(0).contains(parameter);
+        boolean there = isThere(parameter) && stores.get(0).contains(parameter);
         if (there && !shards.contains(parameter)) {
             replicated.copyBack(parameter);
         }

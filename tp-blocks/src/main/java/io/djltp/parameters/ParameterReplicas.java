@@ -73,33 +73,6 @@ final class ParameterReplicas {
         }
     }
 
-    /** Returns whether rank 0 works on the model's own array. */
-    boolean isModels(Parameter parameter) {
-        return stores.get(0).getHeld(parameter) == parameter.getArray();
-    }
-
-    /** Gives all ranks what was written into the array of rank 0. All processes call it. */
-    void spread(Parameter parameter, String name) {
-        NDArray written = parameter.getArray();
-        ranks.run(
-                context -> {
-                    NDArray own = stores.get(context.getLocalIndex()).getHeld(parameter);
-                    if (own != written) {
-                        try (Autograd.GradMode mode = Autograd.gradMode(false)) {
-                            assign(own, written);
-                        }
-                    }
-                    return null;
-                });
-        if (ranks.isDistributed()) {
-            new ShardExchange(ranks)
-                    .replicate(
-                            "the values written into " + name,
-                            null,
-                            context -> stores.get(context.getLocalIndex()).getHeld(parameter));
-        }
-    }
-
     /** Copies the replica of rank 0 back if it is not the model's own array. */
     void copyBack(Parameter parameter) {
         NDArray value = stores.get(0).getHeld(parameter);

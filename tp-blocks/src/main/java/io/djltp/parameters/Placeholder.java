@@ -46,6 +46,20 @@ final class Placeholder {
         }
     }
 
+    /** Replaces what the model holds of a parameter by a placeholder. */
+    static void put(NDManager manager, Parameter parameter) {
+        NDArray array = parameter.getArray();
+        replace(parameter, of(manager, array.getShape(), array.getDataType()));
+        showInGraphs(parameter);
+    }
+
+    /** What is computed from a placeholder can be found, that of a frozen parameter, too. */
+    static void showInGraphs(Parameter parameter) {
+        if (parameter.getArray().getDataType().isFloating()) {
+            parameter.getArray().setRequiresGradient(true);
+        }
+    }
+
     /**
      * Replaces what the model holds of a parameter. The array stays the same object: a predictor or
      * a trainer of DJL's may keep it.

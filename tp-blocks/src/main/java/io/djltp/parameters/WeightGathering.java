@@ -17,7 +17,6 @@ import java.util.function.Consumer;
 final class WeightGathering implements WeightSource {
 
     private final NDManager modelManager;
-    private final PlaceholderWatch placeholders;
     private final RankPool ranks;
     private final ParallelParameters parameters;
     private final ParameterShards shards;
@@ -27,12 +26,10 @@ final class WeightGathering implements WeightSource {
 
     WeightGathering(
             NDManager modelManager,
-            PlaceholderWatch placeholders,
             RankPool ranks,
             ParallelParameters parameters,
             ParameterShards shards) {
         this.modelManager = modelManager;
-        this.placeholders = placeholders;
         this.ranks = ranks;
         this.parameters = parameters;
         this.shards = shards;
@@ -127,7 +124,7 @@ final class WeightGathering implements WeightSource {
             NDArray old = parameter.getArray();
             NDArray values = modelManager.create(old.getShape(), old.getDataType());
             gathering.accept(values);
-            placeholders.replace(parameter, values);
+            Placeholder.replace(parameter, values);
         }
     }
 
@@ -136,7 +133,7 @@ final class WeightGathering implements WeightSource {
     public void release(Parameter parameter) {
         whole = null;
         if (shards.contains(parameter)) {
-            placeholders.put(parameter);
+            Placeholder.put(modelManager, parameter);
         }
     }
 }

@@ -15,6 +15,7 @@ import io.djltp.gradient.GradientFlow;
 import io.djltp.layout.DeferredHead;
 import io.djltp.layout.PassTrace;
 import io.djltp.layout.Region;
+import io.djltp.loss.MeanLosses;
 import io.djltp.loss.ShardedLoss;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.Phase;
@@ -36,13 +37,11 @@ import java.util.function.BiFunction;
 final class LossOnRanks {
 
     private final Loss loss;
-    private final RowMean mean;
     private final GradientFlow flow;
     private final RandomnessCheck randomness;
 
     LossOnRanks(Loss loss, GradientFlow flow, RandomnessCheck randomness) {
         this.loss = loss;
-        mean = new RowMean(loss);
         this.flow = flow;
         this.randomness = randomness;
     }
@@ -117,7 +116,7 @@ final class LossOnRanks {
                 && part.isBatchCut()
                 && !part.getPass().hasSpareRanks()
                 && BatchPart.canCut(labels, rows)
-                && mean.isKnown(labels, part.arrays);
+                && MeanLosses.contains(loss, part.arrays.getShapes());
     }
 
     private NDArray compute(

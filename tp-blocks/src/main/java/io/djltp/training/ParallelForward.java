@@ -78,14 +78,9 @@ final class ParallelForward {
         }
         GradientFlow flow = lossOnRanks.getFlow();
         boolean watched = watchable && flow.getWatched().isNew(training, data);
-        List<RankOutput> parts;
-        try {
-            parts =
-                    ranks.runOrRefuse(
-                            context -> forward(context, manager, data, labels, training, watched));
-        } finally {
-            parameters.getWatch().settle(); // blocks change running statistics
-        }
+        List<RankOutput> parts =
+                ranks.runOrRefuse(
+                        context -> forward(context, manager, data, labels, training, watched));
         for (RankOutput part : parts) {
             if (part.refusal != null) { // of one rank: the others have computed in vain
                 parts.forEach(RankOutput::closeScopes);

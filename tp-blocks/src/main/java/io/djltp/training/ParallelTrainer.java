@@ -143,8 +143,6 @@ public class ParallelTrainer extends Trainer {
      *
      * @param shapes the shapes of the inputs of the whole batch
      * @throws IllegalArgumentException if a parameter cannot be cut over the ranks
-     * @throws UnsupportedOperationException if the network has a {@code Dropout} of DJL where all
-     *     ranks compute the same
      * @throws io.djltp.rank.RankFailedException if the processes of a job have different networks
      */
     @Override

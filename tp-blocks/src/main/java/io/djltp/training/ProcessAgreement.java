@@ -64,7 +64,7 @@ final class ProcessAgreement {
         this.config = config;
         this.ranks = ranks;
         this.parameters = parameters;
-        randomness = new RandomnessCheck(model.getBlock(), config);
+        randomness = new RandomnessCheck(config);
     }
 
     /** Returns what throws for networks that draw random numbers. */
@@ -132,7 +132,6 @@ final class ProcessAgreement {
     }
 
     private void prepareHere(Shape... shapes) {
-        randomness.check();
         parameters.prepare(model.getDataType(), shapes);
     }
 

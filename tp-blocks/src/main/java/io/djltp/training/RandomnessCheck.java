@@ -1,24 +1,16 @@
 package io.djltp.training;
 
-import ai.djl.nn.Block;
-
-import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.torch.RandomDraws;
 
-import java.util.List;
 import java.util.function.Supplier;
-import java.util.stream.Collectors;
 
 /**
  * Refuses a network that draws random numbers where all ranks compute the same: the ranks draw from
  * one generator in any order, so that their activations, and with them the replicas of the
  * parameters, would differ.
  *
- * <p>In TENSOR mode, and on a mesh with an axis tensor, that is everywhere, and what the block tree
- * shows is refused before anything is initialized. What it does not show, a draw in a function or
- * in a block of one's own, is found by execution, as is everything in MIXED mode, where only
- * execution knows what comes after the gather: there {@link RandomDraws} lets the draw itself fail.
+ * <p>{@link RandomDraws} lets the draw itself fail: only execution knows where it is computed.
  *
  * <p>A loss may draw in no mode: ranks compute it of their own rows only if it is one that never
  * draws, and else alike.
@@ -39,38 +31,10 @@ final class RandomnessCheck {
                     + " optBatchShardedInput(true))."
                     + SWITCH;
 
-    private final Block block;
     private final ParallelConfig config;
 
-    RandomnessCheck(Block block, ParallelConfig config) {
-        this.block = block;
+    RandomnessCheck(ParallelConfig config) {
         this.config = config;
-    }
-
-    /**
-     * Checks the block tree.
-     *
-     * @throws UnsupportedOperationException if a block will draw where all ranks compute the same
-     */
-    void check() {
-        if (!config.isRandomCheck()
-                || config.getMesh().isOverlaid()
-                || !config.getMesh().isCut(DeviceMesh.TENSOR)) {
-            return;
-        }
-        List<DropoutSearch.Found> certain =
-                new DropoutSearch(block)
-                        .getFound().stream().filter(DropoutSearch.Found::certain).toList();
-        if (!certain.isEmpty()) {
-            throw new UnsupportedOperationException(
-                    "The network has DJL's own dropout, in "
-                            + config.describe()
-                            + ": "
-                            + texts(certain)
-                            + ". "
-                            + REASON
-                            + REMEDY.trim());
-        }
     }
 
     /**
@@ -83,15 +47,11 @@ final class RandomnessCheck {
         if (!RandomDraws.isRefusal(thrown)) {
             return thrown;
         }
-        List<DropoutSearch.Found> found = new DropoutSearch(block).getFound();
-        String suspects =
-                found.isEmpty() ? "" : " Dropout that the network has: " + texts(found) + ".";
         return new UnsupportedOperationException(
                 "The network draws random numbers, as Dropout does, in "
                         + place(thrown)
                         + ". "
                         + REASON.trim()
-                        + suspects
                         + REMEDY,
                 thrown);
     }
@@ -130,10 +90,6 @@ final class RandomnessCheck {
         } finally {
             RandomDraws.setRefused(before);
         }
-    }
-
-    private static String texts(List<DropoutSearch.Found> found) {
-        return found.stream().map(DropoutSearch.Found::toString).collect(Collectors.joining(", "));
     }
 
     /** Names the line that draws, and the first one outside of DJL that has led there. */

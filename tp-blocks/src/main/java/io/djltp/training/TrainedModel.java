@@ -96,11 +96,9 @@ final class TrainedModel {
     }
 
     /**
-     * Checks that the model is there with the block that the ranks train, and gives these what was
-     * written into it. All processes call it.
+     * Checks that the model is there with the block that the ranks train.
      *
-     * @throws IllegalStateException if it was closed before the trainer, has another block, or
-     *     values that the ranks would not see
+     * @throws IllegalStateException if it was closed before the trainer, or has another block
      */
     void checkOpen() {
         if (!closed && !manager.isOpen()) {
@@ -118,7 +116,6 @@ final class TrainedModel {
                             + " ranks have the weights of the first: close the trainer, and make a"
                             + " new one after model.setBlock(...)");
         }
-        parameters.getWatch().check();
     }
 
     /** Begins a forward pass: in training blocks change their buffers, else they use them. */
@@ -154,7 +151,6 @@ final class TrainedModel {
             remoteShards.getService().endStep(step);
         }
         buffers.equalizeAfterStep(Long.bitCount(step) == 1);
-        parameters.getWatch().settle();
     }
 
     /**
@@ -163,7 +159,6 @@ final class TrainedModel {
      */
     void equalizeBuffers() {
         buffers.equalize();
-        parameters.getWatch().settle();
     }
 
     /**
@@ -179,7 +174,6 @@ final class TrainedModel {
             steps.setCount(step);
             driftCheck.restart(step);
         } finally {
-            parameters.getWatch().settle();
             if (remoteShards != null) {
                 remoteShards.getService().endStep(steps.count());
             }
@@ -214,7 +208,7 @@ final class TrainedModel {
     }
 
     private void checkSaved() {
-        parameters.getWatch().checkAlone();
+        parameters.showReplicas();
         if (remoteShards != null && steps.isOpen()) {
             throw new IllegalStateException(
                     "While ranks of several processes train the model, it can be saved between two"
@@ -235,14 +229,6 @@ final class TrainedModel {
     /** Puts the trained weights into the model, and ends the ranks. */
     void close() {
         closed = true;
-        try (OneCaller.Call end = this::handBack) {
-            if (manager.isOpen() && !ranks.isOver()) {
-                parameters.getWatch().check();
-            }
-        }
-    }
-
-    private void handBack() {
         beforeChange.forEach(Runnable::run);
         boolean handedBack = ranks.isDistributed();
         long step = steps.count();

@@ -49,8 +49,7 @@ public final class TrainerState {
      * Checks that the trainer is between two steps: that no gradient is lost and no rank computes.
      *
      * @param user what is done there, as the first words of the error
-     * @throws IllegalStateException if it is not, or was not initialized, or is closed, or values
-     *     were written into the model in the place of a parameter that is cut
+     * @throws IllegalStateException if it is not, or was not initialized, or is closed
      */
     public void checkBetweenSteps(String user) {
         if (!trained.isInitialized()) {

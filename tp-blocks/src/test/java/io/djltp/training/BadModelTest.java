@@ -94,6 +94,10 @@ public class BadModelTest {
                 "optBatchShardedInput(true)");
     }
 
+    private static NDList ones(Trainer trainer) {
+        return new NDList(trainer.getManager().ones(new Shape(ROWS, FEATURES)));
+    }
+
     @Test(timeOut = 60_000)
     public void dropoutWhereAllRanksMustAgree() {
         String[] message = {"Dropout", "same mask", "data-parallel body"};
@@ -102,17 +106,14 @@ public class BadModelTest {
                     UnsupportedOperationException.class,
                     new TrainerKind(ParallelMode.TENSOR, 2),
                     block,
-                    trainer -> trainer.initialize(new Shape(ROWS, FEATURES)),
+                    trainer -> trainer.forward(ones(trainer)),
                     message);
         }
-        // only execution knows what comes after the gather
         assertRefused(
                 UnsupportedOperationException.class,
                 new TrainerKind(ParallelMode.MIXED, 2),
                 headThenDropout(),
-                trainer ->
-                        trainer.forward(
-                                new NDList(trainer.getManager().ones(new Shape(ROWS, FEATURES)))),
+                trainer -> trainer.forward(ones(trainer)),
                 message);
         for (ParallelMode mode : new ParallelMode[] {ParallelMode.MIXED, ParallelMode.DATA}) {
             try (Model model = model(dropoutThenHead());

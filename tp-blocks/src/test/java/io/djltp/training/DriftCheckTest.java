@@ -146,14 +146,10 @@ public class DriftCheckTest {
             step(trainer, false);
             step(trainer, false);
             step(trainer, true);
-            NDArray head = model.getBlock().getParameters().valueAt(2).getArray();
-            head.intern(model.getNDManager().ones(head.getShape()));
-            IllegalStateException e =
-                    Assert.expectThrows(IllegalStateException.class, trainer::close);
-            Assert.assertTrue(e.getMessage().contains("model.load"), e.getMessage());
-            Assert.assertEquals(e.getSuppressed().length, 2);
-            assertMessage((RankFailedException) e.getSuppressed()[0], "after step 3");
-            Assert.assertEquals(e.getSuppressed()[1].getMessage(), "of a listener");
+            RankFailedException e = Assert.expectThrows(RankFailedException.class, trainer::close);
+            assertMessage(e, "after step 3");
+            Assert.assertEquals(e.getSuppressed().length, 1);
+            Assert.assertEquals(e.getSuppressed()[0].getMessage(), "of a listener");
         }
     }
 

