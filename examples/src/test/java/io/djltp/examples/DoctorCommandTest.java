@@ -37,15 +37,12 @@ public class DoctorCommandTest {
                 JsonObject each = backend.getAsJsonObject();
                 backends.put(each.get("name").getAsString(), each);
             }
-            Assert.assertEquals(backends.size(), 4);
+            Assert.assertEquals(backends.size(), 3);
             for (String name : new String[] {"local", "tcp"}) {
                 // 8, 64, 512, 4 Ki, 32 Ki, 256 Ki and 1 Mi bytes
                 Assert.assertEquals(
                         backends.get(name).get("all_reduce").getAsJsonArray().size(), 7, name);
             }
-            Assert.assertFalse(backends.get("mpi").get("usable").getAsBoolean());
-            String why = backends.get("mpi").get("why_not").getAsString();
-            Assert.assertTrue(why.contains("mpirun -n 3") || why.contains("libmpi"), why);
         } finally {
             Files.delete(file);
         }

@@ -31,7 +31,7 @@ public final class ForkedTp implements AutoCloseable {
         // what this JVM was started by is none of the job's business
         builder.environment()
                 .keySet()
-                .removeIf(name -> name.matches("(OMPI|SLURM|TORCHELASTIC)_.*"));
+                .removeIf(name -> name.matches("(OMPI|PMIX|SLURM|TORCHELASTIC)_.*"));
         List.of("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE")
                 .forEach(builder.environment()::remove);
         List.of("MASTER_ADDR", "MASTER_PORT", "TP_MASTER_PORT", "TP_SECRET", "TP_SECRET_FILE")

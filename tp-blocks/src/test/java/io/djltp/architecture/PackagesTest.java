@@ -32,7 +32,6 @@ public class PackagesTest {
                     "collective",
                     "collective.local",
                     "collective.tcp",
-                    "collective.mpi",
                     "collective.nccl",
                     "region",
                     "update",

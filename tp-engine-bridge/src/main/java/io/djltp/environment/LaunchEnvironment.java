@@ -131,13 +131,31 @@ public record LaunchEnvironment(
         int processes = variables.count(size, "OMPI_COMM_WORLD_RANK");
         int process = variables.index("OMPI_COMM_WORLD_RANK", size, processes);
         int local = variables.localIndex("OMPI_COMM_WORLD_LOCAL_RANK");
-        return new LaunchEnvironment(
-                "Open MPI",
-                process,
-                processes,
-                local,
-                variables.masterAddress(),
-                variables.masterPort());
+        String address = variables.masterAddress();
+        String localSize = "OMPI_COMM_WORLD_LOCAL_SIZE";
+        if (address == null && variables.isSet(localSize)) {
+            boolean one = variables.get(localSize).equals(variables.get(size));
+            address = one ? LaunchVariables.LOOPBACK : null;
+        }
+        String others = size + "=" + processes;
+        if (address == null && processes > 1) {
+            throw LaunchVariables.missing(
+                    LaunchVariables.MASTER_ADDR,
+                    others,
+                    "to the host of process 0, with MASTER_PORT and TP_SECRET: mpirun -x"
+                            + " MASTER_ADDR=.. -x MASTER_PORT=.. -x TP_SECRET ..");
+        }
+        int port = variables.masterPort();
+        String run = "";
+        if (port == 0 && variables.isSet("PMIX_NAMESPACE")) {
+            run = "Open MPI " + variables.get("PMIX_NAMESPACE");
+            port = MasterPort.derive(run);
+        }
+        if (port == 0 && processes > 1) {
+            throw LaunchVariables.missing(
+                    LaunchVariables.MASTER_PORT, others, "to a free port of the host of process 0");
+        }
+        return new LaunchEnvironment("Open MPI", process, processes, local, address, port, run);
     }
 
     /**

@@ -23,13 +23,10 @@ public abstract class Backend {
     /** CPU ranks of many processes, connected by sockets. */
     public static final Backend TCP = new TcpBackend();
 
-    /** CPU ranks of many processes, one in each, through Open MPI. */
-    public static final Backend MPI = new MpiBackend();
-
     /** GPU ranks, through NVIDIA's NCCL. */
     public static final Backend NCCL = new NcclBackend();
 
-    private static final List<Backend> ALL = List.of(AUTO, LOCAL, TCP, MPI, NCCL);
+    private static final List<Backend> ALL = List.of(AUTO, LOCAL, TCP, NCCL);
 
     private final String name;
 

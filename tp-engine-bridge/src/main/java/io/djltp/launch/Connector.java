@@ -25,7 +25,7 @@ public final class Connector {
 
     /** Of those that would be taken, the first is. */
     private static final List<Backend> PREFERENCE =
-            List.of(Backend.NCCL, Backend.LOCAL, Backend.MPI, Backend.TCP);
+            List.of(Backend.NCCL, Backend.LOCAL, Backend.TCP);
 
     private Connector() {}
 

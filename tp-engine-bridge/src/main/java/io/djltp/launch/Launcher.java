@@ -86,9 +86,6 @@ public final class Launcher {
                         .optEnvironment(environment)
                         .optTimeout(timeout)
                         .optHeartbeatTimeout(timeout);
-        if (found.get().masterAddress() == null) {
-            return MpiRendezvous.join(found.get(), options);
-        }
         return Job.join(found.get(), options.build());
     }
 

@@ -22,7 +22,7 @@ final class LocalBackend extends Backend {
         if (job != null && job.getRanks() != devices.size()) {
             return "the backend local reaches the ranks of one process only, and the job has "
                     + job.getProcesses()
-                    + " processes: use tcp, mpi or nccl";
+                    + " processes: use tcp or nccl";
         }
         return devices.size() > 1 && devices.stream().anyMatch(Device::isGpu)
                 ? "the backend local is for CPUs, not for " + devices + ": use nccl"

@@ -25,8 +25,9 @@ public class LaunchEnvironmentTest {
             },
             {
                 "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=3 OMPI_COMM_WORLD_LOCAL_RANK=1"
+                        + " OMPI_COMM_WORLD_LOCAL_SIZE=3 PMIX_NAMESPACE=1256652801"
                         + " SLURM_PROCID=0 SLURM_NTASKS=1",
-                "Open MPI 1 3 1 null 0"
+                "Open MPI 1 3 1 127.0.0.1 20266"
             },
             {
                 "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=3 MASTER_ADDR=m MASTER_PORT=80",
@@ -190,6 +191,16 @@ public class LaunchEnvironmentTest {
             {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=tcp://x", "MASTER_PORT is 'tcp://x'"},
             {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE is not set although"},
             {"OMPI_COMM_WORLD_SIZE=1", "OMPI_COMM_WORLD_RANK is not set although"},
+            {
+                "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2"
+                        + " PMIX_NAMESPACE=7",
+                "MASTER_ADDR is not set although OMPI_COMM_WORLD_SIZE=4: set it to the host of"
+                        + " process 0"
+            },
+            {
+                "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 MASTER_ADDR=m",
+                "MASTER_PORT is not set although OMPI_COMM_WORLD_SIZE=2"
+            },
             {"OMPI_COMM_WORLD_RANK=4 OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK is '4': set"},
             {"SLURM_PROCID=0", "SLURM_NTASKS is not set although SLURM_PROCID=0"},
             {

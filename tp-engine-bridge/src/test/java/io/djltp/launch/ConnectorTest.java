@@ -28,7 +28,7 @@ public class ConnectorTest {
 
     @Test
     public void backendsAreFoundByTheirNames() {
-        Assert.assertEquals(Backend.values().toString(), "[auto, local, tcp, mpi, nccl]");
+        Assert.assertEquals(Backend.values().toString(), "[auto, local, tcp, nccl]");
         for (Backend backend : Backend.values()) {
             Assert.assertSame(Backend.valueOf(backend.getName()), backend);
             Assert.assertSame(Backend.valueOf(backend.getName().toUpperCase()), backend);
@@ -37,7 +37,7 @@ public class ConnectorTest {
                 Assert.expectThrows(IllegalArgumentException.class, () -> Backend.valueOf("gloo"));
         Assert.assertEquals(
                 refusal.getMessage(),
-                "There is no backend 'gloo': choose one of auto, local, tcp, mpi, nccl");
+                "There is no backend 'gloo': choose one of auto, local, tcp, nccl");
     }
 
     @Test
@@ -66,7 +66,7 @@ public class ConnectorTest {
             Assert.assertEquals(
                     refusal.getMessage(),
                     "The system property io.djltp.backend: There is no backend 'gloo': choose one"
-                            + " of auto, local, tcp, mpi, nccl");
+                            + " of auto, local, tcp, nccl");
         } finally {
             System.clearProperty("io.djltp.backend");
         }
@@ -77,8 +77,6 @@ public class ConnectorTest {
         assertRefused(
                 Backend.LOCAL, GPUS, "the backend local is for CPUs, not for [gpu(0), gpu(1)]");
         assertRefused(Backend.TCP, GPUS, "the backend tcp is for CPUs, not for [gpu(0), gpu(1)]");
-        assertRefused(Backend.MPI, GPUS, "the backend mpi is for CPUs, not for [gpu(0), gpu(1)]");
-        assertRefused(Backend.MPI, CPUS, "the backend mpi has one rank in each process, not 3");
         Assert.assertTrue(Connector.whyNot(Backend.AUTO, CPUS, null).isEmpty());
         Assert.assertTrue(Connector.whyNot(Backend.TCP, CPUS, null).isEmpty());
         NcclDouble.load();

@@ -3,7 +3,6 @@ package io.djltp.examples.doctor;
 import ai.djl.Device;
 import ai.djl.engine.Engine;
 
-import io.djltp.collective.mpi.MpiLibrary;
 import io.djltp.collective.nccl.NcclLibrary;
 import io.djltp.environment.LaunchEnvironment;
 import io.djltp.launch.Launcher;
@@ -48,8 +47,6 @@ final class Facts {
         values.put("large products", OneDnnProduct.isUsed() ? "oneDNN, in layers" : "libtorch's");
         values.put("gpus", gpus());
         values.put("nccl", NcclLibrary.whyNot().map(why -> "no: " + why).orElseGet(Facts::nccl));
-        values.put(
-                "mpi", MpiLibrary.whyNot().map(why -> "no: " + why).orElseGet(MpiLibrary::version));
         values.put("launcher", launcher());
     }
 

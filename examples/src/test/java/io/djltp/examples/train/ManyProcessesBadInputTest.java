@@ -54,7 +54,6 @@ public class ManyProcessesBadInputTest {
             // process 0 looks into the folder, and tells the other
             {"--resume-from 7", "--resume-from 7", "--resume-from 7: .*has no checkpoint"},
             {"--tp 3", "--tp 3", "--tp 3 ranks cannot be shared evenly by the 2 processes"},
-            {"--tp 4 --backend mpi", "--tp 4 --backend mpi", "the backend mpi has one rank in"},
             {"--backend local", "--backend local", "the backend local reaches the ranks of one"},
         };
     }
@@ -168,35 +167,6 @@ public class ManyProcessesBadInputTest {
                             "cannot listen at 127.0.0.1:" + port + ".*MASTER_PORT",
                             "Process 1 cannot reach process 0 at 127.0.0.1:" + port));
         }
-    }
-
-    @Test(timeOut = 120_000)
-    public void mpiWithoutMpirun() throws Exception {
-        ForkedTp.skipWithout("mpirun", "apt-get install openmpi-bin libopenmpi3");
-        int port = FreePort.find();
-        String options = "--backend mpi";
-        String expected = "MPI has started 1 processes, and the job has 2";
-        run(
-                List.of(environment(0, 2, port), environment(1, 2, port)),
-                List.of(options, options),
-                List.of(expected, expected));
-    }
-
-    @Test(timeOut = 120_000)
-    public void twoRanksInAProcessOfMpirun() throws Exception {
-        ForkedTp.Result result;
-        List<String> arguments = arguments("--tp 4 --backend mpi");
-        try (ForkedTp process = ForkedTp.mpirun(2, arguments)) {
-            result = process.await();
-        }
-        Assert.assertNotEquals(result.status(), 0, result.toString());
-        long lines =
-                result.err()
-                        .lines()
-                        .filter(line -> line.startsWith("tp: "))
-                        .filter(line -> line.contains("one rank in each process, not 2"))
-                        .count();
-        Assert.assertEquals(lines, 2, result.toString());
     }
 
     private Map<String, String> environment(int rank, int size, int port) {

@@ -28,7 +28,7 @@ import java.util.stream.Stream;
 /** {@code tp train} in several processes learns what it learns in one, bit for bit. */
 public class ManyProcessesTest {
 
-    private static final double TOLERANCE = 1e-6; // of the order in which MPI adds
+    private static final double TOLERANCE = 1e-6; // of the order in which ranks add
 
     private final Map<String, JsonObject> expected = new HashMap<>();
     private Path folder;

@@ -76,7 +76,7 @@ final class GpuAssignment {
                         + gpu
                         + " does not reach host memory; give the rank Device.gpu("
                         + gpu
-                        + ") or use the backend local, tcp or mpi";
+                        + ") or use the backend local or tcp";
             }
             gpus[i] = gpu;
         }

@@ -105,7 +105,7 @@ public class NcclCreationTest {
                     IllegalArgumentException.class,
                     () -> create(2, 0, cpus(2)),
                     "Rank 0 cannot work on cpu(): GPU 0 does not reach host memory; give the rank"
-                            + " Device.gpu(0) or use the backend local, tcp or mpi");
+                            + " Device.gpu(0) or use the backend local or tcp");
             List<Communicator> group =
                     List.copyOf(
                             NcclCommunicator.create(

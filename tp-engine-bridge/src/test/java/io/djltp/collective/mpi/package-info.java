@@ -1,2 +1,0 @@
-/** Contains the tests of the {@code mpi} backend. */
-package io.djltp.collective.mpi;
