@@ -150,7 +150,7 @@ final class TrainedModel {
         if (remoteShards != null) {
             remoteShards.getService().endStep(step);
         }
-        buffers.equalizeAfterStep(Long.bitCount(step) == 1);
+        buffers.equalizeAfterStep();
     }
 
     /**
