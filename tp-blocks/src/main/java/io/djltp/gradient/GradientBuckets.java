@@ -3,10 +3,11 @@ package io.djltp.gradient;
 import ai.djl.ndarray.NDArray;
 import ai.djl.nn.Parameter;
 
-import io.djltp.gradient.GradientBucket.Member;
+import io.djltp.collective.Communicator;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.Autograd;
+import io.djltp.update.FlatGradients;
 
 import java.util.ArrayList;
 import java.util.Collection;
@@ -29,7 +30,7 @@ final class GradientBuckets implements AutoCloseable {
     private final long limit;
     private List<Member> members = List.of(); // all, in the order of the tree
     private final List<Place> places = new ArrayList<>(); // of each member, or null: not summed
-    private final List<GradientBucket> buckets = new ArrayList<>(); // in the order of issue
+    private final List<Bucket> buckets = new ArrayList<>(); // in the order of issue
 
     /**
      * Creates the buckets of a rank.
@@ -58,7 +59,27 @@ final class GradientBuckets implements AutoCloseable {
         void accept(Parameter parameter, NDArray value, NDArray gradient);
     }
 
-    private record Place(GradientBucket bucket, int number) {}
+    /**
+     * A parameter of the bucket.
+     *
+     * @param parameter the parameter
+     * @param value the rank's shard or replica
+     * @param group the group over which its gradient is summed, or {@code null}
+     */
+    private record Member(Parameter parameter, NDArray value, Communicator group) {
+
+        /** Returns whether nothing has changed. (Arrays are equal if their elements are.) */
+        boolean isSame(Member other) {
+            return parameter == other.parameter && value == other.value && group == other.group;
+        }
+
+        /** Returns the bytes of the gradient. */
+        long bytes() {
+            return value.size() * value.getDataType().getNumOfBytes();
+        }
+    }
+
+    private record Place(Bucket bucket, int number) {}
 
     /**
      * Begins to sum.
@@ -76,7 +97,7 @@ final class GradientBuckets implements AutoCloseable {
             close();
             plan(now);
         }
-        buckets.forEach(GradientBucket::start);
+        buckets.forEach(Bucket::start);
     }
 
     /**
@@ -124,7 +145,7 @@ final class GradientBuckets implements AutoCloseable {
                 }
             }
         } finally {
-            buckets.forEach(GradientBucket::releaseAlone);
+            buckets.forEach(Bucket::releaseAlone);
         }
     }
 
@@ -152,8 +173,7 @@ final class GradientBuckets implements AutoCloseable {
         List<Member> own = numbers.stream().map(members::get).toList();
         List<String> names =
                 own.stream().map(member -> parameters.nameOf(member.parameter())).toList();
-        GradientBucket bucket =
-                new GradientBucket(own, own.get(0).group(), BucketPlan.describe(names));
+        Bucket bucket = new Bucket(own, own.get(0).group(), BucketPlan.describe(names));
         buckets.add(bucket);
         for (int i = 0; i < own.size(); i++) {
             places.set(numbers.get(i), new Place(bucket, i));
@@ -163,9 +183,84 @@ final class GradientBuckets implements AutoCloseable {
     /** Frees the memory of the buckets. */
     @Override
     public void close() {
-        buckets.forEach(GradientBucket::close);
+        buckets.forEach(Bucket::close);
         buckets.clear();
         places.clear();
         members = List.of();
+    }
+
+    /**
+     * Gradients of a rank that are summed over other ranks by one all-reduce: of one type, on one
+     * device, over one group. Several are copied into memory that the bucket keeps from step to
+     * step; a gradient that is alone stays where it is.
+     */
+    private static final class Bucket implements AutoCloseable {
+
+        private final List<Member> members;
+        private final Communicator group;
+        private final String issuer;
+        private final BucketSum sum;
+
+        /**
+         * Creates a bucket.
+         *
+         * @param members the parameters, of one type and on one device
+         * @param group the ranks that gradients are summed over
+         * @param issuer what errors call the gradients
+         */
+        Bucket(List<Member> members, Communicator group, String issuer) {
+            this.members = members;
+            this.group = group;
+            this.issuer = issuer;
+            sum =
+                    new BucketSum(
+                            members.size() == 1
+                                    ? null
+                                    : new FlatGradients(
+                                            members.stream().map(Member::value).toList()));
+        }
+
+        /**
+         * Begins to sum the gradients, and takes them from their leaves if it has a copy. A rank
+         * without a gradient takes part: others may have one.
+         */
+        void start() {
+            sum.releaseAlone(); // of a step that has failed
+            if (sum.flat() == null) {
+                sum.start(Autograd.gradientOrZeros(members.get(0).value()), group, issuer);
+                return;
+            }
+            for (int i = 0; i < members.size(); i++) {
+                NDArray value = members.get(i).value();
+                try (NDArray gradient = Autograd.gradient(value)) {
+                    sum.flat().set(i, gradient);
+                }
+                Autograd.dropGradient(value); // its memory is free for what comes next
+            }
+            sum.start(group, issuer);
+        }
+
+        /** Waits for the sum. */
+        void await() {
+            sum.await();
+        }
+
+        /**
+         * Returns the sum of a member's gradients, which stays open until {@link #releaseAlone()}.
+         */
+        NDArray get(int number) {
+            return sum.get(number);
+        }
+
+        /** Frees the gradient that is not in the memory of the bucket. */
+        void releaseAlone() {
+            sum.releaseAlone();
+        }
+
+        /** Frees the memory that is kept. */
+        @Override
+        public void close() {
+            sum.close();
+        }
     }
 }
