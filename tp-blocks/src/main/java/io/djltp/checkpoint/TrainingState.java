@@ -3,6 +3,7 @@ package io.djltp.checkpoint;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 
@@ -11,7 +12,9 @@ import com.google.gson.JsonObject;
 import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.checkpoint.store.CheckpointFolder;
+import io.djltp.checkpoint.store.CheckpointWriter;
 import io.djltp.checkpoint.store.CutTensor;
+import io.djltp.collective.GatheredNumbers;
 import io.djltp.head.Margin;
 import io.djltp.optimizer.OptimizerState;
 import io.djltp.optimizer.StateKind;
@@ -25,15 +28,23 @@ import io.djltp.torch.TensorView;
 import io.djltp.training.ParallelTrainer;
 import io.djltp.training.TrainerState;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Function;
 
@@ -383,5 +394,237 @@ public final class TrainingState implements AutoCloseable {
     @Override
     public void close() {
         writer.close();
+    }
+
+    /**
+     * What the optimizer keeps of each parameter, as tensors of the parameter's shape (momentum,
+     * means) or with one number for each of its rows.
+     *
+     * <p>A rank has no state of a weight for which it has never had a gradient, such as a table of
+     * which no row was used; another rank may have. So the ranks first agree on what there is, and
+     * who has none makes one of zeros, which stands for the same.
+     */
+    private static final class OptimizerArrays {
+
+        private static final DataType[] TYPES = {null, DataType.FLOAT32, DataType.FLOAT64};
+
+        private final TrainerState state;
+        private final StateLayout layout;
+        private final List<StateKind> kinds;
+
+        OptimizerArrays(TrainerState state, StateLayout layout) {
+            this.state = state;
+            this.layout = layout;
+            kinds = StateKind.of(state.getOptimizer());
+        }
+
+        /** Returns what the optimizer keeps of a weight. */
+        List<StateKind> kinds() {
+            return kinds;
+        }
+
+        /**
+         * Returns the tensors. All processes call it: one all-gather.
+         *
+         * @param manager the manager of the views
+         */
+        List<TakenState.Tensor> tensors(NDManager manager) {
+            List<TakenState.Tensor> tensors = new ArrayList<>();
+            if (kinds.isEmpty()) {
+                return tensors;
+            }
+            ParallelParameters parameters = state.getParameters();
+            List<Parameter> all = parameters.getAll();
+            int[] types = state.getRanks().run(context -> agree(context, all)).get(0);
+            for (int i = 0; i < types.length; i++) {
+                if (types[i] > 0) {
+                    String name = parameters.nameOf(all.get(i));
+                    for (StateKind kind : kinds) {
+                        CutTensor tensor = layout.ofState(all.get(i), kind, TYPES[types[i]]);
+                        tensors.add(
+                                new TakenState.Tensor(tensor, views(name, kind, tensor, manager)));
+                    }
+                }
+            }
+            return tensors;
+        }
+
+        /** Returns the type of the state of each parameter, 0 where no rank has one. */
+        private int[] agree(ParallelContext context, List<Parameter> all) {
+            ParallelParameters parameters = state.getParameters();
+            OptimizerState held = state.getOptimizerState(context.getLocalIndex());
+            NDManager manager = parameters.getStore(context).getManager();
+            long[] own = new long[all.size()];
+            Arrays.setAll(own, i -> typeOf(held, parameters.nameOf(all.get(i)), manager));
+            long[] ofAll =
+                    GatheredNumbers.of(
+                            context.getWorld(), manager, own, "the state of the optimizer");
+            int[] types = new int[own.length];
+            for (int i = 0; i < ofAll.length; i++) {
+                types[i % own.length] = Math.max(types[i % own.length], (int) ofAll[i]);
+            }
+            for (int i = 0; i < own.length; i++) {
+                if (own[i] == 0 && types[i] > 0) {
+                    held.prepare(parameters.nameOf(all.get(i)), TYPES[types[i]]);
+                }
+            }
+            return types;
+        }
+
+        private static int typeOf(OptimizerState held, String name, NDManager manager) {
+            try (NDManager scope = manager.newSubManager()) {
+                Map<String, NDArray> arrays = held.get(name, scope);
+                return arrays.isEmpty()
+                        ? 0
+                        : Arrays.asList(TYPES)
+                                .indexOf(arrays.values().iterator().next().getDataType());
+            }
+        }
+
+        /** The optimizer keeps [rows, elements of a row] of any weight. */
+        private List<NDArray> views(
+                String name, StateKind kind, CutTensor tensor, NDManager manager) {
+            List<NDArray> views = new ArrayList<>();
+            for (int rank = 0; rank < state.getRanks().size(); rank++) {
+                NDArray view = state.getOptimizerState(rank).get(name, manager).get(kind.name());
+                views.add(view.reshape(tensor.getShardShape(layout.partOf(rank))));
+            }
+            return views;
+        }
+    }
+
+    /**
+     * Writes states in a thread of its own, one after the other. Before weights are changed, {@link
+     * #awaitRead()} waits until that thread has read them.
+     */
+    private static final class StateWriter implements AutoCloseable {
+
+        private static final Logger logger = LoggerFactory.getLogger(StateWriter.class);
+
+        private final Duration limit;
+        private final ExecutorService thread =
+                Executors.newSingleThreadExecutor(
+                        task -> {
+                            Thread writing = new Thread(task, "checkpoint");
+                            writing.setDaemon(true); // a disk that hangs does not keep the process
+                            return writing;
+                        });
+        private PendingSave last;
+
+        /**
+         * Creates a writer.
+         *
+         * @param limit how long a step waits for the weights to be written
+         */
+        StateWriter(Duration limit) {
+            this.limit = limit;
+        }
+
+        /**
+         * Begins to write a state, which this closes, whatever happens.
+         *
+         * @param state the state
+         * @param folder where it goes
+         * @param values the values of the checkpoint
+         * @param failure why there will be no checkpoint, or {@code null}
+         */
+        PendingSave write(
+                TakenState state,
+                CheckpointFolder folder,
+                JsonObject values,
+                RuntimeException failure) {
+            PendingSave save = new PendingSave(state.getStep());
+            if (last != null && last.isGivenUp() && !last.isDone()) {
+                state.close();
+                save.fail(
+                        new CheckpointException(
+                                "the checkpoint of step "
+                                        + last.getStep()
+                                        + " was given up, and is still being written: is the disk of "
+                                        + folder.getPath()
+                                        + " there?"));
+                return save;
+            }
+            awaitRead(); // of a save without a step between
+            last = save;
+            try {
+                thread.execute(() -> write(save, state, folder, values, failure));
+            } catch (RuntimeException | Error e) { // no thread to be had: nobody will read it
+                state.close();
+                save.fail(e);
+            }
+            return save;
+        }
+
+        /**
+         * Checks that states can be written, before one is taken.
+         *
+         * @throws IllegalStateException if this is closed
+         */
+        void checkOpen() {
+            if (thread.isShutdown()) {
+                throw new IllegalStateException(
+                        "No checkpoint is taken, because the TrainingState is closed: close it after"
+                                + " the last save, or make another one of the trainer");
+            }
+        }
+
+        private static void write(
+                PendingSave save,
+                TakenState state,
+                CheckpointFolder folder,
+                JsonObject values,
+                RuntimeException failure) {
+            try (TakenState taken = state;
+                    CheckpointWriter writer = taken.begin(folder)) {
+                if (failure != null) {
+                    throw failure; // the other processes hear of it from the writer
+                }
+                writer.stream();
+                if (!save.endReading()) {
+                    throw new CheckpointException(
+                            "the weights were not written before the next step had to change them");
+                }
+                taken.release(); // the trainer may free its weights while files are synced
+                writer.finish(values);
+            } catch (IOException | RuntimeException | Error e) {
+                save.fail(e);
+                return;
+            }
+            save.complete();
+        }
+
+        /** Waits until the last state was read, or gives its save up. */
+        void awaitRead() {
+            if (last != null && !last.awaitRead(limit)) {
+                logger.warn(
+                        "The checkpoint of step {} is given up: the weights were not written within {}."
+                                + " Training goes on",
+                        last.getStep(),
+                        limit);
+            }
+        }
+
+        /** Ends the thread after the last save. */
+        @Override
+        public void close() {
+            thread.shutdown();
+            awaitRead(); // or gives it up
+            boolean interrupted = Thread.interrupted();
+            try {
+                if (last != null && !last.isGivenUp()) {
+                    last.await();
+                }
+                if (!thread.awaitTermination(1, TimeUnit.SECONDS)) {
+                    thread.shutdownNow(); // closes a channel that hangs
+                }
+            } catch (InterruptedException e) {
+                interrupted = true;
+                thread.shutdownNow();
+            }
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
     }
 }

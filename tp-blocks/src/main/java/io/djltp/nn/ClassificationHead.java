@@ -3,6 +3,7 @@ package io.djltp.nn;
 import ai.djl.MalformedModelException;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
@@ -19,8 +20,12 @@ import io.djltp.layout.Region.Features;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.loss.FusedHead;
 import io.djltp.parameters.RankParameterStore;
+import io.djltp.rank.DataRows;
 import io.djltp.rank.ParallelContext;
+import io.djltp.region.RegionMappings;
+import io.djltp.torch.Autograd;
 import io.djltp.torch.Precision;
+import io.djltp.torch.TensorView;
 import io.djltp.update.UnitRows;
 
 import java.io.DataInputStream;
@@ -325,6 +330,98 @@ public class ClassificationHead extends AbstractColumnLinear {
             options = new HeadOptions(sampleShare, sampleSeed, margin, passes);
             HeadChecks.check(options, units, fusedLoss, isWithBias(), tiedTo() != null);
             return new ClassificationHead(this);
+        }
+    }
+
+    /** Which options of a {@link ClassificationHead} do not go together. */
+    private static final class HeadChecks {
+
+        private HeadChecks() {}
+
+        static void check(
+                HeadOptions options, long units, boolean fusedLoss, boolean biased, boolean tied) {
+            boolean plain = !options.isSampled() && options.margin() == null;
+            Preconditions.checkArgument(
+                    fusedLoss || plain, "optSampleShare and optMargin exclude optFusedLoss(false)");
+            Preconditions.checkArgument(
+                    options.margin() == null || !biased,
+                    "A cosine has no bias: set optBias(false) with optMargin");
+            Preconditions.checkArgument(
+                    !tied || plain,
+                    "A head with optTiedWeight has the rows of the embedding as they are, and all"
+                            + " of them in each step: optSampleShare and optMargin exclude it");
+            options.checkClasses(units);
+        }
+    }
+
+    /** What becomes of the features on their way into a {@link ClassificationHead}. */
+    private static final class HeadFeatures {
+
+        private HeadFeatures() {}
+
+        /**
+         * Puts the rows together where each rank has a replica of the head, or of its shard: every
+         * replica computes the loss of all rows and updates alike, so that no gradient of the
+         * weight is summed. In MIXED mode the ranks have no replicas, and gather as all layers do.
+         *
+         * @param context the rank
+         * @param inputs the features, maybe this rank's rows
+         * @param what what they are, for errors
+         * @return the features of the whole batch, or in MIXED mode the input
+         */
+        static NDList ofAllRows(ParallelContext context, NDList inputs, String what) {
+            NDArray input = inputs.singletonOrThrow();
+            if (context.getMesh().isOverlaid()
+                    || context.getDataGroup().getSize() == 1
+                    || !context.getPass().regionOf(input).isRowsCut()) {
+                return inputs;
+            }
+            NDArray rows = DataRows.gather(context, input, what);
+            return new NDList(context.getPass().enterGathered(rows, false));
+        }
+
+        /**
+         * Returns the features as an array of its own, which a loss can be differentiated by.
+         *
+         * @param context the rank
+         * @param mappings the mappings of the head
+         * @param input the features of the whole batch
+         * @param gathered whether the ranks' gradients of them are summed elsewhere
+         * @param training whether the loss will be differentiated
+         * @return the same features
+         */
+        static NDArray forLoss(
+                ParallelContext context,
+                RegionMappings mappings,
+                NDArray input,
+                boolean gathered,
+                boolean training) {
+            if (!training && !context.getPass().isWatched()) {
+                return Autograd.detach(input, input.getManager());
+            }
+            if (!TensorView.of(input).requiresGradient()) {
+                NDArray leaf = Autograd.detach(input, input.getManager());
+                leaf.setRequiresGradient(true); // for the loss to be differentiated at all
+                return leaf.reshape(leaf.getShape());
+            }
+            return gathered || context.getTensorGroup().getSize() == 1
+                    ? input.reshape(input.getShape())
+                    : mappings.copyToRegion(input, true);
+        }
+
+        /**
+         * Returns features of the length that a margin scales cosines with.
+         *
+         * @param input the features, [x1, ..., xn, features]
+         * @param margin the margin
+         * @return the features, of one length
+         */
+        static NDArray scaled(NDArray input, Margin margin) {
+            NDManager manager = input.getManager();
+            // an array: a number would not live until the backward pass
+            NDArray scale = manager.create(margin.scale());
+            NDArray factor = UnitRows.inverseLengths(input, manager).mul(scale);
+            return input.mul(factor.expandDims(factor.getShape().dimension()));
         }
     }
 }

@@ -2,6 +2,7 @@ package io.djltp.rank;
 
 import io.djltp.job.Job;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.LibTorch;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -9,10 +10,13 @@ import org.slf4j.LoggerFactory;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicReference;
 
 /**
  * The ranks of this JVM: one long-lived thread each, with its context.
@@ -296,6 +300,161 @@ public final class RankPool implements AutoCloseable {
         } finally {
             if (interrupted) {
                 Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    /** How a process of a job loads libtorch: it waits for that no longer than the job lives. */
+    private static final class LibraryLoading {
+
+        private LibraryLoading() {}
+
+        /**
+         * Loads libtorch.
+         *
+         * <p>The libraries are unpacked once, under a lock that all processes of the machine share.
+         * A process that stands still while it has the lock would hold up the others for ever.
+         *
+         * @param job the job, or {@code null}
+         * @throws io.djltp.job.JobFailedException if the job fails before the libraries are loaded
+         */
+        static void load(Job job) {
+            if (job == null) {
+                LibTorch.load();
+                return;
+            }
+            CompletableFuture<Void> loaded = new CompletableFuture<>();
+            Runnable takeBack = job.onFailure(loaded::completeExceptionally);
+            Thread loader = new Thread(() -> load(loaded), "tp-load-libraries");
+            loader.setDaemon(true);
+            loader.start();
+            try {
+                loaded.join();
+            } catch (CompletionException e) {
+                if (e.getCause() instanceof Error error) {
+                    throw error;
+                }
+                throw (RuntimeException) e.getCause();
+            } finally {
+                takeBack.run();
+            }
+        }
+
+        private static void load(CompletableFuture<Void> loaded) {
+            try {
+                LibTorch.load();
+                loaded.complete(null);
+            } catch (RuntimeException | Error e) {
+                loaded.completeExceptionally(e);
+            }
+        }
+    }
+
+    /**
+     * What ended the ranks of a process: the first failure, which every later task is told, too.
+     */
+    private static final class PoolFailure {
+
+        private static final Logger logger = LoggerFactory.getLogger(RankPool.class);
+
+        private final List<ParallelContext> contexts;
+        private final Job job; // or null
+        private final AtomicReference<RuntimeException> first = new AtomicReference<>();
+        private volatile Exception closing; // why a task was aborted that no rank has failed
+
+        PoolFailure(List<ParallelContext> contexts, Job job) {
+            this.contexts = contexts;
+            this.job = job;
+        }
+
+        /** Returns the failure, or {@code null}. */
+        RuntimeException get() {
+            return first.get();
+        }
+
+        /** Throws the failure, if there was one, to who runs a task after it. */
+        void check() {
+            RuntimeException before = first.get();
+            if (before instanceof RankFailedException) {
+                throw ((RankFailedException) before).again();
+            }
+            if (before != null) {
+                throw new IllegalStateException(before.getMessage(), before.getCause());
+            }
+        }
+
+        /** A rank has thrown: no other rank waits for it. */
+        void thrown(ParallelContext context, Throwable cause) {
+            RankFailedException failed = RankFailedException.of(context.getRank(), cause);
+            if (first.compareAndSet(null, failed)) {
+                if (isCausedBy(closing, cause)) {
+                    logger.debug("{}", failed.getMessage());
+                } else {
+                    logger.error("{}{}", failed.getMessage(), LastOperations.of(contexts));
+                }
+                if (job != null && !failed.isRemote()) {
+                    job.fail(context.getRank(), cause);
+                }
+            }
+            contexts.forEach(each -> each.abort(cause));
+        }
+
+        /** Some ranks have refused what others have not. */
+        void refused(Refusals refusals) {
+            int rank = refusals.first();
+            thrown(contexts.get(rank), refusals.cause(rank));
+        }
+
+        /** Who waits for the ranks was interrupted, which ends them. */
+        void interrupted(InterruptedException e) {
+            String message =
+                    "Interrupted while the ranks were running, which has ended them: make a new"
+                            + " trainer or predictor";
+            first.compareAndSet(null, new IllegalStateException(message, e));
+            contexts.forEach(context -> context.abort(e));
+            if (job != null) {
+                job.fail(-1, first.get());
+            }
+        }
+
+        /** The ranks are closed while a task runs. */
+        void closing() {
+            closing = new IllegalStateException("the ranks were closed");
+            contexts.forEach(context -> context.abort(closing));
+        }
+
+        private static boolean isCausedBy(Exception origin, Throwable cause) {
+            Throwable t = cause;
+            while (t != null && t != origin) {
+                t = t.getCause();
+            }
+            return t != null;
+        }
+
+        /** Which rank was where: the first thing to know of a job that hung or fell apart. */
+        private static final class LastOperations {
+
+            /** How many operations of each rank are written. */
+            private static final int SHOWN = 12;
+
+            private LastOperations() {}
+
+            /** Returns a text of the last operations of ranks, beginning with a new line. */
+            static String of(List<ParallelContext> contexts) {
+                StringBuilder text = new StringBuilder();
+                for (ParallelContext context : contexts) {
+                    List<String> entries = context.getWorld().getRecorder().entries();
+                    text.append(System.lineSeparator()).append("rank ").append(context.getRank());
+                    text.append(
+                            entries.isEmpty()
+                                    ? " has not called anything yet"
+                                    : ", the last calls:");
+                    int first = Math.max(0, entries.size() - SHOWN);
+                    for (String entry : entries.subList(first, entries.size())) {
+                        text.append(System.lineSeparator()).append("    ").append(entry);
+                    }
+                }
+                return text.toString();
             }
         }
     }

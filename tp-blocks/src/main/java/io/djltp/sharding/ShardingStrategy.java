@@ -7,6 +7,7 @@ import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 
 import java.util.List;
+import java.util.OptionalInt;
 
 /**
  * How a parameter is cut over the ranks: which axis, and which ranges of it make up a rank's shard.
@@ -310,5 +311,178 @@ public abstract class ShardingStrategy extends NamedStrategy {
     public void gather(NDArray shard, NDArray whole, int rank, int size) {
         List<ShardRange> ranges = cut(whole.getShape(), size).getRanges(rank);
         new ShardCopy(axis(whole.getShape()), ranges).toWhole(shard, whole);
+    }
+
+    /** Cuts an axis that is two halves, [gate; up]: each half into balanced ranges. */
+    private static final class GateUp extends OneAxis {
+
+        GateUp(int axis) {
+            super(axis);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        StrategyKind kind() {
+            return StrategyKind.GATE_UP;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public Cut cut(Shape shape, int size) {
+            int cutAxis = axis(shape);
+            long length = shape.get(cutAxis);
+            if (length % 2 != 0) {
+                throw new IllegalArgumentException(
+                        "gate and up are the two halves of axis "
+                                + cutAxis
+                                + ", whose length "
+                                + length
+                                + " is odd. Give twice as many units as the hidden layer has features");
+            }
+            if (length < 2L * size) {
+                throw new IllegalArgumentException(
+                        "gate and up have "
+                                + length / 2
+                                + " features each, for "
+                                + size
+                                + " ranks. Use at most "
+                                + length / 2
+                                + (length / 2 == 1 ? " rank" : " ranks")
+                                + " or a larger layer");
+            }
+            AxisPart half = AxisPart.even(length / 2);
+            return Segmented.stack(List.of(half, half), length, size);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public boolean equals(Object other) {
+            return other instanceof GateUp && ((GateUp) other).axis == axis;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public int hashCode() {
+            return 37 + axis;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public String toString() {
+            return "gateUp(" + axis + ")";
+        }
+    }
+
+    /** Stands for the strategies that a block of several weights chooses for each of them. */
+    private static final class ResolvedByBlock extends ShardingStrategy {
+
+        static final ShardingStrategy TENSOR =
+                new ResolvedByBlock(StrategyKind.TENSOR_PARALLEL, "tensorParallel");
+        static final ShardingStrategy EXPERT =
+                new ResolvedByBlock(StrategyKind.EXPERT_PARALLEL, "expertParallel");
+
+        private final StrategyKind kind;
+        private final String name;
+
+        private ResolvedByBlock(StrategyKind kind, String name) {
+            this.kind = kind;
+            this.name = name;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        StrategyKind kind() {
+            return kind;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public int axis(Shape shape) {
+            throw refusal(shape);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public Cut cut(Shape shape, int size) {
+            throw refusal(shape);
+        }
+
+        private IllegalArgumentException refusal(Shape shape) {
+            return new IllegalArgumentException(
+                    "The strategy "
+                            + name
+                            + " stands for those that a block of several weights chooses for each of"
+                            + " them, and has no cut of its own for a weight "
+                            + shape
+                            + ": give it to such a block, or a weight a strategy that cuts an axis,"
+                            + " such as rowwise()");
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public String toString() {
+            return name;
+        }
+    }
+
+    /** Cuts as another strategy, but refuses that several ranks get the same. */
+    private static final class WithoutReplicas extends ShardingStrategy {
+
+        private final ShardingStrategy strategy;
+
+        WithoutReplicas(ShardingStrategy strategy) {
+            this.strategy = strategy;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        StrategyKind kind() {
+            return strategy.kind();
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public OptionalInt shardedAxis() {
+            return strategy.shardedAxis();
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public int axis(Shape shape) {
+            return strategy.axis(shape);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public Cut cut(Shape shape, int size) {
+            Cut cut = strategy.cut(shape, size);
+            if (!cut.isPartition()) {
+                throw new IllegalArgumentException(
+                        "the strategy "
+                                + strategy
+                                + " gives several ranks the same, which would count as often in what"
+                                + " is summed over the ranks. Give each element to one rank");
+            }
+            return cut;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public boolean equals(Object other) {
+            return other instanceof WithoutReplicas
+                    && ((WithoutReplicas) other).strategy.equals(strategy);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public int hashCode() {
+            return 31 * strategy.hashCode();
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public String toString() {
+            return strategy.toString();
+        }
     }
 }

@@ -1,12 +1,15 @@
 package io.djltp.training;
 
 import ai.djl.Model;
+import ai.djl.engine.EngineException;
+import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.TrainingConfig;
+import ai.djl.util.NativeResource;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.gradient.GradientFlow;
@@ -18,6 +21,11 @@ import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankPool;
+import io.djltp.torch.Autograd;
+import io.djltp.torch.HostReads;
+import io.djltp.torch.JavaMemory;
+import io.djltp.torch.RandomDraws;
+import io.djltp.torch.TensorView;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -345,6 +353,111 @@ public class ParallelTrainer extends Trainer {
             steps.close();
             super.close();
             logger.debug("The parallel trainer of {} is closed", getModel().getName());
+        }
+    }
+
+    /** Runs the backward passes of all ranks. */
+    @SuppressWarnings("try") // a call is begun by being open
+    private static final class ParallelGradientCollector implements GradientCollector {
+
+        private final TrainingSteps steps;
+        private final Autograd.GradMode mode;
+        private final JavaMemory memory; // of what is computed from losses
+        private boolean closed;
+
+        ParallelGradientCollector(TrainingSteps steps) {
+            this.steps = steps;
+            try (OneCaller.Call call = steps.begin("newGradientCollector")) {
+                steps.getPasses().setCollecting(true);
+            }
+            mode = Autograd.gradMode(true);
+            memory = JavaMemory.keep();
+        }
+
+        /**
+         * {@inheritDoc}
+         *
+         * @param target a loss of {@code trainer.getLoss()}, or a scalar computed from such losses
+         */
+        @Override
+        public void backward(NDArray target) {
+            try (OneCaller.Call call = steps.begin("newGradientCollector().backward")) {
+                differentiate(target);
+            }
+        }
+
+        private void differentiate(NDArray target) {
+            steps.checkTrained();
+            if (((NativeResource<?>) target).isReleased()) {
+                throw new IllegalStateException(
+                        "What is to be differentiated was closed: a loss is closed with the manager of"
+                                + " the inputs. Go backward before it is closed");
+            }
+            float scale = steps.getLossScale().get(); // 1 if no loss is scaled
+            try (NDArray gradient = target.onesLike()) {
+                Autograd.backward(target, scale == 1 ? gradient : gradient.muli(scale));
+            } catch (EngineException e) {
+                throw new IllegalArgumentException(
+                        "Only a loss of trainer.getLoss().evaluate(labels, predictions), or what is"
+                                + " computed from it, can be differentiated, of predictions that"
+                                + " trainer.forward(...) has returned, and if it depends on a parameter"
+                                + " that is trained. The predictions themselves are values, no part of"
+                                + " a graph; and so is a loss that was made of labels alone, or of what"
+                                + " leaves the graph, such as stopGradient(), argMax() and, in DJL,"
+                                + " toType(...)",
+                        e);
+            }
+            steps.backward(steps.getPasses().findReached());
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void zeroGradients() {
+            steps.zeroGradients();
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void close() {
+            if (closed) {
+                return;
+            }
+            closed = true;
+            steps.getPasses().setCollecting(false);
+            memory.close();
+            mode.close();
+        }
+    }
+
+    /** What rank 0 decides for all, because the processes could see it differently. */
+    private static final class RankZero {
+
+        private RankZero() {}
+
+        /** Returns the value of the process of rank 0. All processes call it. */
+        static double valueOf(RankPool ranks, NDManager manager, double value) {
+            if (!ranks.isDistributed()) {
+                return value;
+            }
+            return ranks.run(
+                            context -> {
+                                try (NDManager scope = manager.newSubManager(context.getDevice());
+                                        NDArray agreed = scope.create(value)) {
+                                    context.getWorld().setIssuer("ParallelTrainer.fromRankZero");
+                                    context.getWorld().broadcast(TensorView.of(agreed), 0).await();
+                                    return HostReads.number(agreed);
+                                }
+                            })
+                    .get(0);
+        }
+
+        /** Lets the random numbers of all ranks follow from libtorch's generator on rank 0. */
+        static void seed(RankPool ranks, NDManager manager, boolean randomCheck) {
+            // 53 bits, which a double carries; before the values of parameters are drawn
+            double seed = valueOf(ranks, manager, RandomDraws.fingerprint() >>> 11);
+            for (int i = 0; i < ranks.size(); i++) {
+                ranks.getContext(i).getRandom().begin((long) seed, randomCheck);
+            }
         }
     }
 }

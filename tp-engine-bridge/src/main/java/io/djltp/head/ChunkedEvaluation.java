@@ -15,7 +15,9 @@ import io.djltp.update.UnitRows;
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.MemoryFormatOptional;
 import org.bytedeco.pytorch.Scalar;
+import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorVector;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
@@ -276,6 +278,167 @@ public final class ChunkedEvaluation implements AutoCloseable {
         if (buffers != null) {
             buffers.close();
             buffers = null;
+        }
+    }
+
+    /**
+     * The loss of logits that exist a chunk of classes at a time, by the {@link
+     * CrossEntropyFormula}.
+     */
+    @SuppressWarnings("try") // a scope is used by being open
+    private static final class ChunkLoss {
+
+        private final LogitChunks chunks;
+        private final ShardLabels labels;
+        private final LossOptions options;
+        private final ChunkLogSum logSum;
+        private final Tensor sums;
+
+        ChunkLoss(LogitChunks chunks, ShardLabels labels, LossOptions options) {
+            this.chunks = chunks;
+            this.labels = labels;
+            this.options = options;
+            logSum = new ChunkLogSum(chunks);
+            sums = CrossEntropyFormula.newSums(options, chunks.rows, chunks.buffers.wide());
+        }
+
+        /**
+         * Returns the loss over all ranks, a scalar in float32.
+         *
+         * @param shard the classes of the rank
+         */
+        Tensor evaluate(ClassShard shard) {
+            ChunkRanking ranking = new ChunkRanking(chunks, labels);
+            for (int i = 0; i < chunks.plan().count(); i++) {
+                try (PointerScope scope = new PointerScope()) {
+                    add(ranking, i);
+                }
+            }
+            Tensor largest = logSum.largest().clone();
+            shard.allReduce(largest, ReduceOp.MAX);
+            sums.select(0, CrossEntropyFormula.NORMALISER).copy_(logSum.sumAbove(largest));
+            shard.allReduce(sums, ReduceOp.SUM);
+            sums.select(0, CrossEntropyFormula.LABEL).sub_(largest);
+            Tensor weights = CrossEntropyFormula.rowWeights(labels, options, chunks.buffers.wide());
+            Tensor wide = largest.to(ScalarType.Double);
+            return new CrossEntropyFormula(options, shard.total(), weights, wide, sums)
+                    .loss()
+                    .to(ScalarType.Float);
+        }
+
+        private void add(ChunkRanking ranking, int index) {
+            Tensor logits = chunks.logits(index);
+            ranking.addLabelLogits(index, logits, sums.select(0, CrossEntropyFormula.LABEL));
+            if (options.labelSmoothing() > 0) {
+                ScalarTypeOptional same = new ScalarTypeOptional();
+                sums.select(0, CrossEntropyFormula.LOGITS)
+                        .add_(logits.sum(new long[] {1}, false, same));
+            }
+            logSum.add(logits, logits.amax(new long[] {1}, false));
+        }
+    }
+
+    /**
+     * The best classes of each rank brought together: one all-gather of k logits and classes and,
+     * if probabilities are wanted, of the largest logit and the sum of exponentials above it, for
+     * each row and rank. All of it is in float64, which holds class numbers and logits exactly.
+     */
+    private static final class TopKGather {
+
+        private final long rows;
+        private final int k;
+        private final boolean withSum;
+        private final boolean inOrder; // whether the classes of the ranks ascend
+        private final Tensor[] parts; // of each rank, [rows, 2 * its k and 2 for the sum]
+
+        /**
+         * Gathers.
+         *
+         * @param found what this rank has found
+         * @param shard the classes of this rank
+         * @param k how many classes are wanted, not more than there are
+         */
+        TopKGather(ChunkTopK found, ClassShard shard, int k) {
+            this.k = k;
+            rows = found.values().size(0);
+            withSum = found.logSum() != null;
+            inOrder = shard.cut().isConsecutive();
+            Tensor packed = pack(found, shard);
+            int size = shard.cut().getRanks();
+            parts = new Tensor[size];
+            if (size == 1) {
+                parts[0] = packed;
+                return;
+            }
+            long[] counts = new long[size];
+            long sum = 0;
+            for (int rank = 0; rank < size; rank++) {
+                counts[rank] = rows * width(shard.cut().getShardLength(rank));
+                sum += counts[rank];
+            }
+            Tensor all =
+                    torch.empty(new long[] {sum}, packed.options(), new MemoryFormatOptional());
+            shard.group().allGather(TensorView.of(packed), TensorView.of(all), counts).await();
+            long start = 0;
+            for (int rank = 0; rank < size; rank++) {
+                long width = width(shard.cut().getShardLength(rank));
+                parts[rank] = all.narrow(0, start, counts[rank]).view(rows, width);
+                start += counts[rank];
+            }
+        }
+
+        private long width(long classes) {
+            return 2 * Math.min(k, classes) + (withSum ? 2 : 0);
+        }
+
+        private Tensor pack(ChunkTopK found, ClassShard shard) {
+            TensorVector columns =
+                    new TensorVector(
+                            found.values().to(ScalarType.Double),
+                            shard.classesOf(found.columns()).to(ScalarType.Double));
+            if (withSum) {
+                Tensor largest = found.logSum().largest();
+                columns.push_back(largest.to(ScalarType.Double).unsqueeze(1));
+                columns.push_back(found.logSum().sumAbove(largest).unsqueeze(1));
+            }
+            return torch.cat(columns, 1);
+        }
+
+        /** Returns the best logits and classes of all ranks, float64 [rows, k]. */
+        ChunkTopK.Best best() {
+            TensorVector values = new TensorVector();
+            TensorVector classes = new TensorVector();
+            for (Tensor part : parts) {
+                long count = (part.size(1) - (withSum ? 2 : 0)) / 2;
+                values.push_back(part.narrow(1, 0, count));
+                classes.push_back(part.narrow(1, count, count));
+            }
+            Tensor allValues = torch.cat(values, 1);
+            Tensor allClasses = torch.cat(classes, 1);
+            if (!inOrder) { // of equal logits, that of the lower class comes first
+                Tensor order = allClasses.argsort(true, 1, false);
+                allValues = allValues.gather(1, order);
+                allClasses = allClasses.gather(1, order);
+            }
+            return ChunkTopK.sorted(allValues, allClasses, k);
+        }
+
+        /** Returns the logarithms of the probabilities that belong to logits of all ranks. */
+        Tensor logProbabilities(Tensor logits) {
+            Tensor[] largest = new Tensor[parts.length];
+            Tensor top = null;
+            for (int rank = 0; rank < parts.length; rank++) {
+                largest[rank] = parts[rank].select(1, parts[rank].size(1) - 2);
+                top = top == null ? largest[rank] : torch.maximum(top, largest[rank]);
+            }
+            Tensor sum = torch.zeros_like(top);
+            for (int rank = 0; rank < parts.length; rank++) {
+                Tensor ofRank = parts[rank].select(1, parts[rank].size(1) - 1);
+                sum.addcmul_(ofRank, largest[rank].sub(top).exp_());
+            }
+            // the largest logit first: a log-sum-exp would lose the digits that it has after the
+            // point
+            return logits.sub(top.unsqueeze(1)).sub_(sum.log_().unsqueeze(1));
         }
     }
 }

@@ -6,20 +6,25 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
+import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
+import io.djltp.cut.ShardRange;
 import io.djltp.torch.LibTorch;
 import io.djltp.torch.TensorView;
 import io.djltp.torch.TorchScope;
 
 import org.bytedeco.javacpp.PointerScope;
+import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
+import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.TreeSet;
 
 /**
  * How a weight of a rank is updated: what DJL's optimizers do to it, with the same result. Holds
@@ -281,4 +286,455 @@ public abstract class WeightUpdate implements AutoCloseable {
     /** Frees the state. */
     @Override
     public abstract void close();
+
+    /**
+     * Adagrad: {@code sum += gradient^2}, {@code weight -= rate * gradient / (sqrt(sum) +
+     * epsilon)}. PyTorch's operator computes the same, which exists for processors only.
+     */
+    private static final class AdagradUpdate extends WeightUpdate {
+
+        private final float epsilon;
+        private Tensor sums; // [rows, features]: of the squared gradients so far
+        private Tensor number; // of the step, which PyTorch's operator wants and does not use
+
+        AdagradUpdate(Settings settings, float epsilon) {
+            super(settings);
+            this.epsilon = epsilon;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        boolean isStill() {
+            return settings.weightDecay() == 0;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        boolean isOneOperation(boolean onGpu) {
+            return !onGpu && super.isOneOperation(onGpu);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void prepare(long classes, long features, TensorOptions options) {
+            if (sums == null) {
+                sums = zeros(options, classes, features);
+                number = zeros(float32(options)).fill_(new Scalar(1f));
+            }
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void apply(GradientRows chunk) {
+            Tensor gradient = chunk.whole(settings);
+            Tensor state = chunk.rowsOf(sums, 0);
+            Tensor weight = chunk.weight;
+            if (weight.is_cuda()) {
+                if (settings.weightDecay() != 0) {
+                    gradient.add_(weight, new Scalar(settings.weightDecay()));
+                }
+                state.addcmul_(gradient, gradient);
+                Tensor divisor = state.sqrt().add_(new Scalar(epsilon));
+                weight.addcdiv_(gradient, divisor, new Scalar(-learningRate));
+            } else {
+                double decay = settings.weightDecay();
+                FusedOperator.adagrad(
+                        weight, gradient, state, number, learningRate, decay, epsilon);
+            }
+            chunk.setRows(sums, state);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        protected Map<String, Tensor> state() {
+            return sums == null ? Map.of() : Map.of("sums", sums);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void close() {
+            free(sums);
+            free(number);
+            sums = null;
+            number = null;
+        }
+    }
+
+    /** Adam, and AdamW with weight decay apart from the gradient. */
+    private static final class AdamUpdate extends WeightUpdate {
+
+        private final float beta1;
+        private final float beta2;
+        private final float epsilon;
+        private final boolean decoupled;
+        private FusedOperator.AdamStep step;
+        private int number;
+        private Tensor mean;
+        private Tensor variance;
+        private Tensor numberOnDevice;
+
+        AdamUpdate(Settings settings, float beta1, float beta2, float epsilon, boolean decoupled) {
+            super(settings);
+            this.beta1 = beta1;
+            this.beta2 = beta2;
+            this.epsilon = epsilon;
+            this.decoupled = decoupled;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void begin(float rate, int step) {
+            super.begin(rate, step);
+            number = step;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void prepare(long classes, long features, TensorOptions options) {
+            if (mean == null) {
+                mean = zeros(options, classes, features);
+                variance = zeros(options, classes, features);
+                numberOnDevice = zeros(float32(options));
+            }
+            numberOnDevice.fill_(new Scalar((float) number));
+            // DJL adds epsilon to the root as it is, PyTorch to the corrected one
+            double corrected = epsilon / Math.sqrt(1 - Math.pow(beta2, number));
+            step =
+                    new FusedOperator.AdamStep(
+                            learningRate,
+                            beta1,
+                            beta2,
+                            settings.weightDecay(),
+                            corrected,
+                            numberOnDevice);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void apply(GradientRows chunk) {
+            Tensor gradient = chunk.whole(settings);
+            Tensor means = chunk.rowsOf(mean, 0);
+            Tensor variances = chunk.rowsOf(variance, 1);
+            FusedOperator.adam(chunk.weight, gradient, means, variances, step, decoupled);
+            chunk.setRows(mean, means);
+            chunk.setRows(variance, variances);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        protected Map<String, Tensor> state() {
+            return mean == null ? Map.of() : Map.of("mean", mean, "variance", variance);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void close() {
+            free(mean);
+            free(variance);
+            free(numberOnDevice);
+            mean = null;
+            variance = null;
+            numberOnDevice = null;
+        }
+    }
+
+    /** The state of an update that is put back. */
+    private static final class RestoredState {
+
+        private RestoredState() {}
+
+        /**
+         * Returns the type of a state.
+         *
+         * @param name the name of the weight, for errors
+         * @param values the state
+         * @param weight the type of the weight
+         * @return float32, or float64
+         * @throws IllegalArgumentException if it is another one, or float64 for another weight
+         */
+        static DataType typeOf(String name, Map<String, NDArray> values, DataType weight) {
+            DataType type = values.values().iterator().next().getDataType();
+            for (Map.Entry<String, NDArray> value : values.entrySet()) {
+                DataType each = value.getValue().getDataType();
+                boolean known =
+                        each == DataType.FLOAT32
+                                || each == DataType.FLOAT64 && weight == DataType.FLOAT64;
+                if (!known || each != type) {
+                    throw new IllegalArgumentException(
+                            "The state of parameter "
+                                    + name
+                                    + " is kept in float32, or in float64 if the parameter is in"
+                                    + " float64, but "
+                                    + value.getKey()
+                                    + " is in "
+                                    + each
+                                    + " and the parameter in "
+                                    + weight);
+                }
+            }
+            return type;
+        }
+
+        /**
+         * Copies a state.
+         *
+         * @param name the name of the weight, for errors
+         * @param values the state
+         * @param targets where it goes, by its names
+         * @throws IllegalArgumentException if the names or the shapes differ
+         */
+        static void copy(String name, Map<String, NDArray> values, Map<String, Tensor> targets) {
+            if (!values.keySet().equals(targets.keySet())) {
+                throw new IllegalArgumentException(
+                        "The optimizer keeps "
+                                + (targets.isEmpty() ? "no state" : new TreeSet<>(targets.keySet()))
+                                + " of parameter "
+                                + name
+                                + ", but "
+                                + new TreeSet<>(values.keySet())
+                                + " is to be set: it is the state of another optimizer");
+            }
+            values.forEach(
+                    (kind, value) -> {
+                        TensorView target = TensorView.of(targets.get(kind));
+                        if (!value.getShape().equals(target.getShape())) {
+                            throw new IllegalArgumentException(
+                                    "The state "
+                                            + kind
+                                            + " of parameter "
+                                            + name
+                                            + " has the shape "
+                                            + target.getShape()
+                                            + " on this rank, but "
+                                            + value.getShape()
+                                            + " is to be set: give each rank the state of its shard");
+                        }
+                    });
+            values.forEach((kind, value) -> targets.get(kind).copy_(TensorView.of(value).tensor()));
+        }
+    }
+
+    /**
+     * Adagrad with one number of state for each row.
+     *
+     * <p>Of rows that are cut over ranks, the squares of a whole row are summed over these before
+     * the first of its elements moves: one all-reduce of [rows].
+     */
+    private static final class RowwiseAdagradUpdate extends WeightUpdate {
+
+        private static final String ISSUER = "row-wise Adagrad";
+
+        private final float epsilon;
+        private Tensor sums; // [rows]: of the means of the squared gradients so far
+        private Tensor squares; // [rows]: the sums of this step's, of rows that are cut
+        private Communicator group; // over which rows are cut, or null
+        private long rowLength;
+        private long shardLength; // of the axis that is cut, on this rank
+        private long inner; // elements of one index of that axis, in a row
+        private List<ShardRange> elsewhere = List.of(); // of the shard: counted by another rank
+
+        RowwiseAdagradUpdate(Settings settings, float epsilon) {
+            super(settings);
+            this.epsilon = epsilon;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void setRowsCut(Communicator ranks, Shape whole, int axis, Cut cut) {
+            group = ranks.getSize() > 1 ? ranks : null;
+            rowLength = whole.size() / whole.get(0);
+            shardLength = cut.getShardLength(ranks.getRank());
+            inner = whole.slice(axis + 1).size();
+            elsewhere =
+                    cut.getSegments().stream()
+                            .filter(segment -> segment.getPlace(ranks.getRank()) >= 0)
+                            .filter(segment -> segment.getFirstRank() != ranks.getRank())
+                            .map(
+                                    s ->
+                                            new ShardRange(
+                                                    s.getPlace(ranks.getRank()),
+                                                    s.range().length()))
+                            .toList();
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        boolean isStill() {
+            // ranks that share a row meet, whether they have a gradient or not
+            return settings.weightDecay() == 0 && group == null;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        boolean isOneOperation(boolean onGpu) {
+            return false;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void prepare(long classes, long features, TensorOptions options) {
+            if (sums == null) {
+                sums = zeros(options, classes);
+            }
+            if (group != null && squares == null) {
+                squares = zeros(options, classes);
+            }
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        boolean isMeasured() {
+            return group != null;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        void measure(GradientRows chunk) {
+            Tensor place = chunk.spare();
+            torch.mul_out(place, chunk.gradient(1), new Scalar(settings.rescale()));
+            if (settings.isClipped()) {
+                place.clamp_max_(new Scalar(settings.clip()));
+            }
+            decay(place, chunk.weight);
+            place.mul_(place);
+            for (ShardRange range : elsewhere) {
+                place.view(place.size(0), -1, shardLength, inner)
+                        .narrow(2, range.start(), range.length())
+                        .zero_();
+            }
+            chunk.rowsOf(squares, 0).copy_(sum(place));
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        void endMeasure() {
+            group.setIssuer(ISSUER);
+            group.allReduce(TensorView.of(squares), ReduceOp.SUM).await();
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void apply(GradientRows chunk) {
+            Tensor gradient = chunk.whole(settings);
+            decay(gradient, chunk.weight);
+            Tensor state = chunk.rowsOf(sums, 0);
+            state.add_(means(chunk, gradient));
+            Tensor divisor = state.sqrt().add_(new Scalar(epsilon));
+            chunk.weight.addcdiv_(gradient, divisor.unsqueeze(1), new Scalar(-learningRate));
+            chunk.setRows(sums, state);
+        }
+
+        private void decay(Tensor gradient, Tensor weight) {
+            if (settings.weightDecay() != 0) {
+                gradient.add_(weight, new Scalar(settings.weightDecay()));
+            }
+        }
+
+        /** Returns the means of the squared gradients of whole rows, [length]. */
+        private Tensor means(GradientRows chunk, Tensor gradient) {
+            if (group != null) {
+                return chunk.rowsOf(squares, 0).div(new Scalar((double) rowLength));
+            }
+            Tensor ofElements = chunk.spare();
+            torch.mul_out(ofElements, gradient, gradient);
+            return sum(ofElements).div_(new Scalar((double) gradient.size(1)));
+        }
+
+        private static Tensor sum(Tensor ofElements) {
+            return ofElements.size(1) == 1
+                    ? ofElements.squeeze(1) // of a bias: the sum of one number each takes its time
+                    : ofElements.sum(new long[] {1}, false, new ScalarTypeOptional());
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        protected Map<String, Tensor> state() {
+            return sums == null ? Map.of() : Map.of("sums", sums);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void close() {
+            free(sums);
+            free(squares);
+            sums = null;
+            squares = null;
+        }
+    }
+
+    /**
+     * Stochastic gradient descent. As in DJL, the state of the momentum includes the learning rate.
+     */
+    private static final class SgdUpdate extends WeightUpdate {
+
+        private final float momentum;
+        private Tensor state;
+
+        SgdUpdate(Settings settings, float momentum) {
+            super(settings);
+            this.momentum = momentum;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void prepare(long classes, long features, TensorOptions options) {
+            if (momentum != 0 && state == null) {
+                state = zeros(options, classes, features);
+            }
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void apply(GradientRows chunk) {
+            if (chunk.isMade() && state == null && settings.weightDecay() == 0) {
+                // the bits of the fused operator, whose list of arguments takes longer than the sum
+                chunk.weight.add_(chunk.whole(settings), new Scalar(-learningRate));
+            } else if (settings.isClipped() || chunk.isMade()) {
+                Tensor moved = state == null ? null : chunk.rowsOf(state, 0);
+                FusedOperator.sgd(
+                        chunk.weight,
+                        chunk.whole(settings),
+                        moved,
+                        learningRate,
+                        momentum,
+                        settings.weightDecay());
+                if (moved != null) {
+                    chunk.setRows(state, moved);
+                }
+            } else {
+                addProduct(chunk);
+            }
+        }
+
+        /** The same with a gradient that is only computed into what it is added to. */
+        private void addProduct(GradientRows chunk) {
+            Tensor weight = chunk.weight;
+            float decay = learningRate * settings.weightDecay();
+            float factor = learningRate * settings.rescale();
+            if (momentum == 0) {
+                chunk.addTo(weight, 1 - decay, -factor);
+                return;
+            }
+            Tensor moved = chunk.rowsOf(state, 0);
+            chunk.addTo(moved, momentum, factor);
+            if (decay != 0) {
+                moved.add_(weight, new Scalar(decay));
+            }
+            weight.sub_(moved);
+            chunk.setRows(state, moved);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        protected Map<String, Tensor> state() {
+            return state == null ? Map.of() : Map.of("momentum", state);
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        public void close() {
+            free(state);
+            state = null;
+        }
+    }
 }

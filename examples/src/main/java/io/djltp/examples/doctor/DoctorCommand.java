@@ -4,6 +4,8 @@ import ai.djl.Device;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDManager;
 
+import com.google.gson.annotations.SerializedName;
+
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.job.Job;
@@ -22,8 +24,10 @@ import java.io.OutputStream;
 import java.io.PrintStream;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.Callable;
@@ -166,5 +170,62 @@ public final class DoctorCommand implements Callable<Integer> {
             result.copySeconds = run.copySeconds(bytes);
         }
         result.print(out, report.ranks);
+    }
+
+    /** What {@code tp doctor} has found, as {@code --json} writes it. */
+    private static final class DoctorReport {
+
+        Map<String, String> facts;
+        int ranks;
+        String chosen;
+        List<BackendResult> backends = new ArrayList<>();
+
+        /** What was found about one backend. */
+        static final class BackendResult {
+
+            String name;
+            boolean usable;
+
+            @SerializedName("why_not")
+            String whyNot;
+
+            @SerializedName("all_reduce")
+            List<AllReduceRun.Line> lines;
+
+            /** The time in which as many threads as ranks copy the largest message. */
+            @SerializedName("copy_seconds")
+            double copySeconds;
+
+            boolean isRight() {
+                return lines == null || lines.stream().allMatch(line -> line.wrong == 0);
+            }
+
+            void print(PrintStream out, int ranks) {
+                out.printf(
+                        "%nall-reduce, float32, sum, in place, %d ranks, backend %s%n",
+                        ranks, name);
+                out.printf(
+                        "%12s %12s %12s %12s %8s%n",
+                        "size (B)", "time (us)", "algbw (GB/s)", "busbw (GB/s)", "#wrong");
+                for (AllReduceRun.Line line : lines) {
+                    out.printf(
+                            Locale.ROOT,
+                            "%12d %12.1f %12.3f %12.3f %8d%n",
+                            line.bytes,
+                            line.microseconds,
+                            line.algorithmGbs,
+                            line.busGbs,
+                            line.wrong);
+                }
+                AllReduceRun.Line last = lines.get(lines.size() - 1);
+                out.printf(
+                        Locale.ROOT,
+                        "copying %d MiB in each rank's thread takes %.1f ms: the all-reduce runs at"
+                                + " %.2f of that%n",
+                        last.bytes >> 20,
+                        copySeconds * 1e3,
+                        copySeconds * 1e6 / last.microseconds);
+            }
+        }
     }
 }

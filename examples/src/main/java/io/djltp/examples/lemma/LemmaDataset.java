@@ -12,7 +12,9 @@ import ai.djl.util.Progress;
 import io.djltp.checkpoint.ResumableDataset;
 import io.djltp.zoo.lemma.CharNGrams;
 
+import java.util.ArrayList;
 import java.util.Iterator;
+import java.util.List;
 import java.util.NoSuchElementException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorService;
@@ -378,6 +380,21 @@ public final class LemmaDataset implements ResumableDataset {
             long mixed = (bits ^ bits >>> 30) * 0xbf58476d1ce4e5b9L;
             mixed = (mixed ^ mixed >>> 27) * 0x94d049bb133111ebL;
             return mixed ^ mixed >>> 31;
+        }
+    }
+
+    /**
+     * What a batch of words is made of, before it is arrays.
+     *
+     * @param rows the rows in the embedding table, of one word after another
+     * @param labels the class of each word
+     * @param indices which words these are
+     */
+    private record BatchWords(int[] rows, long[] labels, List<Integer> indices) {
+
+        /** Returns room for some words of some rows each. */
+        static BatchWords of(int size, int limit) {
+            return new BatchWords(new int[size * limit], new long[size], new ArrayList<>(size));
         }
     }
 }

@@ -1,8 +1,14 @@
 package io.djltp.examples.plan;
 
+import ai.djl.ndarray.types.Shape;
+
+import io.djltp.collective.Traffic;
 import io.djltp.cost.ModelCost;
+import io.djltp.cost.ParameterCost;
+import io.djltp.cost.RankCost;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
+import io.djltp.examples.plan.LayerGroups.LayerGroup;
 import io.djltp.examples.plan.PlanReport.PlanFigures;
 import io.djltp.examples.plan.PlannedModel.Planned;
 import io.djltp.rank.DeviceMesh;
@@ -19,6 +25,13 @@ import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.HashSet;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Locale;
+import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.stream.Collectors;
 
@@ -124,6 +137,142 @@ public final class PlanCommand implements Callable<Integer> {
             return builder.build();
         } catch (IllegalArgumentException e) {
             throw new BadInputException("--mesh " + meshText + ": " + e.getMessage(), e);
+        }
+    }
+
+    /** A plan as text. */
+    private static final class PlanTable {
+
+        private final PlanReport report;
+        private final ModelCost cost;
+        private final PrintStream out;
+        private final List<LayerGroup> groups;
+
+        PlanTable(PlanReport report, PrintStream out) {
+            this.report = report;
+            this.out = out;
+            cost = report.cost();
+            groups = LayerGroups.of(report);
+        }
+
+        void print() {
+            line(
+                    "%s on the mesh %s, %,d rows a %s, %s",
+                    report.model().getName(),
+                    cost.getMesh(),
+                    report.batch(),
+                    report.step(),
+                    report.optimizerName() == null ? "not trained" : report.optimizerName());
+            line("");
+            printParameters();
+            line("");
+            line(
+                    "%-5s %10s %10s %10s %10s  a %s",
+                    "rank", "weights", "gradients", "state", "all", report.step());
+            for (int rank = 0; rank < cost.getMesh().getRanks(); rank++) {
+                printRank(rank);
+            }
+            line("");
+            line("rank 0 communicates in a %s:", report.step());
+            printTraffic();
+        }
+
+        /** A row for each parameter; of equal blocks those of one. */
+        private void printParameters() {
+            List<Row> rows = new ArrayList<>();
+            Set<ParameterCost> seen = new HashSet<>(); // one may be shared by two layers
+            for (LayerGroup group : groups) {
+                if (group.times() > 1) {
+                    rows.add(new Row(group.title() + ", each", null));
+                }
+                for (int i = 0; i < group.shown().size(); i++) {
+                    for (ParameterCost each : group.shown().get(i).parameters()) {
+                        String name =
+                                group.times() == 1
+                                        ? each.name()
+                                        : "  " + group.names().get(i) + "/" + nameOf(each);
+                        if (seen.add(each)) {
+                            rows.add(new Row(name, each));
+                        }
+                    }
+                }
+            }
+            int width = rows.stream().mapToInt(each -> each.name.length()).max().orElse(0);
+            String format = "%-" + Math.max(9, width) + "s  %-18s  %-8s  %s";
+            line(format, "parameter", "shape", "cut", "a rank holds");
+            for (Row row : rows) {
+                ParameterCost each = row.parameter;
+                if (each == null) {
+                    line("%s", row.name);
+                } else {
+                    String cut = each.isCut() ? "axis " + each.getAxis() : "-";
+                    line(format, row.name, Sizes.shape(each.shape()), cut, shards(each));
+                }
+            }
+        }
+
+        private record Row(String name, ParameterCost parameter) {}
+
+        private static String nameOf(ParameterCost each) {
+            return each.parameter().getName();
+        }
+
+        private void printTraffic() {
+            List<PlanReport.Line> lines = new ArrayList<>();
+            for (LayerGroup group : groups) {
+                lines.addAll(
+                        group.times() == 1
+                                ? report.lines(group.shown().get(0))
+                                : report.lines(group));
+            }
+            lines.addAll(report.linesOfOthers());
+            lines.sort(Comparator.comparing(PlanReport.Line::direction));
+            lines.forEach(this::printTraffic);
+            if (lines.isEmpty()) {
+                line("  nothing");
+            } else if (lines.size() > report.totals().size()) {
+                line("in all:");
+                report.totals().forEach(each -> printTraffic(each.by("")));
+            }
+        }
+
+        private void printTraffic(PlanReport.Line each) {
+            String row =
+                    String.format(
+                            Locale.ROOT,
+                            "  %-8s  %-17s  %9s  %9s on the wire  %s",
+                            each.direction(),
+                            each.traffic().calls() + " " + each.collective(),
+                            Sizes.bytes(each.traffic().payload()),
+                            Sizes.bytes(each.traffic().wire()),
+                            each.issuer());
+            line("%s", row.stripTrailing());
+        }
+
+        private void printRank(int rank) {
+            RankCost bytes = cost.getRank(rank);
+            Traffic traffic = cost.getTraffic(rank).getTotal();
+            line(
+                    "%-5d %10s %10s %10s %10s  %d collectives, %s on the wire",
+                    rank,
+                    Sizes.bytes(bytes.weights()),
+                    Sizes.bytes(bytes.gradients()),
+                    Sizes.bytes(bytes.state()),
+                    Sizes.bytes(bytes.getTotal()),
+                    traffic.calls(),
+                    Sizes.bytes(traffic.wire()));
+        }
+
+        private String shards(ParameterCost parameter) {
+            Set<Shape> shapes = new LinkedHashSet<>();
+            for (int rank = 0; rank < report.tensorSize(); rank++) {
+                shapes.add(parameter.getShape(rank));
+            }
+            return shapes.stream().map(Sizes::shape).collect(Collectors.joining(" or "));
+        }
+
+        private void line(String format, Object... values) {
+            out.printf(Locale.ROOT, format + "%n", values);
         }
     }
 }
