@@ -35,11 +35,21 @@ public final class InnerPass extends ForwardPass {
                 outer.getBatchCut().getRanks(),
                 outer.isOverlaid(),
                 manager,
-                false);
-        setPurpose(outer.isTraining(), outer.isWatched(), outer.analysis);
+                false,
+                outer.getTensorRank());
+        setPurpose(outer.isTraining(), outer.getForeign());
+        setPlacing(outer.isPlacing());
         this.outer = outer;
         this.keys = keys;
         this.again = again;
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void use(Parameter parameter, Region region) {
+        if (!again) {
+            outer.use(parameter, region);
+        }
     }
 
     /**

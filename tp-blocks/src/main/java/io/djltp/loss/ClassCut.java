@@ -7,6 +7,7 @@ import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.rank.ParallelContext;
+import io.djltp.torch.DelegatedArray;
 
 /**
  * How the classes of logits are cut, and over which ranks.
@@ -26,7 +27,7 @@ record ClassCut(Communicator group, Cut cut) {
      * @throws IllegalArgumentException if the logits are not known to be the shard of the rank
      */
     static ClassCut of(ParallelContext context, NDArray logits, Object user) {
-        Shape shape = logits.getShape();
+        Shape shape = DelegatedArray.unwrap(logits).getShape();
         long columns = shape.get(shape.dimension() - 1);
         Communicator group = context == null ? null : context.getTensorGroup();
         if (group == null || group.getSize() == 1) {

@@ -17,6 +17,7 @@ import io.djltp.rank.ParallelContext;
 import io.djltp.rank.ParticipantStep;
 import io.djltp.rank.StepParticipant;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.DelegatedArray;
 import io.djltp.update.GradientScale;
 import io.djltp.update.WeightUpdate;
 
@@ -81,8 +82,8 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      * @param biasShard that of the bias, or {@code null}
      */
     public void begin(ForwardPass pass, NDArray weightShard, NDArray biasShard) {
-        weightValue = weightShard;
-        biasValue = biasShard;
+        weightValue = DelegatedArray.unwrap(weightShard);
+        biasValue = biasShard == null ? null : DelegatedArray.unwrap(biasShard);
         gradients.beginPass(pass);
     }
 

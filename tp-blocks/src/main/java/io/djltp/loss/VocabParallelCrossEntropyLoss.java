@@ -19,6 +19,7 @@ import io.djltp.head.ShardedCrossEntropy;
 import io.djltp.parameters.ShardedArray;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.DelegatedArray;
 import io.djltp.torch.HostReads;
 import io.djltp.torch.TensorView;
 
@@ -101,9 +102,6 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss, 
         checkOnRanks(logits);
         boolean known = TensorView.of(logits).requiresGradient();
         boolean backward = known && (context == null || context.getPass().isTraining());
-        if (known && !backward) {
-            context.getPass().getTrace().takeValues(logits); // to be checked, not differentiated
-        }
         if (backward && context != null && options.reduction() == Reduction.NONE) {
             throw new IllegalArgumentException(
                     "The losses of rows are computed by ranks in evaluations only: train with"
@@ -113,20 +111,22 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss, 
         FusedHead head = FusedHead.of(context, logits);
         if (head != null) {
             context.getTensorGroup().setIssuer(getClass().getSimpleName());
-            NDArray ids = only(labels);
+            NDArray ids = DelegatedArray.unwrap(only(labels));
+            NDArray features = DelegatedArray.unwrap(logits);
             if (!backward) {
                 try (Autograd.GradMode mode = Autograd.gradMode(false)) {
-                    return head.lossOnly(logits, ids, options);
+                    NDArray value = head.lossOnly(features, ids, options);
+                    return context.getPass().enterLoss(value, logits);
                 }
             }
-            NDArray value = head.evaluate(logits, ids, options, context);
-            context.getPass().getTrace().takeSlices(context.getGradientKeeper().getLastNode());
-            return value;
+            NDArray value = head.evaluate(features, ids, options, context);
+            return context.getPass().enterLoss(value, logits);
         }
         if (backward && context == null) {
             return new ShardedCrossEntropy(options).record(logits, only(labels));
         }
-        return evaluate(only(labels), logits, context, backward);
+        NDArray ids = DelegatedArray.unwrap(only(labels));
+        return evaluate(ids, logits, context, backward);
     }
 
     private void checkOnRanks(NDArray logits) {
@@ -154,20 +154,20 @@ public class VocabParallelCrossEntropyLoss extends Loss implements ShardedLoss, 
     private NDArray evaluate(
             NDArray labels, NDArray logits, ParallelContext context, boolean backward) {
         ClassCut classes = ClassCut.of(context, logits, this);
+        NDArray own = context == null ? logits : context.getPass().takeLast(logits);
         ShardedCrossEntropy.Result result =
                 new ShardedCrossEntropy(options)
-                        .evaluate(logits, labels, classes.cut(), classes.group(), backward);
+                        .evaluate(own, labels, classes.cut(), classes.group(), backward);
         if (!backward) {
-            return result.value();
+            return context == null
+                    ? result.value()
+                    : context.getPass().enterLoss(result.value(), logits);
         }
         try (NDArray value = result.value();
                 NDArray gradient = result.gradient();
                 Autograd.GradMode mode = Autograd.gradMode(true)) {
-            NDArray scalar = context.getGradientKeeper().scalar(logits, value, gradient);
-            if (classes.cut().getRanks() > 1) {
-                context.getPass().getTrace().takeSlices(context.getGradientKeeper().getLastNode());
-            }
-            return scalar;
+            NDArray scalar = context.getGradientKeeper().scalar(own, value, gradient);
+            return context.getPass().enterLoss(scalar, logits);
         }
     }
 

@@ -93,7 +93,7 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
             NDArray bias) {
         RegionMappings mappings = context.getMappings(this);
         ForwardPass pass = context.getPass();
-        boolean shared = pass.getTrace().isShared(input);
+        boolean shared = pass.isShared(input);
         boolean overlaps = !shared && mappings.canOverlap(input, weight);
         TokenCut tokens = shared ? null : tokensOf(context, input);
         NDArray x = input;
@@ -110,27 +110,24 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
             Cut rows = gathered ? pass.getBatchCut() : null;
             y = mappings.columnLinear(product(), x, weight, bias, rows, 0);
         }
-        // a product that overlaps is known to autograd by the whole input that it is made of
-        Features below = overlaps ? Features.REPLICATED : Features.SHARD;
+        pass.use(weight(), pass.regionOf(x));
+        pass.use(bias(), pass.regionOf(x));
         Cut cut = outputCut(context);
         if (gatherOutput) {
-            pass.leave(y, Features.SHARD, below);
-            NDArray whole = mappings.gatherFromRegion(y, cut);
-            return pass.enter(whole, Features.REPLICATED, Features.SHARD);
+            return pass.enter(mappings.gatherFromRegion(y, cut), Features.REPLICATED);
         }
-        return pass.enterSlice(y, new ShardedLayout(cut), below, describe());
+        return pass.enterSlice(y, new ShardedLayout(cut), describe());
     }
 
     /** Returns how the tokens of an input are cut, or {@code null} if the rank has all. */
     private TokenCut tokensOf(ParallelContext context, NDArray input) {
-        return sequenceParallel ? context.getPass().getTokenRegion().cutOf(input) : null;
+        return sequenceParallel ? context.getPass().tokensOf(input) : null;
     }
 
     /** The gradient of a gathered input is reduced where it is scattered, not here. */
     private NDArray enterRegion(ParallelContext context, NDArray input) {
         NDArray x = context.getMappings(this).copyToRegion(input, true);
-        context.getPass().leave(x, Features.SHARD, Features.REPLICATED);
-        return x;
+        return context.getPass().enter(x, Features.SHARD);
     }
 
     /**
@@ -158,7 +155,7 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
                 tokens == null
                         ? enterRegion(context, input)
                         : SequenceRegion.gather(context, this, input, tokens, true);
-        context.getPass().getTrace().share(x);
+        context.getPass().share(x);
         return x;
     }
 

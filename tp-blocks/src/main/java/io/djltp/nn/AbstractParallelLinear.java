@@ -106,7 +106,10 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
         }
         if (alone && !fused) {
             layerInput.checkLength(input, weight().getShape().get(1));
-            return forwardWhole(input, weight, bias);
+            NDArray y = forwardWhole(input, weight, bias);
+            return context == null
+                    ? y
+                    : context.getPass().enterLike(y, input, weight(), bias == null ? null : bias());
         }
         boolean gather = !alone && layerInput.checkRegion(context.getPass(), input);
         layerInput.checkCut(context, input, alone ? null : inputCut(context));

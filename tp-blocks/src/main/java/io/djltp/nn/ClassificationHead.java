@@ -16,7 +16,6 @@ import io.djltp.forecast.PassForecast;
 import io.djltp.head.FusedCrossEntropy;
 import io.djltp.head.HeadOptions;
 import io.djltp.head.Margin;
-import io.djltp.layout.Region.Features;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.loss.FusedHead;
 import io.djltp.parameters.RankParameterStore;
@@ -143,9 +142,7 @@ public class ClassificationHead extends AbstractColumnLinear {
         FusedHead head = head(context);
         head.begin(context.getPass(), weight, bias);
         ShardedLayout layout = new ShardedLayout(outputCut(context), head);
-        // the gradient of a gathered input is reduced where it is scattered
-        Features below = gathered ? Features.SHARD : Features.REPLICATED;
-        return context.getPass().enterSlice(x, layout, below, describe());
+        return context.getPass().enterSlice(x, layout, describe());
     }
 
     private FusedHead head(ParallelContext context) {
@@ -377,7 +374,7 @@ public class ClassificationHead extends AbstractColumnLinear {
                 return inputs;
             }
             NDArray rows = DataRows.gather(context, input, what);
-            return new NDList(context.getPass().enterGathered(rows, false));
+            return new NDList(context.getPass().enterGathered(rows));
         }
 
         /**
@@ -396,7 +393,7 @@ public class ClassificationHead extends AbstractColumnLinear {
                 NDArray input,
                 boolean gathered,
                 boolean training) {
-            if (!training && !context.getPass().isWatched()) {
+            if (!training) {
                 return Autograd.detach(input, input.getManager());
             }
             if (!TensorView.of(input).requiresGradient()) {

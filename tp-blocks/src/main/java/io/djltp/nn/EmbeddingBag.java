@@ -20,6 +20,7 @@ import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
+import io.djltp.torch.DelegatedArray;
 import io.djltp.torch.HostReads;
 import io.djltp.update.BagIndex;
 import io.djltp.update.EmbeddingBags;
@@ -88,20 +89,27 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
         }
         int[] rows = HostReads.ints(ids.toType(DataType.INT32, false));
         int width = (int) ids.getShape().get(1);
-        BagIndex index = BagIndex.of(rows, width, values.getShape().get(0));
+        NDArray own = DelegatedArray.unwrap(values);
+        BagIndex index = BagIndex.of(rows, width, own.getShape().get(0));
         if (!trained) {
-            return new NDList(EmbeddingBags.sum(values, index, ids));
+            NDArray sums = EmbeddingBags.sum(own, index, DelegatedArray.unwrap(ids));
+            return new NDList(enterLike(context, sums, ids));
         }
         // not of the pass: the gradient is wanted when it is over
-        NDArray sums = EmbeddingBags.sum(values, index, values);
+        NDArray sums = EmbeddingBags.sum(own, index, own);
         sums.setRequiresGradient(true);
-        context.getPass().getTrace().addLeaf(sums, table);
         NDArray output = sums.reshape(sums.getShape());
-        output.attach(ids.getManager()); // what is computed from it goes with the pass
+        output.attach(
+                DelegatedArray.unwrap(ids)
+                        .getManager()); // what is computed from it goes with the pass
         context.getParticipants()
                 .get(table, RowSparseTable.class, () -> new RowSparseTable(table))
                 .add(new RowSparseTable.Bags(rows, width, sums, output));
-        return new NDList(output);
+        return new NDList(enterLike(context, output, ids));
+    }
+
+    private static NDArray enterLike(ParallelContext context, NDArray sums, NDArray ids) {
+        return context == null ? sums : context.getPass().enterLike(sums, ids);
     }
 
     private NDArray checked(NDArray ids, ParallelContext context) {

@@ -9,6 +9,7 @@ import io.djltp.rank.DataRows;
 import io.djltp.rank.LateRefusal;
 import io.djltp.rank.ParallelContext;
 import io.djltp.region.RegionMappings;
+import io.djltp.torch.DelegatedArray;
 import io.djltp.update.TableShard;
 
 /** The forward pass of a {@link VocabParallelEmbedding} on a rank. */
@@ -49,10 +50,10 @@ final class EmbeddingPass {
         }
         if (!pass.isOverlaid() || !pass.regionOf(ids).isRowsCut()) {
             NDArray rows = mappings.reduceFromRegion(lookUp(values, ids), true);
-            return pass.enter(rows, Features.REPLICATED, Features.PARTIAL);
+            return pass.enter(rows, Features.REPLICATED);
         }
         String what = "The input of " + embedding.describe();
-        NDArray all = pass.enterGathered(DataRows.gather(context, ids, what), false);
+        NDArray all = pass.enterGathered(DataRows.gather(context, ids, what));
         NDArray part = lookUp(values, all);
         long rows = all.getShape().get(0);
         return pass.enterScattered(
@@ -61,10 +62,12 @@ final class EmbeddingPass {
 
     private NDArray lookUp(NDArray values, NDArray ids) {
         TableShard shard = embedding.shard(context);
-        NDArray checked = check(context, shard, ids, embedding.describe());
-        return lookups == null
-                ? shard.rows(values, checked)
-                : lookups.lookUp(context, shard, values, checked);
+        NDArray checked = DelegatedArray.unwrap(check(context, shard, ids, embedding.describe()));
+        NDArray own = DelegatedArray.unwrap(values);
+        if (lookups != null) {
+            return context.getPass().enterLike(lookups.lookUp(shard, own, checked), ids);
+        }
+        return context.getPass().enterLike(shard.rows(own, checked), ids, embedding.weight());
     }
 
     /**

@@ -97,21 +97,9 @@ final class LayerInput {
             return;
         }
         int rank = context.getTensorGroup().getRank();
-        ShardedLayout layout = context.getPass().layoutOf(input);
-        // of another length the features are others: heads, made of several projections
-        boolean same = layout != null && layout.cut().getLength() == cut.getLength();
-        if (same && !layout.cut().equals(cut)) {
-            throw new IllegalArgumentException(
-                    describe()
-                            + " has its input features cut as "
-                            + cut
-                            + ", and follows a layer whose output features are cut as "
-                            + layout.cut()
-                            + ": give both the same cut, by optShardingStrategy, or build the"
-                            + " first with optGatherOutput(true) and this layer with"
-                            + " optInputIsParallel(false)");
-        }
-        checkLength(input, cut.getShardLength(rank));
+        NDArray own = context.getPass().takeLast(input);
+        context.getPass().checkSharded(input, cut, describe());
+        checkLength(own, cut.getShardLength(rank));
     }
 
     /** Refuses the output of a fused head, on one rank too: it has the features in it. */
@@ -138,7 +126,7 @@ final class LayerInput {
         boolean overlaps = !fused && mappings.canOverlap(rows, weight);
         boolean partial = layer.hasPartialInputGradient() && !overlaps;
         NDArray whole = mappings.gatherFromSequenceRegion(rows, pass.getBatchCut(), partial);
-        return pass.enterGathered(whole, partial);
+        return pass.enterGathered(whole);
     }
 
     /** Checks that axis 0 is the rows of this rank, of which one without any computes another's. */
@@ -165,6 +153,9 @@ final class LayerInput {
      */
     boolean checkRegion(ForwardPass pass, NDArray input) {
         checkComputed(pass, input);
+        if (pass.isShared(input)) {
+            return false;
+        }
         Region region = pass.regionOf(input);
         if (region.isShard() && !layer.takesSlice()) {
             throw new IllegalArgumentException(

@@ -23,6 +23,7 @@ import io.djltp.layout.TokenCut;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.StatefulBlock;
 import io.djltp.rank.ParallelContext;
+import io.djltp.torch.DelegatedArray;
 import io.djltp.torch.DropoutMask;
 
 import java.io.DataInputStream;
@@ -120,6 +121,7 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
         }
         long key = InnerPass.keyOf(context.getPass(), () -> streamOf(context).nextKey());
         Region region = context.getPass().regionOf(input);
+        NDArray own = DelegatedArray.unwrap(input);
         DropoutMask.Part part = MaskPart.of(context, region, input, layout);
         if (part == null) { // another mask on each rank, but where several compute alike
             boolean alike =
@@ -128,12 +130,8 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
             key = DropoutMask.key(key, group.getRank());
             part = DropoutMask.Part.from(0);
         }
-        try (NDArray mask = DropoutMask.of(input, key, rate, part)) {
+        try (NDArray mask = DropoutMask.of(own, key, rate, part)) {
             NDArray output = input.mul(mask);
-            context.getPass().getTrace().mask(output, layout == null ? null : layout.cut());
-            if (layout != null) {
-                context.getPass().setLayout(output, layout);
-            }
             return new NDList(output);
         }
     }
@@ -291,13 +289,15 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
 
         /** Returns the elements, or {@code null} if it is not known which they are. */
         static DropoutMask.Part of(
-                ParallelContext context, Region region, NDArray input, ShardedLayout layout) {
+                ParallelContext context, Region region, NDArray placed, ShardedLayout layout) {
+            NDArray input = DelegatedArray.unwrap(placed);
+            checkRows(context.getPass(), placed);
             ShardRange rows = rows(context.getPass(), region, context.getDataGroup().getRank());
             if (rows.length() == 0) {
                 return null; // of a row that does not count
             }
             if (region.isTokensCut()) {
-                return ofTokens(context, rows, input);
+                return ofTokens(context, rows, input, context.getPass().tokensOf(placed));
             }
             if (input.size() % rows.length() != 0) {
                 return null; // axis 0 is not the batch
@@ -306,7 +306,11 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
             if (!region.isShard()) {
                 return DropoutMask.Part.from(rows.start() * rowSize);
             }
-            return layout == null ? null : ofSlice(context, rows.start() * rowSize, input, layout);
+            if (layout == null) {
+                return null;
+            }
+            checkLast(context.getPass().endsWithFeatures(placed), input, layout);
+            return ofSlice(context, rows.start() * rowSize, input, layout);
         }
 
         private static DropoutMask.Part ofSlice(
@@ -314,19 +318,7 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
             Cut cut = layout.cut();
             int rank = context.getTensorGroup().getRank();
             long length = cut.getShardLength(rank);
-            if (!endsWith(input.getShape(), length)) {
-                throw new IllegalArgumentException(
-                        "Dropout of "
-                                + input.getShape()
-                                + ", of this rank's "
-                                + length
-                                + " of "
-                                + cut.getLength()
-                                + " features: its mask can be that of the whole only where the features"
-                                + " are the last axis, or the last axes, [.., heads, d]. Put the"
-                                + " dropout before the reshape or the swapAxes that moves them, or"
-                                + " behind that which takes them back");
-            }
+            checkLast(endsWith(input.getShape(), length), input, layout);
             long first = length == 0 ? 0 : before / length * cut.getLength();
             List<ShardRange> places =
                     cut.getRanges(rank).stream().map(range -> range.movedBy(first)).toList();
@@ -337,6 +329,35 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
          * Returns whether the last axes have so many elements together, such as heads of d
          * features.
          */
+        private static void checkLast(boolean last, NDArray input, ShardedLayout layout) {
+            if (!last) {
+                throw new IllegalArgumentException(
+                        "Dropout of "
+                                + input.getShape()
+                                + ", a rank's part of "
+                                + layout.cut().getLength()
+                                + " features: its mask can be that of the whole only where the"
+                                + " features are the last axis, or the last axes, [.., heads, d]."
+                                + " Put the dropout before the reshape or the swapAxes that moves"
+                                + " them, or behind that which takes them back");
+            }
+        }
+
+        /** The mask is made for rows that lie one behind the other. */
+        private static void checkRows(ForwardPass pass, NDArray input) {
+            if (pass.rowAxisOf(input) > 0) {
+                throw new IllegalArgumentException(
+                        "The batch is cut over the ranks, here "
+                                + pass.getRows()
+                                + " rows, and dropout takes "
+                                + input.getShape()
+                                + ", where the rows are not axis 0: its mask would depend on the"
+                                + " number of ranks. Put the dropout before the swapAxes or the"
+                                + " transpose that moves them, or behind that which takes them"
+                                + " back; or use TENSOR mode");
+            }
+        }
+
         private static boolean endsWith(Shape shape, long length) {
             long size = 1;
             for (int axis = shape.dimension() - 1; axis > 0; axis--) {
@@ -350,8 +371,7 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
 
         /** A rank's tokens lie together, for each index of the axes before theirs. */
         private static DropoutMask.Part ofTokens(
-                ParallelContext context, ShardRange rows, NDArray input) {
-            TokenCut tokens = context.getPass().getTokenRegion().cutOf(input);
+                ParallelContext context, ShardRange rows, NDArray input, TokenCut tokens) {
             int rank = context.getTensorGroup().getRank();
             Shape shape = input.getShape();
             if (!tokens.fits(shape, rank)) {

@@ -67,8 +67,7 @@ public final class RecomputedPart {
         RecomputedPart computed = new RecomputedPart(context, part, function, name);
         Recomputation recomputation =
                 new Recomputation(computed::run, context.getMappings().getFailure());
-        NDArray output = recomputation.forward(inputs);
-        return part.leave(output, recomputation.getEntries());
+        return part.leave(recomputation.forward(part.getInputs()));
     }
 
     /** Computes the part, in the forward or in the backward pass. */
@@ -79,9 +78,7 @@ public final class RecomputedPart {
         context.resume(inner);
         RandomDraws.setRefused(true); // what is drawn would be others the second time
         try {
-            NDArray y = function.apply(part.enter(inner, values));
-            part.end(inner, y);
-            return y;
+            return part.end(inner, function.apply(part.enter(inner, values)));
         } catch (RuntimeException e) {
             throw RandomDraws.isRefusal(e) ? drawn(e) : inner.explain(e, true);
         } finally {

@@ -114,13 +114,12 @@ public class RowParallelLinear extends AbstractParallelLinear {
             NDArray bias) {
         ForwardPass pass = context.getPass();
         RegionMappings mappings = context.getMappings(this);
-        NDArray x = input;
+        NDArray x = pass.take(input);
         if (!inputIsParallel) {
-            x = mappings.scatterToRegion(input, featureCut(context));
-            pass.leave(x, Features.SHARD, Features.REPLICATED);
+            x = pass.enter(mappings.scatterToRegion(input, featureCut(context)), Features.SHARD);
         }
-        // [.., in/p] @ [in/p, units]
-        NDArray y = product().of(x, weight, taken -> takeSlice(context, taken));
+        pass.use(weight(), pass.regionOf(input));
+        NDArray y = product().of(x, weight, null); // [.., in/p] @ [in/p, units]
         if (batchShardedOutput && pass.isOverlaid()) {
             long rows = y.getShape().get(0);
             y = mappings.reduceScatterToSequenceRegion(y, rowCut(context, y));
@@ -129,17 +128,13 @@ public class RowParallelLinear extends AbstractParallelLinear {
             y = SequenceRegion.reduceScatter(context, this, y);
         } else {
             y = mappings.reduceFromRegion(y, true);
-            pass.enter(y, Features.REPLICATED, Features.PARTIAL);
+            y = pass.enter(y, Features.REPLICATED);
         }
+        pass.use(bias(), pass.regionOf(y));
         return bias == null ? y : y.addi(bias);
     }
 
     /** Notes the product, at which the slice of the features ends. */
-    private void takeSlice(ParallelContext context, NDArray product) {
-        context.getPass().leave(product, Features.PARTIAL, Features.SHARD);
-        context.getPass().getTrace().cut(product, featureCut(context));
-    }
-
     /** {@inheritDoc} */
     @Override
     public ForecastArray forecast(PassForecast pass, ForecastArray input) {

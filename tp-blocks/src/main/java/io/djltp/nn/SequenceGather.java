@@ -30,7 +30,7 @@ public final class SequenceGather extends SequenceBorder {
     /** {@inheritDoc} */
     @Override
     NDArray cross(ParallelContext context, NDArray input) {
-        TokenCut cut = context.getPass().getTokenRegion().cutOf(input);
+        TokenCut cut = context.getPass().tokensOf(input);
         if (cut == null) {
             throw notCut(input.getShape());
         }

@@ -5,10 +5,8 @@ import ai.djl.nn.Block;
 
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.Region;
-import io.djltp.layout.Region.Features;
 import io.djltp.layout.TokenCut;
 import io.djltp.rank.ParallelContext;
-import io.djltp.torch.Autograd;
 
 /**
  * The ways in and out of sequence parallelism (Korthikanti et al., 2022, <a
@@ -62,8 +60,7 @@ public final class SequenceRegion {
         TokenCut cut = cutOf(context, user, whole);
         NDArray own =
                 context.getMappings(user).scatterToSequenceRegion(whole, cut.cut(), cut.axis());
-        own = pass.isWatched() ? Autograd.tracked(own) : own; // the analysis begins here
-        return pass.getTokenRegion().enter(own, cut, Features.REPLICATED);
+        return pass.enterTokens(own, cut);
     }
 
     /**
@@ -73,8 +70,7 @@ public final class SequenceRegion {
      * @param context the rank, one of several
      * @param user the block, for errors
      * @param summand this rank's summand of all tokens, [batch, tokens, .., features] or [tokens,
-     *     features]; of which the caller has noted that it is one, as {@code
-     *     context.getPass().leave(summand, Features.PARTIAL, ..)} does
+     *     features]
      * @return this rank's tokens of the sum
      * @throws IllegalArgumentException if there are fewer tokens than ranks
      */
@@ -83,7 +79,7 @@ public final class SequenceRegion {
         NDArray own =
                 context.getMappings(user)
                         .reduceScatterToSequenceRegion(summand, cut.cut(), cut.axis());
-        return context.getPass().getTokenRegion().enter(own, cut, Features.PARTIAL);
+        return context.getPass().enterTokens(own, cut);
     }
 
     /**
@@ -92,7 +88,7 @@ public final class SequenceRegion {
      * @param context the rank, one of several
      * @param user the block, for errors
      * @param own this rank's tokens
-     * @param cut how the tokens are cut, see {@link io.djltp.layout.TokenRegion#cutOf}
+     * @param cut how the tokens are cut, see {@link ForwardPass#tokensOf}
      * @param partial whether tensor-parallel products follow, whose gradient is a summand on each
      *     rank; else all ranks compute the same with the result
      * @return all tokens
@@ -114,7 +110,7 @@ public final class SequenceRegion {
         NDArray whole =
                 context.getMappings(user)
                         .gatherFromSequenceRegion(own, cut.cut(), cut.axis(), partial);
-        return context.getPass().getTokenRegion().leave(whole, partial);
+        return context.getPass().leaveTokens(whole);
     }
 
     private static TokenCut cutOf(ParallelContext context, Block user, NDArray whole) {

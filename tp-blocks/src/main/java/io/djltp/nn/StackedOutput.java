@@ -6,7 +6,6 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.Cut;
 import io.djltp.layout.ForwardPass;
-import io.djltp.layout.Region.Features;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.AxisPart;
@@ -89,9 +88,8 @@ public final class StackedOutput {
         NDList slices = new NDList(parts.size());
         for (int i = 0; i < cuts.size(); i++) {
             NDArray part = divided.get(i);
-            part = part.reshape(part.getShape()); // in the graph a node of its own
             ShardedLayout layout = new ShardedLayout(cuts.get(i));
-            slices.add(pass.enterSlice(part, layout, Features.SHARD, block));
+            slices.add(pass.enterSlice(part, layout, block));
         }
         return slices;
     }

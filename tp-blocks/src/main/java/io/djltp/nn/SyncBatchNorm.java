@@ -423,7 +423,7 @@ public class SyncBatchNorm extends AbstractBlock implements ForecastBlock {
                     NDArray shift = beta.reshape(channelShape)) {
                 NDArray normalized = x.sub(mean.reshape(channelShape)).div(deviation);
                 NDArray result = normalized.mul(scale).add(shift);
-                return x == rows ? result : IndexedRows.inTypeOf(result, rows, rows.getManager());
+                return x == rows ? result : IndexedRows.inTypeOf(result, rows, result.getManager());
             }
         }
     }

@@ -11,7 +11,6 @@ import ai.djl.util.NativeResource;
 import io.djltp.collective.Communicator;
 import io.djltp.head.AddedGradient;
 import io.djltp.loss.OtherUse;
-import io.djltp.rank.ParallelContext;
 import io.djltp.rank.ParticipantStep;
 import io.djltp.torch.Autograd;
 import io.djltp.update.GradientScale;
@@ -67,11 +66,10 @@ final class TiedLookups implements OtherUse {
      * @param ids the ids
      * @return the rows, zeros where the rank does not hold them
      */
-    NDArray lookUp(ParallelContext context, TableShard shard, NDArray values, NDArray ids) {
+    NDArray lookUp(TableShard shard, NDArray values, NDArray ids) {
         // not of the pass: the gradient is wanted when it is over
         NDArray rows = Autograd.detach(shard.rows(values, ids), values.getManager());
         rows.setRequiresGradient(true);
-        context.getPass().getTrace().addLeaf(rows, weight);
         NDArray output = TableShard.copy(rows, ids);
         forget(Lookup::isOver);
         pending.add(new Lookup(shard.trainedPlaces(ids), rows, output));

@@ -74,8 +74,7 @@ public final class RankParameterStore extends ParameterStore {
         }
         NDArray value = getHeld(parameter);
         InnerPass.checkUse(context.getPass(), parameter);
-        context.getPass().getTrace().use(parameter);
-        return value;
+        return context.isForwarding() ? context.getPass().place(parameter, value) : value;
     }
 
     /**

@@ -38,6 +38,7 @@ public final class ParallelContext implements AutoCloseable {
     private final StepParticipants participants = new StepParticipants();
     private boolean rowSparse;
     private ForwardPass pass;
+    private boolean forwarding;
     private final RandomSeeds random = new RandomSeeds();
 
     ParallelContext(DeviceMesh mesh, int localIndex, MeshGroups groups, Device device) {
@@ -45,7 +46,7 @@ public final class ParallelContext implements AutoCloseable {
         this.localIndex = localIndex;
         this.groups = groups;
         this.device = device;
-        pass = new ForwardPass(0, 0, 1, mesh.isOverlaid(), null, false);
+        pass = new ForwardPass(0, 0, 1, mesh.isOverlaid(), null, false, 0);
     }
 
     /** Creates the contexts of this process's ranks, with communicators that reach all. */
@@ -274,14 +275,23 @@ public final class ParallelContext implements AutoCloseable {
     public void beginForward(long batch, long rows, boolean cut, NDManager manager) {
         boolean guarded = random.isChecked() && mesh.isCut(DeviceMesh.TENSOR);
         int sharing = cut ? getDataGroup().getSize() : 1;
-        pass = new ForwardPass(batch, rows, sharing, mesh.isOverlaid(), manager, guarded);
+        int tensorRank = getTensorGroup().getRank();
+        pass =
+                new ForwardPass(
+                        batch, rows, sharing, mesh.isOverlaid(), manager, guarded, tensorRank);
+        forwarding = true;
+        RandomDraws.setRefused(guarded && !(mesh.isOverlaid() && cut));
     }
 
     /** Ends a forward pass. To be called by the thread that began it. */
     public void endForward() {
-        if (random.isChecked()) {
-            RandomDraws.setRefused(false);
-        }
+        forwarding = false;
+        RandomDraws.setRefused(false);
+    }
+
+    /** {@return whether blocks are computing a forward pass, or a part of one again} */
+    public boolean isForwarding() {
+        return forwarding || pass instanceof InnerPass;
     }
 
     /**

@@ -26,8 +26,8 @@ final class BatchRows {
         NDList whole = new NDList(part.arrays.size());
         for (int i = 0; i < part.arrays.size(); i++) {
             NDArray array = part.arrays.get(i);
-            whole.add(
-                    part.getRegion(i).isRowsCut() ? gather(context, part, i, array, scope) : array);
+            boolean cut = part.getRegion(i).isRowsCut();
+            whole.add(cut ? gather(context, part, i, array, scope) : part.getPlaced(i));
         }
         return whole;
     }
@@ -38,8 +38,8 @@ final class BatchRows {
         boolean truth = own.getDataType() == DataType.BOOLEAN;
         NDArray numbers = truth ? own.toType(DataType.INT32, false) : own;
         NDArray whole = DataRows.gather(context, numbers, "Output " + index + " of the network");
-        pass.gathered(whole, part.getRegion(index), part.getLayout(index), "Output " + index);
         whole.attach(scope);
-        return truth ? whole.toType(DataType.BOOLEAN, false) : whole;
+        whole = truth ? whole.toType(DataType.BOOLEAN, false) : whole;
+        return pass.gathered(whole, part.getPlaced(index));
     }
 }

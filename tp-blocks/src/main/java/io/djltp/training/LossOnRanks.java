@@ -11,10 +11,8 @@ import ai.djl.training.loss.Loss;
 
 import io.djltp.collective.Direction;
 import io.djltp.collective.ReduceOp;
-import io.djltp.gradient.GradientFlow;
+import io.djltp.gradient.ParameterUses;
 import io.djltp.layout.DeferredHead;
-import io.djltp.layout.PassTrace;
-import io.djltp.layout.Region;
 import io.djltp.loss.MeanLosses;
 import io.djltp.loss.ShardedLoss;
 import io.djltp.rank.ParallelContext;
@@ -37,18 +35,18 @@ import java.util.function.BiFunction;
 final class LossOnRanks {
 
     private final Loss loss;
-    private final GradientFlow flow;
+    private final ParameterUses uses;
     private final RandomnessCheck randomness;
 
-    LossOnRanks(Loss loss, GradientFlow flow, RandomnessCheck randomness) {
+    LossOnRanks(Loss loss, ParameterUses uses, RandomnessCheck randomness) {
         this.loss = loss;
-        this.flow = flow;
+        this.uses = uses;
         this.randomness = randomness;
     }
 
     /** Returns what looks at the graphs of losses, and of outputs. */
-    GradientFlow getFlow() {
-        return flow;
+    ParameterUses getUses() {
+        return uses;
     }
 
     /** Computes an evaluator as a rank does. */
@@ -66,7 +64,7 @@ final class LossOnRanks {
      * @param labels the labels of the whole batch
      */
     void evaluate(ParallelContext context, RankOutput part, NDList labels) {
-        boolean recorded = part.getPass().isTraining() || part.getPass().isWatched();
+        boolean recorded = part.getPass().isTraining();
         NDManager scope = part.newScope();
         try (Autograd.GradMode mode = Autograd.gradMode(recorded);
                 Phase phase = Phase.begin(context, Direction.FORWARD);
@@ -79,13 +77,11 @@ final class LossOnRanks {
     private void evaluate(
             ParallelContext context, RankOutput part, NDList labels, NDManager scope) {
         boolean ofParts = isComputedOfParts(context, part, labels);
-        PassTrace trace = part.getPass().getTrace();
-        trace.beginLoss(ofParts ? Region.Rows.CUT : Region.Rows.WHOLE);
         if (ofParts) {
             checkLabels(part, labels);
             long rows = part.getPass().getGlobalRows();
             NDList own = BatchPart.of(labels, context, rows, scope);
-            part.loss = compute(context, part, own, part.arrays);
+            part.loss = compute(context, part, own, part.getPlaced());
             part.loss.attach(part.manager);
             part.reported = average(context, part, own, scope);
             part.reported.attach(part.manager);
@@ -97,9 +93,7 @@ final class LossOnRanks {
             part.share = 1;
         }
         if (part.getPass().isTraining()) {
-            part.uses = flow.find(context, part.loss, trace.getLossRegion());
-        } else if (part.getPass().isWatched()) {
-            flow.checkArrays(context, part.loss);
+            part.uses = uses.find(context, part.getPass());
         }
     }
 
@@ -138,10 +132,8 @@ final class LossOnRanks {
         InPlaceCheck watched = InPlaceCheck.begin("label", labels);
         List<Long> before = part.countLosses();
         try {
-            NDArray value =
-                    ofSlices && !part.getPass().isTraining()
-                            ? computeChecked(context, part, labels, predictions)
-                            : valueOf(labels, predictions);
+            NDList placed = part.getPass().place(labels, predictions);
+            NDArray value = part.getPass().takeLoss(valueOf(placed, predictions));
             checkHeads(part, before);
             part.inPlace = part.inPlace == null ? watched.refusal() : part.inPlace;
             return value;
@@ -180,29 +172,6 @@ final class LossOnRanks {
                                 + " the label smoothing and the z-loss of LossOptions, or build the"
                                 + " head with optFusedLoss(false)");
             }
-        }
-    }
-
-    /**
-     * In training the graph tells what a loss has done with slices. Here there is none: it is made
-     * for the loss alone.
-     */
-    private NDArray computeChecked(
-            ParallelContext context, RankOutput part, NDList labels, NDList predictions) {
-        part.getPass().getTrace().forgetNodes(); // the graph of an evaluation is no longer there
-        NDList watched = new NDList(predictions.size());
-        try (Autograd.GradMode mode = Autograd.gradMode(true);
-                NDManager scope = predictions.head().getManager().newSubManager()) {
-            for (int i = 0; i < predictions.size(); i++) {
-                watched.add(
-                        part.getLayout(i) == null
-                                ? predictions.get(i)
-                                : part.watchedSlice(i, predictions.get(i), scope));
-            }
-            NDArray value = valueOf(labels, watched);
-            Region root = part.getPass().getTrace().getLossRegion();
-            flow.check(context, new NDList(value), List.of(root));
-            return Autograd.detach(value, predictions.head().getManager());
         }
     }
 

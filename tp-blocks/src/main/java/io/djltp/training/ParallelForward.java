@@ -10,9 +10,7 @@ import ai.djl.nn.SymbolBlock;
 import ai.djl.nn.norm.BatchNorm;
 
 import io.djltp.collective.Direction;
-import io.djltp.gradient.GradientFlow;
 import io.djltp.layout.ForwardPass;
-import io.djltp.layout.PartAnalysis;
 import io.djltp.parameters.BlockWalk;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
@@ -36,6 +34,8 @@ import java.util.function.Consumer;
 @SuppressWarnings("try") // a scope is used by being open
 final class ParallelForward {
 
+    private static final int SHAPES = 64; // of which the axis of the batch is checked
+
     private final Block block;
     private final ParallelParameters parameters;
     private final RankPool ranks;
@@ -43,7 +43,8 @@ final class ParallelForward {
     private final RandomnessCheck randomness;
     private final BatchComparison batches;
     private final NormalizedRows normalized;
-    private final boolean watchable;
+    private final boolean scripted; // TorchScript takes arrays of the engine only
+    private final Set<List<Shape>> checked = new HashSet<>();
 
     ParallelForward(
             Block block,
@@ -61,7 +62,7 @@ final class ParallelForward {
         ParallelContext first = ranks.getContext(0);
         boolean overlaid = first.getMesh().isOverlaid();
         normalized = new NormalizedRows(block, first.getDataGroup().getSize(), overlaid);
-        watchable = ranks.getWorldSize() > 1 && !hasScript(block);
+        scripted = hasScript(block);
     }
 
     /** A script keeps its weights in a form that no gradient can pass, as DJL loads it. */
@@ -87,11 +88,11 @@ final class ParallelForward {
         } else {
             batches.compareEvaluated(data);
         }
-        GradientFlow flow = lossOnRanks.getFlow();
-        boolean watched = watchable && flow.getWatched().isNew(training, data);
+        // the first loss of a shape is computed when its outputs have been looked at
+        boolean fresh = checked.size() < SHAPES && checked.add(List.of(data.getShapes()));
         List<RankOutput> parts =
                 ranks.runOrRefuse(
-                        context -> forward(context, manager, data, labels, training, watched));
+                        context -> forward(context, manager, data, labels, training, fresh));
         for (RankOutput part : parts) {
             if (part.refusal != null) { // of one rank: the others have computed in vain
                 parts.forEach(RankOutput::closeScopes);
@@ -99,17 +100,14 @@ final class ParallelForward {
             }
         }
         InPlaceCheck.check(ranks, parts);
-        if (watched) {
+        if (fresh) {
             BatchAxis.check(block, data, parts);
         }
         ParallelOutput output = new ParallelOutput(ranks, manager, lossOnRanks, parts, training);
-        if (labels != null && watched) {
+        if (labels != null && fresh) {
             output.getLoss(labels);
         } else if (labels != null) {
             output.setLoss(labels);
-        }
-        if (watched) {
-            flow.getWatched().add(training, data);
         }
         output.setComparison(comparison);
         return output;
@@ -121,28 +119,23 @@ final class ParallelForward {
             NDList data,
             NDList labels,
             boolean training,
-            boolean watched) {
+            boolean fresh) {
         boolean cut = context.getMesh().isCut(DeviceMesh.DATA);
         RankOutput part = new RankOutput(manager, context);
         NDManager scope = part.newScope();
         long rows = BatchPart.rowsOf(data);
         LateRefusal late = ranks.isDistributed() ? null : LateRefusal.begin();
-        try (Autograd.GradMode recording = Autograd.gradMode(training || watched);
+        try (Autograd.GradMode recording = Autograd.gradMode(training);
                 Phase phase = Phase.begin(context, Direction.FORWARD);
                 JavaMemory memory = JavaMemory.keep(scope)) {
             memory.add(data);
             long own = BatchPart.rows(rows, context, cut).length();
             context.beginForward(rows, own, cut, scope);
-            PartAnalysis parts = lossOnRanks.getFlow().getPartAnalysis(context);
-            context.getPass().setPurpose(training, watched, parts);
+            context.getPass().setPurpose(training, lossOnRanks.getUses()::foreign);
+            context.getPass().setPlacing(!scripted);
             NDList input = BatchPart.of(data, context, cut ? rows : 0, scope);
-            if (watched && cut) {
-                input = context.getPass().watchRows(input);
-            }
             part.setArrays(compute(context, part, input, labels, training, scope), context);
-            if (watched) {
-                check(context, part);
-            } else if (labels != null) {
+            if (labels != null && !fresh) {
                 lossOnRanks.evaluate(context, part, labels);
             }
             return part;
@@ -160,17 +153,6 @@ final class ParallelForward {
      * Looks at what was computed. A rank with other rows may find something that the others do not:
      * they have computed all that they needed it for.
      */
-    private void check(ParallelContext context, RankOutput part) {
-        try {
-            part.check(context, lossOnRanks.getFlow());
-        } catch (IllegalArgumentException e) {
-            if (ranks.isDistributed()) {
-                throw e;
-            }
-            part.refusal = e;
-        }
-    }
-
     private NDList compute(
             ParallelContext context,
             RankOutput part,
@@ -183,10 +165,12 @@ final class ParallelForward {
         InPlaceCheck inputs = InPlaceCheck.begin("input", input);
         InPlaceCheck targets = InPlaceCheck.begin("label", own == null ? new NDList() : own);
         try {
+            NDList placed = context.getPass().place(input, false);
             NDList output =
                     own == null
-                            ? block.forward(store, input, training)
-                            : block.forward(store, input, own, null);
+                            ? block.forward(store, placed, training)
+                            : block.forward(
+                                    store, placed, context.getPass().place(own, placed), null);
             part.inPlace = inputs.refusal() == null ? targets.refusal() : inputs.refusal();
             return output;
         } catch (RuntimeException e) {

@@ -9,7 +9,6 @@ import ai.djl.nn.Parameter;
 import ai.djl.util.NativeResource;
 
 import io.djltp.collective.Direction;
-import io.djltp.gradient.GradientFlow;
 import io.djltp.gradient.GradientGroups;
 import io.djltp.gradient.PartialAxes;
 import io.djltp.layout.ShardedLayout;
@@ -19,6 +18,7 @@ import io.djltp.rank.Phase;
 import io.djltp.rank.RankPool;
 import io.djltp.rank.StepParticipant;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.DelegatedArray;
 import io.djltp.torch.TensorView;
 
 import java.util.ArrayList;
@@ -199,11 +199,17 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                                 long rows = cut ? part.getPass().getGlobalRows() : 0;
                                 NDList own = BatchPart.of(labels, context, rows, scope);
                                 NDList all =
-                                        few ? BatchRows.gather(context, part, scope) : part.arrays;
+                                        few
+                                                ? part.getPass()
+                                                        .unplace(
+                                                                BatchRows.gather(
+                                                                        context, part, scope))
+                                                : part.arrays;
                                 NDArray result =
                                         lossOnRanks.evaluate(evaluator, own, only(all, index));
-                                result.attach(part.manager);
-                                return result;
+                                NDArray value = DelegatedArray.unwrap(result);
+                                value.attach(part.manager);
+                                return value;
                             }
                         });
         NDArray whole = concatenated(results, cut);
@@ -320,7 +326,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
      * @param parts the loss of each rank of this process, and what it counts for
      * @param ofHeads how many losses the fused heads had computed with it, see {@link
      *     RankOutput#countLosses()}
-     * @param uses how it depends on the parameters, see {@link GradientFlow}
+     * @param uses how it depends on the parameters, see {@link io.djltp.gradient.ParameterUses}
      */
     @SuppressWarnings("try") // a scope is used by being open
     private record LossOfPass(

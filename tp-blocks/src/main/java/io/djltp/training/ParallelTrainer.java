@@ -12,7 +12,7 @@ import ai.djl.training.TrainingConfig;
 import ai.djl.util.NativeResource;
 
 import io.djltp.collective.CollectiveCounts;
-import io.djltp.gradient.GradientFlow;
+import io.djltp.gradient.ParameterUses;
 import io.djltp.optimizer.LearningRates;
 import io.djltp.optimizer.OptimizerSettings;
 import io.djltp.optimizer.OptimizerState;
@@ -121,9 +121,9 @@ public class ParallelTrainer extends Trainer {
                     new TrainedModel(
                             model, manager, parallelConfig, ranks, parameters, driftCheck, steps);
             agreement = new ProcessAgreement(model, parallelConfig, ranks, parameters);
-            GradientFlow flow = new GradientFlow(parameters, ranks);
+            ParameterUses uses = new ParameterUses(parameters);
             RandomnessCheck draws = agreement.getRandomness();
-            LossOnRanks loss = new LossOnRanks(trainingConfig.getLossFunction(), flow, draws);
+            LossOnRanks loss = new LossOnRanks(trainingConfig.getLossFunction(), uses, draws);
             BatchComparison batches = new BatchComparison(parallelConfig, ranks, parameters, steps);
             forwardPass =
                     new ParallelForward(model.getBlock(), parameters, ranks, loss, draws, batches);

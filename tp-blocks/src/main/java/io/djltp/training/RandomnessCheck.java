@@ -104,7 +104,12 @@ final class RandomnessCheck {
             if (name.equals(ParallelForward.class.getName())) {
                 break;
             }
-            boolean engine = name.startsWith("ai.djl.pytorch.") || name.startsWith("ai.djl.nda");
+            boolean engine =
+                    name.startsWith("ai.djl.pytorch.")
+                            || name.startsWith("ai.djl.nda")
+                            || name.startsWith("io.djltp.layout.")
+                            || name.startsWith("java.")
+                            || name.startsWith("jdk.");
             if (drawing == null && !engine) {
                 drawing = frame;
             }

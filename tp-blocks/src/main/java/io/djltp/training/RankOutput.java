@@ -7,7 +7,6 @@ import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
-import io.djltp.gradient.GradientFlow;
 import io.djltp.gradient.PartialAxes;
 import io.djltp.layout.DeferredHead;
 import io.djltp.layout.ForwardPass;
@@ -15,6 +14,7 @@ import io.djltp.layout.Region;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.DelegatedArray;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -35,6 +35,7 @@ final class RankOutput {
     private final List<Region> regions = new ArrayList<>();
     private final List<Shape> wholeRows = new ArrayList<>();
     private final List<ShardedLayout> layouts = new ArrayList<>(); // null where not cut by class
+    private final NDList placed = new NDList(); // the arrays as losses get them
     private final List<Long> updates = new ArrayList<>(); // of the heads at the forward pass
     private final List<NDManager> scopes = new ArrayList<>();
     private ForwardPass pass;
@@ -62,6 +63,7 @@ final class RankOutput {
             Region region =
                     alone && pass.layoutOf(array) == null ? Region.WHOLE : pass.regionOf(array);
             checkTokens(region, array);
+            pass.checkOutput(array);
             ShardedLayout layout = region.isShard() ? pass.layoutOf(array) : null;
             if (region.isShard() && layout == null) {
                 throw new IllegalArgumentException(
@@ -69,27 +71,27 @@ final class RankOutput {
                                 + arrays.size()
                                 + " of the network, here "
                                 + array.getShape()
-                                + ", is computed from a slice of the features, and it cannot be"
-                                + " known how the whole lies over the ranks: an operation had a"
-                                + " parameter as its first operand, or a block has attached the"
-                                + " array to a manager of its own. Let the activation be the"
-                                + " first: x.mul(w), not w.mul(x)");
+                                + ", is computed from a slice of the features, and it is not known"
+                                + " how the whole is sharded: let the block that has taken the"
+                                + " slice enter it again (enterSlice)");
             }
             boolean spare = region.isRowsCut() && pass.getRows() == 0; // a row that does not count
+            NDArray raw = DelegatedArray.unwrap(array);
             NDArray kept = // a handle: the array may be another output too, or a parameter
-                    spare ? array.get(new NDIndex().addSliceDim(0, 0)) : Autograd.handle(array);
+                    spare ? raw.get(new NDIndex().addSliceDim(0, 0)) : Autograd.handle(raw);
             kept.setName(array.getName());
             kept.attach(manager);
+            placed.add(pass.placed(kept, array));
             if (layout != null) {
                 pass.setLayout(kept, layout); // it is no longer known by its manager
             }
             arrays.add(kept);
             regions.add(region);
-            wholeRows.add(wholeRows(array.getShape(), region));
+            wholeRows.add(wholeRows(raw.getShape(), region));
             layouts.add(layout);
             updates.add(updates(layout));
         }
-        pass.getTrace().getHeads().forEach(this::checkIsOutput);
+        pass.getHeads().forEach(this::checkIsOutput);
     }
 
     private Shape wholeRows(Shape own, Region region) {
@@ -113,42 +115,14 @@ final class RankOutput {
         }
     }
 
-    /**
-     * Checks a pass that was watched.
-     *
-     * @param context the rank
-     * @param flow what looks at the graph
-     * @throws IllegalArgumentException if the network cannot be computed by ranks
-     */
-    void check(ParallelContext context, GradientFlow flow) {
-        flow.check(context, arrays, regions);
-        for (int i = 0; i < arrays.size() && !pass.isTraining(); i++) {
-            NDArray array = arrays.get(i);
-            NDArray value = Autograd.detach(array, array.getManager());
-            if (layouts.get(i) != null) {
-                pass.setLayout(value, layouts.get(i));
-            }
-            value.setName(array.getName());
-            arrays.set(i, value);
-            array.close(); // and its graph with it
-        }
+    /** Returns an output as losses get it: with its placement. */
+    NDArray getPlaced(int index) {
+        return placed.get(index);
     }
 
-    /**
-     * Returns a slice as the start of a graph, in which what was done to it is found.
-     *
-     * @param index the number of the output
-     * @param slice this rank's slice
-     * @param scope the manager of the result
-     * @return a view
-     */
-    NDArray watchedSlice(int index, NDArray slice, NDManager scope) {
-        NDArray leaf = Autograd.detach(slice, scope);
-        leaf.setRequiresGradient(true);
-        NDArray view = leaf.reshape(leaf.getShape()); // of a leaf itself the graph has no node
-        pass.setLayout(view, layouts.get(index));
-        pass.getTrace().slice(view, layouts.get(index).head(), "Output " + index);
-        return view;
+    /** Returns the outputs as losses get them. */
+    NDList getPlaced() {
+        return placed;
     }
 
     /** What a head returns are its features: as the input of anything else they are wrong. */

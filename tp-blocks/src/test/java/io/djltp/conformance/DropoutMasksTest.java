@@ -7,7 +7,6 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.Cut;
-import io.djltp.layout.Region.Features;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.layout.TokenCut;
 import io.djltp.nn.ParallelDropout;
@@ -15,6 +14,7 @@ import io.djltp.parameters.RankParameterStore;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.testing.TrainerKind;
+import io.djltp.torch.DelegatedArray;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
@@ -52,9 +52,8 @@ public class DropoutMasksTest {
                             NDArray ones = input.make(context, manager);
 
                             RankParameterStore store = new RankParameterStore(manager, context);
-                            return block.forward(store, new NDList(ones), true)
-                                    .singletonOrThrow()
-                                    .toFloatArray();
+                            NDArray kept = block.forward(store, new NDList(ones), true).head();
+                            return DelegatedArray.unwrap(kept).toFloatArray();
                         }
                     });
         }
@@ -94,9 +93,7 @@ public class DropoutMasksTest {
                         (context, manager) -> {
                             NDArray own = ones(manager, ROWS, TOKENS / 2, FEATURES);
                             TokenCut cut = new TokenCut(Cut.balanced(TOKENS, 2), 1);
-                            return context.getPass()
-                                    .getTokenRegion()
-                                    .enter(own, cut, Features.REPLICATED);
+                            return context.getPass().enterTokens(own, cut);
                         }));
     }
 

@@ -65,7 +65,10 @@ public class SliceTimesWholeTest {
         Network net = network(Blocks.identityBlock(), cut -> sequence(column(cut, 6), row(cut, 1)));
         for (TrainerKind kind : new TrainerKind[] {TWO, MESH}) {
             net.assertRefused(
-                    kind, "the whole of the other", "optGatherOutput(true)", "RowParallelLinear");
+                    kind,
+                    "of the other a rank has the whole",
+                    "optGatherOutput(true)",
+                    "RowParallelLinear");
         }
     }
 }

@@ -16,7 +16,6 @@ import ai.djl.training.Trainer;
 import ai.djl.util.PairList;
 
 import io.djltp.cut.Cut;
-import io.djltp.layout.Region.Features;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.parameters.RankParameterStore;
@@ -69,7 +68,7 @@ public class TakenSliceTest {
                 y = pass.takeSlice(y, cut, context.getTensorGroup().getRank(), "Halves");
                 Assert.assertNull(pass.layoutOf(y));
                 ShardedLayout layout = new ShardedLayout(Cut.balanced(HALF, ranks));
-                return new NDList(pass.enterSlice(product(y), layout, Features.SHARD, "Halves"));
+                return new NDList(pass.enterSlice(product(y), layout, "Halves"));
             }
             return new NDList(product(y));
         }
@@ -131,19 +130,31 @@ public class TakenSliceTest {
         train(TrainerKind.mesh(2, 2), block).assertSame(plain, 1e-5);
     }
 
+    /** The two halves are known to be two parts of what is stacked. */
     @Test(timeOut = 60_000)
-    public void aNetworkMayNotDivideASlice() {
+    public void aNetworkMayDivideASlice() {
+        TrainingRun plain =
+                train(
+                        TrainerKind.PLAIN,
+                        new SequentialBlock()
+                                .add(Linear.builder().setUnits(2 * HALF).build())
+                                .add(new Halves(false, null))
+                                .add(Linear.builder().setUnits(4).build()));
+        for (int ranks = 1; ranks <= 4; ranks++) {
+            Block block = cut(ShardingStrategy.gateUp(), new Halves(false, null));
+            train(new TrainerKind(ParallelMode.TENSOR, ranks), block).assertSame(plain, 1e-5);
+        }
         assertRefused(
-                cut(ShardingStrategy.gateUp(), new Halves(false, null)),
-                "ColumnParallelLinear (14, 3) is cut over the ranks",
-                "does not commute with the cut");
+                cut(ShardingStrategy.rowwise(), new Halves(false, null)),
+                "The output of ColumnParallelLinear (14, 3)",
+                "optGatherOutput(true)");
     }
 
     /** A softmax between the layer and the block that takes its slice, and one after it. */
     @Test(timeOut = 60_000)
     public void whatComesBeforeAndAfterIsLookedAt() {
-        assertRefused(withSoftmax(1), "The output of ColumnParallelLinear", "Softmax");
-        assertRefused(withSoftmax(2), "The output of Halves", "Softmax");
+        assertRefused(withSoftmax(1), "The output of ColumnParallelLinear", "softmax");
+        assertRefused(withSoftmax(2), "The output of Halves", "softmax");
     }
 
     private static Block withSoftmax(int place) {

@@ -10,8 +10,10 @@ import ai.djl.nn.core.Linear;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.layout.ShardedLayout;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
+import io.djltp.rank.ParallelContext;
 import io.djltp.sharding.ShardingStrategy;
 
 import java.util.ArrayList;
@@ -77,9 +79,10 @@ public enum CutNetwork {
                     new GraphBlock(
                             new Shape(4 * DIM),
                             (call, input) -> {
-                                NDArray q = call.call("queries", input.head());
-                                NDArray k = call.call("keys", input.head());
-                                return new NDList(mixed(heads(q), heads(k)));
+                                NDArray q = own(call, call.call("queries", input.head()), queries);
+                                Cut shared = keyHeads(ranks);
+                                NDArray k = own(call, call.call("keys", input.head()), shared);
+                                return whole(call, mixed(heads(q), heads(k)), queries);
                             });
             block.add("queries", column(4 * DIM, queries, false), FEATURES);
             block.add("keys", column(2 * DIM, keyHeads(ranks), false), FEATURES);
@@ -109,14 +112,14 @@ public enum CutNetwork {
                     new GraphBlock(
                             new Shape(4 * DIM),
                             (call, input) -> {
-                                NDArray y = call.call("heads", input.head());
+                                NDArray y = own(call, call.call("heads", input.head()), both);
                                 NDArray all = heads(y);
                                 // 6, or on a rank: 3 are 2 and 1, 2 are 1 and 1
                                 long keyHeads = all.getShape().get(1) == 6 ? 2 : 1;
                                 long queryHeads = all.getShape().get(1) - keyHeads;
                                 NDArray q = all.get(":, 0:{}", queryHeads);
                                 NDArray k = all.get(":, {}:", queryHeads);
-                                return new NDList(mixed(q, k));
+                                return whole(call, mixed(q, k), queries);
                             });
             block.add("heads", column(6 * DIM, both, false), FEATURES);
             return new SequentialBlock().add(block).add(row(queries, true));
@@ -218,6 +221,25 @@ public enum CutNetwork {
                     long last = (queries.getRange(rank).end() - 1) / (2 * DIM);
                     return List.of(new ShardRange(first * DIM, (last - first + 1) * DIM));
                 });
+    }
+
+    /** Takes a rank's shard, of which this network computes by its length. */
+    private static NDArray own(GraphBlock.Call call, NDArray slice, Cut cut) {
+        ParallelContext context = call.context();
+        if (context == null || context.getTensorGroup().getSize() == 1) {
+            return slice;
+        }
+        int rank = context.getTensorGroup().getRank();
+        return context.getPass().takeSlice(slice, cut, rank, "CutNetwork");
+    }
+
+    private static NDList whole(GraphBlock.Call call, NDArray slice, Cut cut) {
+        ParallelContext context = call.context();
+        if (context == null || context.getTensorGroup().getSize() == 1) {
+            return new NDList(slice);
+        }
+        ShardedLayout layout = new ShardedLayout(cut);
+        return new NDList(context.getPass().enterSlice(slice, layout, "CutNetwork"));
     }
 
     /** Returns [rows, heads, 2, DIM / 2]. */

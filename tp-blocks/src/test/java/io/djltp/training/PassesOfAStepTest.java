@@ -190,7 +190,7 @@ public class PassesOfAStepTest {
                                             new HalfSquareLoss(),
                                             new Shape(ROWS, FEATURES),
                                             PassesOfAStepTest::fiveSteps));
-            Assert.assertTrue(e.getMessage().contains("Softmax"), e.getMessage());
+            Assert.assertTrue(e.getMessage().contains("softmax"), e.getMessage());
         }
     }
 

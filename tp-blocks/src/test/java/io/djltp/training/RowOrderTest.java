@@ -52,17 +52,17 @@ public class RowOrderTest {
     @DataProvider
     public Object[][] reordered() {
         return new Object[][] {
-            of("Cat", x -> x.concat(x.mul(2), 0)),
-            of("Cat", x -> x.concat(x.mul(2), 0).expandDims(1).tanh().squeeze(1)),
-            of("Cat", x -> x.transpose().concat(x.transpose(), 1).transpose()),
-            of("Flip", x -> x.flip(0)),
-            of("Flip", x -> x.flip(0).add(x)),
+            of("concat", x -> x.concat(x.mul(2), 0)),
+            of("concat", x -> x.concat(x.mul(2), 0).expandDims(1).tanh().squeeze(1)),
+            of("concat", x -> x.transpose().concat(x.transpose(), 1).transpose()),
+            of("flip", x -> x.flip(0)),
+            of("flip", x -> x.flip(0).add(x)),
         };
     }
 
     @Test(dataProvider = "reordered", timeOut = 60_000)
     public void rowsInAnotherOrder(String name, Operation operation) {
-        boolean twice = name.equals("Cat");
+        boolean twice = name.equals("concat");
         Network before =
                 network(
                         twice,
@@ -100,7 +100,7 @@ public class RowOrderTest {
                                                     .toType(DataType.INT64, false)),
                                     new NDList(manager.ones(new Shape(2 * ROWS, 3)))
                                 });
-        net.assertRefused(DATA, "Cat", "another order", "TENSOR mode");
+        net.assertRefused(DATA, "concat", "another order", "TENSOR mode");
     }
 
     @DataProvider

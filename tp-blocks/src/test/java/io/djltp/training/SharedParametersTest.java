@@ -18,7 +18,9 @@ import ai.djl.training.loss.Loss;
 import ai.djl.util.PairList;
 
 import io.djltp.cut.Cut;
+import io.djltp.layout.ForwardPass;
 import io.djltp.layout.ParallelMode;
+import io.djltp.layout.Region;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.ShardedBlock;
 import io.djltp.parameters.WeightSource;
@@ -84,10 +86,13 @@ public class SharedParametersTest {
                 return super.product(store, x, value);
             }
             RegionMappings mappings = context.getMappings(this);
-            NDArray input = mappings.copyToRegion(x);
-            return mappings.gatherFromRegion(
-                    input.dot(value.transpose()),
-                    Cut.balanced(FEATURES, context.getTensorGroup().getSize()));
+            ForwardPass pass = context.getPass();
+            NDArray input = pass.enter(mappings.copyToRegion(x), Region.Features.SHARD);
+            NDArray whole =
+                    mappings.gatherFromRegion(
+                            input.dot(value.transpose()),
+                            Cut.balanced(FEATURES, context.getTensorGroup().getSize()));
+            return pass.enter(whole, Region.Features.REPLICATED);
         }
 
         @Override

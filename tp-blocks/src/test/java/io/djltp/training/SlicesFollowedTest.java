@@ -161,9 +161,9 @@ public class SlicesFollowedTest {
                                         .optPadding(new Shape(1))
                                         .setFilters(3)
                                         .build());
-        conv.assertRefused(kind, false, "Convolution", "optGatherOutput(true)");
+        conv.assertRefused(kind, false, "convolution", "optGatherOutput(true)");
         Network norm = network(() -> map(SlicesFollowedTest::batchNorm));
-        norm.assertRefused(kind, false, "NativeBatchNorm", "optGatherOutput(true)");
+        norm.assertRefused(kind, false, "batchNorm", "optGatherOutput(true)");
     }
 
     /** A channel of a batch normalization for each token. */

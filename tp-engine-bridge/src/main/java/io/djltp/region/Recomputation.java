@@ -111,18 +111,6 @@ public final class Recomputation implements AutoCloseable {
         return output;
     }
 
-    /**
-     * Returns where the graph goes on below the output.
-     *
-     * @return for each input a view of it, at which the gradient of the function arrives; {@code
-     *     null} for an input that needs none
-     */
-    public List<NDArray> getEntries() {
-        List<NDArray> entries = new ArrayList<>();
-        inputs.forEach(input -> entries.add(input.entry()));
-        return entries;
-    }
-
     private Tensor recompute(Tensor outputGradient) {
         try (NDManager scope = manager.newSubManager()) {
             NDArray y;

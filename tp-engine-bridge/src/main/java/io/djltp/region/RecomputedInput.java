@@ -47,11 +47,6 @@ final class RecomputedInput implements AutoCloseable {
         return entry != null;
     }
 
-    /** Returns a view of the input at which the gradient arrives, or null. */
-    NDArray entry() {
-        return entry;
-    }
-
     /** Returns a sum of no elements: zero, which depends on the input. */
     Tensor zero() {
         Tensor seen = TensorView.of(entry).tensor();

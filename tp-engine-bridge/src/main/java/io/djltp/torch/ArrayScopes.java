@@ -164,5 +164,11 @@ final class ArrayScopes extends ArrayDeque<NDScope> {
             }
             return kept ? super.put(array, same) : null;
         }
+
+        @Override
+        public Object remove(Object array) {
+            return super.remove(
+                    array instanceof DelegatedArray placed ? placed.getDelegate() : array);
+        }
     }
 }

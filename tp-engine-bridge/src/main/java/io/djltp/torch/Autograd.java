@@ -2,7 +2,6 @@ package io.djltp.torch;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.Shape;
 import ai.djl.pytorch.engine.PtNDArray;
 import ai.djl.pytorch.jni.JniUtils;
 
@@ -29,7 +28,7 @@ public final class Autograd {
      * @param gradient the gradient with respect to {@code target}, of the same shape
      */
     public static void backward(NDArray target, NDArray gradient) {
-        JniUtils.backward((PtNDArray) target, (PtNDArray) gradient, false, false);
+        JniUtils.backward(own(target), own(gradient), false, false);
     }
 
     /**
@@ -40,7 +39,7 @@ public final class Autograd {
      * @return the gradient, or {@code null} if no backward pass has reached the leaf
      */
     public static NDArray gradient(NDArray leaf) {
-        return JniUtils.getGradient((PtNDArray) leaf);
+        return JniUtils.getGradient(own(leaf));
     }
 
     /**
@@ -66,7 +65,7 @@ public final class Autograd {
      * @param leaf the leaf
      */
     public static void zeroGradient(NDArray leaf) {
-        JniUtils.zeroGrad((PtNDArray) leaf);
+        JniUtils.zeroGrad(own(leaf));
     }
 
     /**
@@ -147,23 +146,6 @@ public final class Autograd {
     }
 
     /**
-     * Makes an array a part of the graph, though nothing that it was computed from requires a
-     * gradient.
-     *
-     * @param array the array
-     * @return the same array if it is in the graph already, or if it cannot be; else a copy, at
-     *     which the graph ends, and which may be changed in place as the array may
-     */
-    public static NDArray tracked(NDArray array) {
-        if (!array.getDataType().isFloating() || TensorView.of(array).requiresGradient()) {
-            return array;
-        }
-        NDArray one = array.getManager().ones(new Shape(1), array.getDataType());
-        one.setRequiresGradient(true);
-        return array.mul(one);
-    }
-
-    /**
      * Switches the recording of the autograd graph on or off in the calling thread until closed. A
      * fresh Java thread starts with recording on, but DJL leaves the thread that loads its engine
      * with recording off.
@@ -215,6 +197,10 @@ public final class Autograd {
                         });
             }
         }
+    }
+
+    private static PtNDArray own(NDArray array) {
+        return (PtNDArray) DelegatedArray.unwrap(array);
     }
 
     private static int inFreshThread(IntSupplier task) {

@@ -20,7 +20,6 @@ import java.util.function.DoubleConsumer;
 public final class GradientKeeper implements AutoCloseable {
 
     private final Map<String, KnownGradient> kept = new ConcurrentHashMap<>();
-    private long lastNode;
 
     /** Creates a keeper that holds nothing yet. */
     public GradientKeeper() {}
@@ -57,20 +56,10 @@ public final class GradientKeeper implements AutoCloseable {
             Tensor tensor = TensorView.of(input).tensor();
             Tensor node = tensor.view_as(tensor);
             node.register_hook(hook);
-            lastNode = node.grad_fn().address();
             Tensor scalar = node.sum().to(TensorView.of(value).tensor().scalar_type());
             scalar.detach().copy_(TensorView.of(value).tensor().detach());
             return TensorView.toArray(scalar, input.getManager());
         }
-    }
-
-    /**
-     * Returns the node of the graph that stands for the function that was made known last.
-     *
-     * @return its address, see {@link AutogradGraph}
-     */
-    public long getLastNode() {
-        return lastNode;
     }
 
     /** Frees the gradients that a backward pass has taken. */

@@ -9,8 +9,6 @@ import org.bytedeco.pytorch.TensorOptional;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
-import java.util.function.Consumer;
-
 /**
  * The product \(y = x W^T + b\) of a linear layer in a {@link Precision}, and in the graph, so that
  * its two products of the backward pass are computed in the precision too.
@@ -73,26 +71,6 @@ public final class LinearProduct {
         if (precision == Precision.FLOAT32) {
             return float32(x, weight, bias);
         }
-        NDArray y = of(x, weight, product -> {});
-        return bias == null ? y : y.addi(bias);
-    }
-
-    /**
-     * Computes \(x W^T\), and shows the place of the product in the graph.
-     *
-     * @param x the input, [.., in]
-     * @param weight the weight W, [out, in]
-     * @param listener gets what the product gives, before it is float32 again: its node of the
-     *     graph and its shape may be asked for, nothing else
-     * @return the output, [.., out], attached to the manager of the input
-     * @throws IllegalArgumentException as {@link #of(NDArray, NDArray, NDArray)}
-     */
-    public NDArray of(NDArray x, NDArray weight, Consumer<NDArray> listener) {
-        if (precision == Precision.FLOAT32) {
-            NDArray y = float32(x, weight, null);
-            listener.accept(y);
-            return y;
-        }
         check(x, weight);
         try (TorchScope scope = TorchScope.open()) {
             Tensor product =
@@ -100,10 +78,8 @@ public final class LinearProduct {
                             round(TensorView.of(x).tensor()),
                             round(TensorView.of(weight).tensor()),
                             new TensorOptional());
-            try (NDArray narrow = TensorView.toArray(product, x.getManager())) {
-                listener.accept(narrow);
-            }
-            return TensorView.toArray(product.to(ScalarType.Float), x.getManager());
+            NDArray y = TensorView.toArray(product.to(ScalarType.Float), x.getManager());
+            return bias == null ? y : y.addi(bias);
         }
     }
 

@@ -36,13 +36,14 @@ public final class TensorView {
      * @throws IllegalArgumentException if the array belongs to another engine
      */
     public static TensorView of(NDArray array) {
-        if (!(array instanceof PtNDArray)) {
+        NDArray own = DelegatedArray.unwrap(array);
+        if (!(own instanceof PtNDArray)) {
             throw new IllegalArgumentException(
                     "An array of DJL's PyTorch engine is needed, but this is a "
                             + array.getClass().getName());
         }
         LibTorch.load();
-        long handle = ((PtNDArray) array).getHandle();
+        long handle = ((PtNDArray) own).getHandle();
         return new TensorView(new Tensor(new BorrowedPointer(handle)));
     }
 
@@ -71,7 +72,8 @@ public final class TensorView {
         long handle = owned.address();
         owned.retainReference(); // not to be freed with the scope of the caller ...
         owned.deallocate(false); // ... nor by the collector: from here on it is DJL that deletes it
-        return new PtNDArray((PtNDManager) manager, handle);
+        NDArray array = new PtNDArray((PtNDManager) DelegatedArray.unwrap(manager), handle);
+        return manager instanceof DelegatedArray.Manager placed ? placed.wrap(array) : array;
     }
 
     /**

@@ -60,7 +60,7 @@ final class AttentionBias {
         }
         // each rank's gradient of it is that of its own heads
         NDArray entered = context.getMappings(user).copyToRegion(bias);
-        context.getPass().enter(entered, Features.SHARD, Features.REPLICATED);
+        entered = context.getPass().enter(entered, Features.SHARD);
         if (heads == 1) {
             return entered;
         }

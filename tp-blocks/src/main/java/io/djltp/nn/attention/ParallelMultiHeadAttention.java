@@ -14,7 +14,6 @@ import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.PassForecast;
-import io.djltp.layout.Region.Features;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.ParallelDropout;
@@ -142,7 +141,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
         if (AttentionShape.ranks(context) > 1) {
             Cut cut = shape.featureCut(AttentionShape.ranks(context));
             ShardedLayout layout = new ShardedLayout(cut);
-            values = context.getPass().enterSlice(values, layout, Features.SHARD, describe());
+            values = context.getPass().enterSlice(values, layout, describe());
         }
         return output.forward(parameterStore, new NDList(values), training);
     }
@@ -517,7 +516,11 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
                 context.getPass().setLayout(rows, new ShardedLayout(cut));
             }
             NDArray kept = dropout.forward(store, new NDList(rows), true).singletonOrThrow();
-            return kept.reshape(each).matMul(value);
+            return taken(context, kept).reshape(each).matMul(value);
+        }
+
+        private static NDArray taken(ParallelContext context, NDArray array) {
+            return context == null ? array : context.getPass().take(array);
         }
     }
 }

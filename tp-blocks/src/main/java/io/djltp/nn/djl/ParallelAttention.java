@@ -12,7 +12,6 @@ import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
 import io.djltp.cut.Cut;
-import io.djltp.layout.Region.Features;
 import io.djltp.layout.ShardedLayout;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.ParallelDropout;
@@ -175,7 +174,7 @@ public final class ParallelAttention extends AbstractBlock {
         NDArray joined = attend(parameterStore, kqvm, cut ? context : null, training);
         if (cut) {
             ShardedLayout layout = new ShardedLayout(cutOf(context, headDim));
-            joined = context.getPass().enterSlice(joined, layout, Features.SHARD, describe());
+            joined = context.getPass().enterSlice(joined, layout, describe());
         }
         return result.forward(parameterStore, new NDList(joined), training);
     }
@@ -252,7 +251,9 @@ public final class ParallelAttention extends AbstractBlock {
             Cut elements = cutOf(context, shape.get(2) * shape.get(3));
             context.getPass().setLayout(rows, new ShardedLayout(elements));
         }
-        return dropout.forward(store, new NDList(rows), true).head().reshape(shape);
+        NDArray kept = dropout.forward(store, new NDList(rows), true).head();
+        kept = context == null ? kept : context.getPass().take(kept);
+        return kept.reshape(shape);
     }
 
     /** {@inheritDoc} */

@@ -18,6 +18,7 @@ import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.ForecastMappings;
 import io.djltp.forecast.PassForecast;
+import io.djltp.layout.ForwardPass;
 import io.djltp.layout.InnerPass;
 import io.djltp.layout.Region;
 import io.djltp.parameters.HeldParameters;
@@ -138,13 +139,20 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
             InnerPass.checkKeeps(context.getPass(), "A MixtureOfExperts");
         }
         ParallelContext ranks = context == null || context.getSize() == 1 ? null : context;
-        Region region = ranks == null ? Region.WHOLE : ranks.getPass().regionOf(input);
+        Region region = context == null ? Region.WHOLE : context.getPass().regionOf(input);
         NDArray weight = parameterStore.getValue(routerWeight, input.getDevice(), training);
         NDArray bias = parameterStore.getValue(routerBias, input.getDevice(), training);
         ExpertLayers experts = experts(parameterStore, input.getDevice(), training);
+        if (context != null) {
+            for (Parameter each : List.of(hidden, output)) {
+                context.getPass().use(each, region);
+            }
+            context.getPass().use(gate, region);
+        }
+        ForwardPass pass = context == null ? null : context.getPass();
         options.checkInput(input, region, weight.getShape().get(1));
 
-        boolean spare = region.isRowsCut() && ranks.getPass().getRows() == 0; // no row counts
+        boolean spare = region.isRowsCut() && context.getPass().getRows() == 0; // no row counts
         long features = weight.getShape().get(1);
         NDArray all = input.reshape(input.size() / features, features);
         NDArray x = spare ? all.get(new NDIndex().addSliceDim(0, 0)) : all;
@@ -153,12 +161,13 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
         if (training && TensorView.of(router.probabilities()).requiresGradient()) {
             note(router, counts, region, context);
         }
-        NDArray y = dispatch(ranks, region, x, router, counts, experts);
+        NDArray y = dispatch(ranks, region, x, router, counts, experts, pass);
         if (spare && y.getShape().get(0) == 0) { // and was not scattered
             // a row for what follows; the empty one keeps the ranks' backward passes alike
             y = NDArrays.concat(new NDList(y, all.zerosLike()));
         }
-        return new NDList(y.reshape(input.getShape()));
+        NDArray output = y.reshape(input.getShape());
+        return new NDList(pass == null ? output : pass.enterLike(output, input));
     }
 
     private TokenCounts counts(ParallelContext context, Region region, Router router) {
@@ -195,11 +204,12 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
             NDArray x,
             Router router,
             TokenCounts counts,
-            ExpertLayers experts) {
+            ExpertLayers experts,
+            ForwardPass pass) {
         boolean cut = region.isRowsCut();
         int place = cut ? context.getDataGroup().getRank() : 0;
         boolean[] kept = counts.isKept(router.routing(), place);
-        TokenDispatch dispatch = new TokenDispatch(x, router, kept, experts);
+        TokenDispatch dispatch = new TokenDispatch(x, router, kept, experts, pass);
         if (context == null || context.getTensorGroup().getSize() == 1) {
             return dispatch.local();
         }

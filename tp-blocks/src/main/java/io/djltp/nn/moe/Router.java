@@ -41,7 +41,7 @@ record Router(NDArray logits, NDArray probabilities, Routing routing, NDArray we
         if (normalized) {
             weights = weights.div(weights.sum(new int[] {1}, true));
         }
-        weights = IndexedRows.inTypeOf(weights.reshape(tokens * topK), x, x.getManager());
+        weights = IndexedRows.inTypeOf(weights.reshape(tokens * topK), x, weights.getManager());
         return new Router(logits, probabilities, routing, weights);
     }
 }

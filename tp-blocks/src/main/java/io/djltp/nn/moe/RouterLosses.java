@@ -4,14 +4,13 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.training.loss.Loss;
-import ai.djl.util.NativeResource;
 
 import io.djltp.layout.ForwardPass;
-import io.djltp.layout.Region;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.AutogradGraph;
 
 import java.util.List;
+import java.util.Set;
 import java.util.function.Predicate;
 import java.util.function.Supplier;
 
@@ -43,11 +42,9 @@ final class RouterLosses extends Loss {
         ForwardPass pass = context == null ? null : context.getPass();
         NDArray whole = predictions.head().getManager().create(0f);
         NDArray parts = null; // of this rank's tokens
-        Region region = null; // of the parts
         for (RouterPass router : routersOf(pass, predictions)) {
             NDArray value = value(router);
             if (router.region().isRowsCut()) {
-                region = router.region();
                 parts = parts == null ? value : parts.add(value);
             } else {
                 whole = whole.add(value);
@@ -57,16 +54,16 @@ final class RouterLosses extends Loss {
             return whole;
         }
         NDArray sum = context.getBatchMappings().reduceFromRegion(parts);
-        pass.gathered(sum, region, null, getName());
+        sum = pass.gathered(sum, sum);
         return whole.add(sum);
     }
 
     /** Returns what the routers have computed on the way to the predictions. */
     private List<RouterPass> routersOf(ForwardPass pass, NDList predictions) {
-        AutogradGraph graph = pass == null ? AutogradGraph.of(predictions) : null;
+        Set<Long> graph = pass == null ? AutogradGraph.nodesOf(predictions) : Set.of();
         Predicate<RouterPass> own =
                 pass == null
-                        ? router -> graph.get(AutogradGraph.nodeOf(router.probabilities())) != null
+                        ? router -> graph.contains(AutogradGraph.nodeOf(router.probabilities()))
                         : router -> router.pass() == pass;
         List<MixtureOfExperts> network = blocks.get();
         List<RouterPass> routers =
@@ -74,7 +71,7 @@ final class RouterLosses extends Loss {
                         .flatMap(block -> block.getRouterPasses().stream())
                         .filter(own)
                         .toList();
-        boolean trained = pass == null ? graph.nodes().iterator().hasNext() : pass.isTraining();
+        boolean trained = pass == null ? !graph.isEmpty() : pass.isTraining();
         if (trained
                 && routers.isEmpty()
                 && network.stream().anyMatch(MixtureOfExperts::isRouterTrained)) {
@@ -109,6 +106,6 @@ final class RouterLosses extends Loss {
 
     /** Returns whether the arrays of a pass are gone. */
     static boolean isOver(RouterPass router) {
-        return ((NativeResource<?>) router.probabilities()).isReleased();
+        return router.probabilities().isReleased();
     }
 }

@@ -26,6 +26,7 @@ final class TokenDispatch {
     private final Routing routing;
     private final boolean[] kept;
     private final ExpertLayers experts;
+    private final ForwardPass pass; // or null
 
     /**
      * Prepares a dispatch.
@@ -34,9 +35,11 @@ final class TokenDispatch {
      * @param router what was computed of them
      * @param kept which of their choices are kept
      * @param experts the experts of this rank
+     * @param pass the pass, or {@code null} outside of ranks
      */
-    TokenDispatch(NDArray tokens, Router router, boolean[] kept, ExpertLayers experts) {
-        this(tokens, router.weights(), router.routing(), kept, experts);
+    TokenDispatch(
+            NDArray tokens, Router router, boolean[] kept, ExpertLayers experts, ForwardPass pass) {
+        this(tokens, router.weights(), router.routing(), kept, experts, pass);
     }
 
     private TokenDispatch(
@@ -44,7 +47,9 @@ final class TokenDispatch {
             NDArray weights,
             Routing routing,
             boolean[] kept,
-            ExpertLayers experts) {
+            ExpertLayers experts,
+            ForwardPass pass) {
+        this.pass = pass;
         this.tokens = tokens;
         this.weights = weights;
         this.routing = routing;
@@ -68,13 +73,10 @@ final class TokenDispatch {
      * @param own the experts of which this rank has something
      */
     NDArray replicated(ParallelContext context, RegionMappings mappings, int[] own) {
-        ForwardPass pass = context.getPass();
-        NDArray both = mappings.copyToRegion(together());
-        pass.leave(both, Features.SHARD, Features.REPLICATED);
+        NDArray both = pass.enter(mappings.copyToRegion(together()), Features.SHARD);
         NDArray y = ofOwn(tokensOf(both), weightsOf(both), own);
-        pass.leave(y, Features.PARTIAL, Features.SHARD);
         NDArray sum = mappings.reduceFromRegion(y, true);
-        return pass.enter(sum, Features.REPLICATED, Features.PARTIAL);
+        return pass.enter(sum, Features.REPLICATED);
     }
 
     /**
@@ -100,11 +102,10 @@ final class TokenDispatch {
      * @param owners the experts of each rank
      */
     NDArray scattered(ParallelContext context, RegionMappings mappings, List<int[]> owners) {
-        ForwardPass pass = context.getPass();
         int rank = context.getTensorGroup().getRank();
         Cut cut = Cut.balanced(routing.tokens(), owners.size());
         NDArray both = mappings.scatterToSequenceRegion(together(), cut);
-        pass.leave(both, Features.SHARD, Features.REPLICATED);
+        both = pass.enter(both, Features.SHARD);
         long[][] counts = new long[owners.size()][routing.experts()];
         for (int r = 0; r < counts.length; r++) {
             int topK = routing.topK();
@@ -123,7 +124,7 @@ final class TokenDispatch {
                         weightsOf(both),
                         cut.getRange(rank));
         NDArray whole = mappings.gatherFromSequenceRegion(y, cut, false);
-        return pass.enter(whole, Features.REPLICATED, Features.SHARD);
+        return pass.enter(whole, Features.REPLICATED);
     }
 
     /**
@@ -137,16 +138,15 @@ final class TokenDispatch {
      * @param all the number of tokens of all ranks
      */
     NDArray gathered(ParallelContext context, RegionMappings mappings, long all) {
-        ForwardPass pass = context.getPass();
         Cut cut = tokensOfRanks(pass, context.getDataGroup().getSize(), all);
         NDArray both = mappings.gatherFromSequenceRegion(together(), cut, true);
-        pass.enterGathered(both, true);
+        both = pass.enterGathered(both);
         Choices choices = Choices.gather(context.getDataGroup(), both, routing, kept, cut);
         NDArray x = tokensOf(both);
         TokenDispatch whole =
-                new TokenDispatch(x, weightsOf(both), choices.routing(), choices.kept(), experts);
+                new TokenDispatch(
+                        x, weightsOf(both), choices.routing(), choices.kept(), experts, pass);
         NDArray y = whole.ofOwn(x, whole.weights, allExperts());
-        pass.leave(y, Features.PARTIAL, Features.SHARD);
         return pass.enterScattered(mappings.reduceScatterToSequenceRegion(y, cut), all);
     }
 
@@ -168,10 +168,12 @@ final class TokenDispatch {
         return sum(y, factors, plan, numbers, routing.tokens());
     }
 
-    private static NDArray sum(
-            NDArray y, NDArray factors, DispatchPlan plan, NDArray numbers, long rows) {
+    private NDArray sum(NDArray y, NDArray factors, DispatchPlan plan, NDArray numbers, long rows) {
         NDArray slots = Numbers.create(y, plan.getSlots());
-        return IndexedRows.sum(y, IndexedRows.take(factors, slots), numbers, rows);
+        NDArray weights = IndexedRows.take(factors, slots);
+        return pass == null
+                ? IndexedRows.sum(y, weights, numbers, rows)
+                : pass.join(IndexedRows.sum(y, weights, numbers, rows), weights);
     }
 
     private NDArray exchanged(

@@ -10,6 +10,10 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 import ai.djl.util.Preconditions;
 
+import io.djltp.layout.ForwardPass;
+import io.djltp.parameters.RankParameterStore;
+import io.djltp.rank.ParallelContext;
+import io.djltp.torch.DelegatedArray;
 import io.djltp.torch.RootMeanSquare;
 
 import java.io.DataInputStream;
@@ -67,7 +71,14 @@ public class RmsNorm extends AbstractBlock {
         NDArray input = inputs.singletonOrThrow();
         NDArray own = parameterStore.getValue(weight, input.getDevice(), training);
         checkFeatures(input.getShape(), own.getShape().get(0));
-        return new NDList(RootMeanSquare.normalize(input, own, epsilon));
+        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        if (context == null) {
+            return new NDList(RootMeanSquare.normalize(input, own, epsilon));
+        }
+        ForwardPass pass = context.getPass();
+        NDArray x = pass.ofLastAxis(input, "RmsNorm of " + own.getShape().get(0) + " features");
+        NDArray y = RootMeanSquare.normalize(x, DelegatedArray.unwrap(own), epsilon);
+        return new NDList(pass.enterLike(y, input, weight));
     }
 
     private static void checkFeatures(Shape input, long features) {

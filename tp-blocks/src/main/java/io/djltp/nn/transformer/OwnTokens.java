@@ -31,7 +31,7 @@ final class OwnTokens {
                             + ": build the layer before them with optGatherOutput(true), or put"
                             + " them behind the RowParallelLinear");
         }
-        TokenCut tokens = alone ? null : context.getPass().getTokenRegion().cutOf(x);
+        TokenCut tokens = alone ? null : context.getPass().tokensOf(x);
         return tokens == null
                 ? new ShardRange(0, x.getShape().get(1))
                 : tokens.cut().getRange(context.getTensorGroup().getRank());

@@ -209,7 +209,7 @@ public class ParallelMlpTest {
                     RuntimeException e =
                             Assert.expectThrows(
                                     RuntimeException.class, () -> trainer.forward(data, labels));
-                    Assert.assertTrue(e.getMessage().contains("Softmax"), e.getMessage());
+                    Assert.assertTrue(e.getMessage().contains("softmax"), e.getMessage());
                 }
             }
         }

@@ -1,0 +1,140 @@
+package io.djltp.layout;
+
+import ai.djl.ndarray.types.Shape;
+
+/** What an operation throws that cannot be computed on the parts that ranks have. */
+final class PlacementErrors {
+
+    private PlacementErrors() {}
+
+    /** Returns the error of an array of the engine that is the first operand. */
+    static IllegalStateException foreignOperand(Placement placement, Shape shape) {
+        return new IllegalStateException(
+                "An operation of an array that is not of this forward pass gets the array "
+                        + placement.whole(shape)
+                        + " of the pass. Let the array of the pass be the first operand, x.mul(w)"
+                        + " instead of w.mul(x); make constants by x.getManager(); and ask for"
+                        + " parameters by parameterStore.getValue(parameter, device, training),"
+                        + " not by parameter.getArray(). A penalty on weights is the optimizer's:"
+                        + " optWeightDecays(...)");
+    }
+
+    static IllegalArgumentException read(String name, Placement placement, Shape shape) {
+        return new IllegalArgumentException(
+                describe(placement, shape)
+                        + ", and "
+                        + name
+                        + " would read this rank's part only. "
+                        + remedy(placement));
+    }
+
+    static IllegalArgumentException mixes(String name, Placement placement, Shape shape) {
+        if (placement.isHead()) {
+            return new IllegalArgumentException(
+                    placement.layer()
+                            + " is never computed, for its loss is fused, and "
+                            + name
+                            + " uses it. Let it be the output of the network, as it is, and"
+                            + " VocabParallelCrossEntropyLoss its loss, or build the head with"
+                            + " optFusedLoss(false)");
+        }
+        return new IllegalArgumentException(
+                describe(placement, shape)
+                        + ", and "
+                        + name
+                        + " does not commute with that: each rank would compute it of its part. "
+                        + remedy(placement));
+    }
+
+    private static String remedy(Placement placement) {
+        return placement.region().isTokensCut()
+                ? "Let ColumnParallelLinear with optSequenceParallel(true) gather the tokens before"
+                        + " it, or a SequenceGather"
+                : "Build the layer with optGatherOutput(true), or let elementwise operations and a"
+                        + " RowParallelLinear follow it";
+    }
+
+    static IllegalArgumentException moved(Placement placement, Shape shape) {
+        return new IllegalArgumentException(
+                describe(placement, shape)
+                        + ". A layer, a loss or the end of the network takes what was computed of"
+                        + " it, where the features are no longer the last axis, in their order: a"
+                        + " reshape, a swapAxes or a transpose has moved them. Take them back"
+                        + " before, or build the layer with optGatherOutput(true)");
+    }
+
+    static IllegalArgumentException otherCuts(Placement placement, Placement other) {
+        return new IllegalArgumentException(
+                placement.layer()
+                        + " is cut over the ranks as "
+                        + placement.layout().cut()
+                        + ", and is put together with features, or taken by a layer, that are cut"
+                        + " as "
+                        + other.layout().cut()
+                        + ": give both the same cut, by optShardingStrategy, or build the layer"
+                        + " with optGatherOutput(true)");
+    }
+
+    static IllegalArgumentException mixed(
+            String name, Placement one, Shape shape, Placement other, Shape otherShape) {
+        String both =
+                "The operands of "
+                        + name
+                        + ", "
+                        + one.whole(shape)
+                        + " and "
+                        + other.whole(otherShape)
+                        + ", have different placements: ";
+        if (one.region().rows() != other.region().rows()) {
+            return new IllegalArgumentException(
+                    both
+                            + "of one of them a rank has its rows of the batch only. What branches"
+                            + " off before a layer with optBatchShardedInput(true) can be joined"
+                            + " only before it, or after a RowParallelLinear with"
+                            + " optBatchShardedOutput(true); TENSOR mode has no such limit");
+        }
+        if (one.region().tokens() != other.region().tokens() || one.tokens() != other.tokens()) {
+            return new IllegalArgumentException(
+                    both
+                            + "of one of them a rank has its tokens only, of the other all, or"
+                            + " other ones. Join both before the SequenceScatter, or both between"
+                            + " it and the SequenceGather (a RowParallelLinear leaves a rank's"
+                            + " tokens with optSequenceParallel(true)), or both behind it");
+        }
+        Placement shard = one.region().isShard() ? one : other;
+        return new IllegalArgumentException(
+                both
+                        + shard.layer()
+                        + " is sharded by its features, and of the other a rank has the whole. Build"
+                        + " that layer with optGatherOutput(true), or join the two behind its"
+                        + " RowParallelLinear");
+    }
+
+    static IllegalArgumentException rowOrder(Placement placement, Shape shape) {
+        return new IllegalArgumentException(
+                "The batch is cut over the ranks, and "
+                        + placement.reordered()
+                        + ", of which "
+                        + shape
+                        + " is made on this rank, puts rows in another order along their axis: what"
+                        + " the ranks have of it, one behind the other, is not that of the whole"
+                        + " batch. Let what becomes of a row lie together: not x.concat(y, 0), but"
+                        + " x.stack(y, 1) and then reshape(-1, ..), with labels in that order, or"
+                        + " an output for each; or use TENSOR mode");
+    }
+
+    private static String describe(Placement placement, Shape shape) {
+        if (placement.region().isTokensCut()) {
+            return "In a sequence-parallel region each rank has its tokens only, here "
+                    + shape
+                    + " of "
+                    + placement.tokens().cut().getLength()
+                    + " tokens";
+        }
+        return placement.layer()
+                + " is sharded over the ranks by its features, here "
+                + shape
+                + " of "
+                + placement.whole(shape);
+    }
+}
