@@ -49,10 +49,19 @@ public class ForwardPass {
     private final List<NDArray> shared = new ArrayList<>();
     private final ShapeErrors errors = new ShapeErrors();
     private Function<NDArray, RuntimeException> foreign = array -> null;
+    private Function<Parameter, Shard> shards = parameter -> null;
     private boolean gathered;
     private boolean training = true; // unless a trainer says that it evaluates
     private boolean placing;
     private long structure = 17; // of what was computed
+
+    /**
+     * How a parameter is sharded.
+     *
+     * @param cut which ranges each rank has
+     * @param axis of which axis
+     */
+    public record Shard(Cut cut, int axis) {}
 
     /**
      * Begins a pass.
@@ -132,10 +141,19 @@ public class ForwardPass {
      * @param train whether a backward pass may follow
      * @param check what to throw if a block computes with an array of a parameter that is not the
      *     rank's
+     * @param shardOf how a parameter is sharded
      */
-    public final void setPurpose(boolean train, Function<NDArray, RuntimeException> check) {
+    public final void setPurpose(
+            boolean train,
+            Function<NDArray, RuntimeException> check,
+            Function<Parameter, Shard> shardOf) {
         training = train;
         foreign = check;
+        shards = shardOf;
+    }
+
+    final Function<Parameter, Shard> getShards() {
+        return shards;
     }
 
     final Function<NDArray, RuntimeException> getForeign() {
@@ -187,19 +205,27 @@ public class ForwardPass {
      *
      * @param parameter the parameter
      * @param value what this rank holds of it
+     * @param followed whether operations are checked that a block computes with a shard; else the
+     *     block answers for them, and sees the shape of the shard
      * @return the array with its placement
      */
-    public NDArray place(Parameter parameter, NDArray value) {
+    public NDArray place(Parameter parameter, NDArray value, boolean followed) {
         note(System.identityHashCode(parameter) + (parameter.requiresGradient() ? 1 : 0));
         if (!placing) {
-            if (parameter.requiresGradient() && value.getShape().equals(parameter.getShape())) {
+            if (parameter.requiresGradient() && followed) {
                 assumed.computeIfAbsent(parameter, key -> new HashSet<>()).add(present);
             }
             return value;
         }
         boolean sharded = !value.getShape().equals(parameter.getShape());
         Set<Parameter> trained = parameter.requiresGradient() ? Set.of(parameter) : Set.of();
-        return PlacedArray.of(value, Placement.ofParameters(trained, sharded), this);
+        Placement placement = Placement.ofParameters(trained, sharded);
+        Shard shard = sharded && followed ? shards.apply(parameter) : null;
+        if (shard != null) {
+            String name = "Parameter " + parameter.getName() + " " + parameter.getShape();
+            placement = Placement.ofShard(trained, shard.cut(), shard.axis(), name);
+        }
+        return PlacedArray.of(value, placement, this);
     }
 
     Placement placementOf(NDArray array) {
@@ -232,7 +258,7 @@ public class ForwardPass {
      */
     public Region regionOf(NDArray array) {
         Placement placement = placementOf(array);
-        return placement.isOfBatch() ? placement.region() : start;
+        return placement.isOfBatch() || placement.isFollowed() ? placement.region() : start;
     }
 
     /**

@@ -215,6 +215,9 @@ final class PlacedOperation {
         for (Operand operand : operands) {
             Placement at = operand.placement;
             flows |= at.behind();
+            if (at.isFollowed() && followed == null) {
+                followed = operand;
+            }
             if (at.isOfBatch()) {
                 parametersOnly = false;
                 if (base == null) {
@@ -222,22 +225,21 @@ final class PlacedOperation {
                 } else {
                     checkPlaces(base, operand);
                 }
-                if (at.isFollowed() && followed == null) {
-                    followed = operand;
-                } else if (at.region().isShard() && !at.isFollowed()) {
+                if (at.region().isShard() && !at.isFollowed()) {
                     taken = operand;
                 }
             }
         }
         if (parametersOnly) {
-            return ofParameters();
+            Placement made = ofParameters();
+            return followed == null ? made : follow(followed, followed).of(made.parameters());
         }
         boolean stops = WITHOUT_GRADIENT.contains(name) || isToIntegers();
         Placement next;
         if (taken != null) { // by a block that answers for it
             next = taken.placement;
         } else if (followed != null) {
-            next = follow(followed);
+            next = follow(followed, base);
         } else {
             next = base.placement;
             boolean cutParameter = false;
@@ -322,7 +324,7 @@ final class PlacedOperation {
     }
 
     /** Follows features or tokens that are sharded. */
-    private Placement follow(Operand start) {
+    private Placement follow(Operand start, Operand base) {
         Placement at = start.placement;
         if (at.isHead() || !prepare(true)) {
             throw mixes(start);
@@ -333,11 +335,8 @@ final class PlacedOperation {
         for (int i = 0; i < operands.size(); i++) {
             Operand operand = operands.get(i);
             Placement own = operand.placement;
-            if (!own.isOfBatch() || own.isHead()) {
-                if (own.isHead()) {
-                    throw mixes(operand);
-                }
-                continue;
+            if (own.isHead()) {
+                throw mixes(operand);
             }
             if (own.features() != null) {
                 AxisPart moved = move(own.features(), i, operand);
@@ -373,7 +372,7 @@ final class PlacedOperation {
             }
             localArguments(sharded, features);
         }
-        Placement next = (sharded == null ? start : sharded).placement;
+        Placement next = base.placement.shardedLike((sharded == null ? start : sharded).placement);
         AxisPart rows = null;
         String order = next.reordered();
         if (next.region().isRowsCut()) {

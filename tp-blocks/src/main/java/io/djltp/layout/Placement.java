@@ -55,6 +55,30 @@ record Placement(
                 region, null, null, null, null, null, null, null, false, null, parameters);
     }
 
+    /** Returns the placement of a rank's part of a parameter. */
+    static Placement ofShard(Set<Parameter> parameters, Cut cut, int axis, String name) {
+        return ofParameters(parameters, true)
+                .with(
+                        Region.WHOLE.with(Features.SHARD),
+                        new ShardedLayout(cut),
+                        AxisPart.of(axis, cut.getLength()),
+                        name);
+    }
+
+    /** Returns the same placement of what is made of other parameters. */
+    Placement of(Set<Parameter> others) {
+        return new Placement(
+                region, layout, features, tokens, tokensAt, rows, reordered, layer, false, null,
+                others);
+    }
+
+    /** Returns the placement of rows and tokens, with features that are sharded like others. */
+    Placement shardedLike(Placement other) {
+        return other.isOfBatch()
+                ? other
+                : with(region.with(Features.SHARD), other.layout, other.features, other.layer);
+    }
+
     /** Returns the placement of an input of the pass. */
     static Placement ofBatch(Region region, Shape shape) {
         AxisPart rows =

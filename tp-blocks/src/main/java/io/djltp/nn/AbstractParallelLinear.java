@@ -85,7 +85,8 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
             boolean training,
             PairList<String, Object> params) {
         NDArray input = new LayerInput(this).of(inputs);
-        NDArray bias = parameterStore.getValue(bias(), input.getDevice(), training);
+        NDArray bias =
+                RankParameterStore.shardOf(parameterStore, bias(), input.getDevice(), training);
         if (skipBiasAdd) {
             return new NDList(compute(parameterStore, input, null, training), bias);
         }
@@ -97,7 +98,7 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
         if (context == null) {
             HeldParameters.checkWhole(weight(), getClass().getSimpleName());
         }
-        NDArray weight = store.getValue(weight(), input.getDevice(), training);
+        NDArray weight = RankParameterStore.shardOf(store, weight(), input.getDevice(), training);
         LayerInput layerInput = new LayerInput(this);
         boolean alone = context == null || context.getTensorGroup().getSize() == 1;
         boolean fused = context != null && isFused(context);

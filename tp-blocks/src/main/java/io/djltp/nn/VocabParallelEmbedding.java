@@ -91,7 +91,8 @@ public class VocabParallelEmbedding extends SavedEmbedding implements ForecastBl
         if (context == null) {
             HeldParameters.checkWhole(weight, getClass().getSimpleName());
         }
-        NDArray values = parameterStore.getValue(weight, ids.getDevice(), training);
+        NDArray values =
+                RankParameterStore.shardOf(parameterStore, weight, ids.getDevice(), training);
         if (context == null) {
             TableShard whole = shard(null);
             whole.check(ids, describe());

@@ -35,6 +35,23 @@ public final class RankParameterStore extends ParameterStore {
     }
 
     /**
+     * Returns what a rank holds of a parameter, for a block that knows what to do with a shard and
+     * answers for what it computes of it.
+     *
+     * @param store the store of a block
+     * @param parameter the parameter, or {@code null}
+     * @param device the device, where the store is not of a rank
+     * @param training whether it is trained
+     * @return the value, with the shape that it has on the rank
+     */
+    public static NDArray shardOf(
+            ParameterStore store, Parameter parameter, Device device, boolean training) {
+        return parameter != null && store instanceof RankParameterStore own
+                ? own.value(parameter, false)
+                : store.getValue(parameter, device, training);
+    }
+
+    /**
      * Returns the rank that a store belongs to.
      *
      * @param store the store that a block was given
@@ -72,9 +89,13 @@ public final class RankParameterStore extends ParameterStore {
         if (parameter == null) {
             return null;
         }
+        return value(parameter, true);
+    }
+
+    private NDArray value(Parameter parameter, boolean followed) {
         NDArray value = getHeld(parameter);
         InnerPass.checkUse(context.getPass(), parameter);
-        return context.isForwarding() ? context.getPass().place(parameter, value) : value;
+        return context.isForwarding() ? context.getPass().place(parameter, value, followed) : value;
     }
 
     /**

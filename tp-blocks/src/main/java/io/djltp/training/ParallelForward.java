@@ -5,6 +5,7 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.SymbolBlock;
 import ai.djl.nn.norm.BatchNorm;
@@ -20,6 +21,7 @@ import io.djltp.rank.LateRefusal;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.Phase;
 import io.djltp.rank.RankPool;
+import io.djltp.sharding.ShardingStrategy;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.JavaMemory;
 
@@ -131,7 +133,11 @@ final class ParallelForward {
             memory.add(data);
             long own = BatchPart.rows(rows, context, cut).length();
             context.beginForward(rows, own, cut, scope);
-            context.getPass().setPurpose(training, lossOnRanks.getUses()::foreign);
+            context.getPass()
+                    .setPurpose(
+                            training,
+                            lossOnRanks.getUses()::foreign,
+                            parameter -> shardOf(context, parameter));
             context.getPass().setPlacing(!scripted);
             NDList input = BatchPart.of(data, context, cut ? rows : 0, scope);
             part.setArrays(compute(context, part, input, labels, training, scope), context);
@@ -153,6 +159,15 @@ final class ParallelForward {
      * Looks at what was computed. A rank with other rows may find something that the others do not:
      * they have computed all that they needed it for.
      */
+    private ForwardPass.Shard shardOf(ParallelContext context, Parameter parameter) {
+        ShardingStrategy strategy = parameters.getStrategy(parameter);
+        Shape shape = parameter.getShape();
+        int ranks = context.getTensorGroup().getSize();
+        return strategy == null || strategy.isReplicated()
+                ? null
+                : new ForwardPass.Shard(strategy.cut(shape, ranks), strategy.axis(shape));
+    }
+
     private NDList compute(
             ParallelContext context,
             RankOutput part,

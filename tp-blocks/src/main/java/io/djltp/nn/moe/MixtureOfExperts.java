@@ -180,9 +180,9 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
 
     private ExpertLayers experts(ParameterStore store, Device device, boolean training) {
         return new ExpertLayers(
-                store.getValue(hidden, device, training),
-                store.getValue(gate, device, training),
-                store.getValue(output, device, training),
+                RankParameterStore.shardOf(store, hidden, device, training),
+                RankParameterStore.shardOf(store, gate, device, training),
+                RankParameterStore.shardOf(store, output, device, training),
                 options.activation);
     }
 

@@ -1,0 +1,275 @@
+package io.djltp.layout;
+
+import static io.djltp.testing.Blocks.column;
+import static io.djltp.testing.Blocks.first;
+import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.map;
+import static io.djltp.testing.Blocks.row;
+import static io.djltp.testing.Blocks.sequence;
+
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.nn.norm.Dropout;
+
+import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.nn.RowParallelLinear;
+import io.djltp.testing.GraphBlock;
+import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.Network;
+import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
+
+import org.testng.Assert;
+import org.testng.annotations.DataProvider;
+import org.testng.annotations.Test;
+
+import java.util.List;
+import java.util.function.BinaryOperator;
+import java.util.function.Supplier;
+import java.util.function.UnaryOperator;
+
+/**
+ * What a network does to sharded features between two layers: with shapes of the whole it is what
+ * DJL computes on one device, or it throws where it is called.
+ */
+public class PlacedArrayTest {
+
+    private static final int ROWS = 6;
+    private static final int UNITS = 12;
+    private static final TrainerKind TWO = new TrainerKind(ParallelMode.TENSOR, 2);
+    private static final TrainerKind THREE = new TrainerKind(ParallelMode.TENSOR, 3);
+    private static final TrainerKind FOUR = new TrainerKind(ParallelMode.TENSOR, 4);
+    private static final TrainerKind MIXED = new TrainerKind(ParallelMode.MIXED, 2);
+    private static final TrainerKind MESH = TrainerKind.mesh(2, 2);
+
+    private interface Operation extends UnaryOperator<NDArray> {}
+
+    private static Object[] of(String name, Operation operation) {
+        return new Object[] {name, operation};
+    }
+
+    private static Network network(Operation operation) {
+        return Network.of(
+                cut -> sequence(linear(5), first(cut, UNITS), map(operation), row(cut, 3)),
+                HalfSquareLoss::new,
+                Network.regression(ROWS, 6, 3));
+    }
+
+    /** [rows, width], of which a rank has fewer columns. */
+    @DataProvider
+    public Object[][] ofTheWidth() {
+        return new Object[][] {
+            of("a number", x -> x.mul((float) (1 / Math.sqrt(x.getShape().get(1))))),
+            of("the size of an axis", x -> x.div(x.size(1))),
+            of("a constant of all features", x -> x.mul(x.getManager().arange(x.size(1)).div(9f))),
+            of("a constant first", x -> x.getManager().arange(x.size(1)).div(9f).mul(x)),
+            of("a constant of the shape", x -> x.add(x.getManager().ones(x.getShape())).tanh()),
+            of("zeros like it", x -> x.zerosLike().add(x).mul(x.onesLike())),
+            of("groups of a number", x -> groups(x, x.reshape(x.size(0), 4, -1).softmax(2))),
+            of("groups of a size", x -> groups(x, x.reshape(x.size(0), -1, 3).mul(2f).tanh())),
+            of(
+                    "a constant of groups",
+                    x -> groups(x, x.reshape(-1, 4, 3).mul(groupNumbers(x)).tanh())),
+            of("all of them by an index", x -> x.get(":, :" + UNITS).tanh()),
+            of("broadcast", x -> x.expandDims(1).broadcast(x.size(0), 2, UNITS).max(new int[] {1})),
+            of("a mask", x -> x.mul(x.gt(0))),
+            of("the other way round and back", x -> x.transpose().tanh().transpose()),
+            of("stacked", x -> x.stack(x.tanh(), 1).sum(new int[] {1})),
+            of("in place", x -> x.mul(1f).addi(x.getManager().arange(x.size(1)).div(9f)).tanh()),
+        };
+    }
+
+    private static NDArray groupNumbers(NDArray x) {
+        return x.getManager().arange(4f).add(1).reshape(1, 4, 1);
+    }
+
+    private static NDArray groups(NDArray x, NDArray groups) {
+        return groups.reshape(x.getShape());
+    }
+
+    @Test(dataProvider = "ofTheWidth", timeOut = 60_000)
+    public void blocksSeeTheWhole(String name, Operation operation) {
+        network(operation).assertEqual(TWO, FOUR, MIXED, MESH);
+    }
+
+    /** Twelve features in four groups: three ranks have 4 each, which are no whole groups. */
+    @Test(timeOut = 60_000)
+    public void groupsThatRanksDivide() {
+        network(x -> groups(x, x.reshape(x.size(0), 4, -1).tanh()))
+                .assertRefused(THREE, "ColumnParallelLinear", "reshape", "optGatherOutput(true)");
+        network(x -> groups(x, x.reshape(x.size(0), -1, 2).tanh())).assertEqual(THREE);
+    }
+
+    /** What a graph does not show. */
+    @DataProvider
+    public Object[][] withoutGradient() {
+        return new Object[][] {
+            of("softmax", x -> x.mul(x.stopGradient().softmax(1))),
+            of("argMax", x -> x.mul(x.argMax(1).reshape(-1, 1))),
+            of("cumSum", x -> x.mul(x.gt(0).cumSum(1))),
+            of("max", x -> x.mul(x.gt(0).max(new int[] {1}, true))),
+            of("set", PlacedArrayTest::withoutTheFirst),
+            of("toFloatArray", x -> x.mul(x.toFloatArray()[0])),
+            of("getFloat", x -> x.mul(x.getFloat(0, 0))),
+        };
+    }
+
+    private static NDArray withoutTheFirst(NDArray x) {
+        NDArray y = x.duplicate();
+        y.set(new NDIndex(":, 0"), 0);
+        return x.mul(y.gt(0));
+    }
+
+    @Test(dataProvider = "withoutGradient", timeOut = 60_000)
+    public void whatAGraphDoesNotShowThrows(String name, Operation operation) {
+        for (TrainerKind kind : new TrainerKind[] {TWO, MIXED, MESH}) {
+            network(operation)
+                    .assertRefused(kind, "ColumnParallelLinear", name, "optGatherOutput(true)");
+        }
+    }
+
+    /** A rank's gradient of a replicated parameter that meets a shard is a summand. */
+    @Test(timeOut = 60_000)
+    public void aParameterOfAllFeatures() {
+        Network net =
+                Network.of(
+                        cut ->
+                                new GraphBlock(
+                                                new Shape(3),
+                                                (call, in) -> {
+                                                    NDArray x = call.call("column", in.head());
+                                                    NDArray w = call.value("scale");
+                                                    x = w.add(1).mul(x).add(call.value("shift"));
+                                                    return new NDList(call.call("row", x.tanh()));
+                                                })
+                                        .add("column", first(cut, 8), 6)
+                                        .add("row", row(cut, 3), 8)
+                                        .add("scale", new Shape(1, 8))
+                                        .add("shift", new Shape(1, 8)),
+                        HalfSquareLoss::new,
+                        Network.regression(ROWS, 6, 3));
+        net.assertEqual(TWO, THREE, MIXED, MESH, TrainerKind.mesh(3, 2));
+    }
+
+    /** A block that has a shard of a parameter by its name alone. */
+    private static Network sharing(BinaryOperator<NDArray> function) {
+        return Network.of(
+                cut -> {
+                    Block column = column(cut, 8);
+                    return new GraphBlock(
+                                    new Shape(3),
+                                    (call, in) -> {
+                                        NDArray x = call.call("column", in.head());
+                                        NDArray w = call.value("shared");
+                                        NDArray y = function.apply(in.head(), w);
+                                        return new NDList(
+                                                call.call("row", x.mul(y.mul(0.3f)).tanh()));
+                                    })
+                            .add("column", column, 6)
+                            .add("row", row(cut, 3), 8)
+                            .tie("shared", column.getDirectParameters().get("weight"));
+                },
+                HalfSquareLoss::new,
+                Network.regression(ROWS, 6, 3));
+    }
+
+    @Test(timeOut = 60_000)
+    public void aShardOfAParameter() {
+        sharing((x, w) -> x.matMul(w.transpose()).tanh()).assertEqual(TWO, THREE, MESH);
+        sharing((x, w) -> w.square().sum(new int[] {1})).assertEqual(TWO, THREE, MESH);
+        sharing((x, w) -> x.matMul(w.transpose().softmax(0))).assertEqual(TWO, MESH);
+        for (String name : List.of("softmax", "mean", "cumSum", "norm")) {
+            BinaryOperator<NDArray> function =
+                    (x, w) ->
+                            switch (name) {
+                                case "softmax" -> w.softmax(0).sum(new int[] {1});
+                                case "mean" -> w.mean();
+                                case "cumSum" -> w.cumSum(0).sum(new int[] {1});
+                                default -> w.norm();
+                            };
+            sharing(function).assertRefused(TWO, "Parameter", "(8, 6)", name);
+        }
+    }
+
+    /** A norm of everything, of a rank's rows too. */
+    @Test(timeOut = 60_000)
+    public void aNormOfEverything() {
+        network(x -> x.div(x.norm().add(1))).assertRefused(TWO, "norm", "optGatherOutput(true)");
+        Network.of(
+                        cut -> sequence(linear(5), map(x -> x.div(x.norm().add(1))), linear(3)),
+                        HalfSquareLoss::new,
+                        Network.regression(ROWS, 6, 3))
+                .assertEqual(TWO);
+    }
+
+    /** An array of another manager cannot be the first operand. */
+    @Test(timeOut = 60_000)
+    public void anArrayOfAnotherManager() {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            NDArray own = manager.ones(new Shape(1, 5));
+            Network net =
+                    Network.of(
+                            cut -> sequence(linear(5), map(own::mul), column(cut, 4), row(cut, 3)),
+                            HalfSquareLoss::new,
+                            Network.regression(ROWS, 6, 3));
+            IllegalStateException e =
+                    Assert.expectThrows(IllegalStateException.class, () -> net.assertEqual(TWO));
+            Assert.assertTrue(e.getMessage().contains("be the first operand"), e.getMessage());
+        }
+    }
+
+    /** In MIXED mode, which ranks compute alike follows from the array, not from the last layer. */
+    @Test(timeOut = 60_000)
+    public void randomNumbersForTheArrayThatTheyAreDrawnFor() {
+        Supplier<Block> afterTheGather = () -> branches("whole", "rows");
+        UnsupportedOperationException e =
+                Assert.expectThrows(
+                        UnsupportedOperationException.class, () -> step(afterTheGather.get()));
+        Assert.assertTrue(e.getMessage().contains("ParallelDropout"), e.getMessage());
+        step(branches("rows", "whole"));
+    }
+
+    /** One branch leaves all rows on each rank, one the rank's; the first of the two drops. */
+    private static Block branches(String dropped, String other) {
+        return new GraphBlock(
+                        new Shape(3),
+                        (call, in) -> {
+                            NDArray x = call.call("in", in.head());
+                            NDArray own = call.call(dropped, call.call(dropped + "Column", x));
+                            NDArray rest = call.call(other, call.call(other + "Column", x));
+                            own = Dropout.dropout(own, 0.5f, true).singletonOrThrow();
+                            boolean whole = dropped.equals("whole");
+                            NDArray all = whole ? own : rest;
+                            NDArray rows = whole ? rest : own;
+                            return new NDList(call.call("out", all), call.call("outOfRows", rows));
+                        })
+                .add("in", linear(4), 6)
+                .add("wholeColumn", gathering(6), 4)
+                .add("whole", row(true, 4), 6)
+                .add("rowsColumn", gathering(6), 4)
+                .add(
+                        "rows",
+                        RowParallelLinear.builder().setUnits(4).optBatchShardedOutput(true).build(),
+                        6)
+                .add("out", linear(3), 4)
+                .add("outOfRows", linear(3), 4);
+    }
+
+    private static Block gathering(long units) {
+        return ColumnParallelLinear.builder().setUnits(units).optBatchShardedInput(true).build();
+    }
+
+    private static void step(Block block) {
+        TrainingRun.of(
+                MIXED,
+                block,
+                new HalfSquareLoss(),
+                new Shape(ROWS, 6),
+                (trainer, manager, numbers) ->
+                        trainer.forward(new NDList(TrainingRun.random(manager, 1, ROWS, 6))));
+    }
+}
