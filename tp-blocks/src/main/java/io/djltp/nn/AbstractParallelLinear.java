@@ -14,7 +14,6 @@ import io.djltp.forecast.ForecastBlock;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.ShardedBlock;
-import io.djltp.parameters.WeightSource;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.LinearProduct;
 import io.djltp.torch.Precision;
@@ -32,7 +31,6 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
     private final boolean batchShardedInput;
     private final boolean skipBiasAdd;
     private LinearProduct product;
-    private WeightSource weightSource;
 
     AbstractParallelLinear(ParallelLinearBuilder<?> builder) {
         super(builder);
@@ -214,12 +212,6 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
 
     /** {@inheritDoc} */
     @Override
-    public void setWeightSource(WeightSource source) {
-        weightSource = source;
-    }
-
-    /** {@inheritDoc} */
-    @Override
     public void loadMetadata(byte loadVersion, DataInputStream is)
             throws IOException, MalformedModelException {
         SavedMargin.refuse(loadVersion, getClass().getSimpleName());
@@ -234,13 +226,8 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
      */
     @Override
     public void saveParameters(DataOutputStream os) throws IOException {
-        if (weightSource == null) {
-            HeldParameters.checkWhole(weight(), "What is saved of " + getClass().getSimpleName());
-            super.saveParameters(os);
-            return;
-        }
         os.write(version);
         saveMetadata(os);
-        weightSource.save(getDirectParameters().values(), os);
+        HeldParameters.save(this, os);
     }
 }

@@ -24,7 +24,6 @@ import io.djltp.layout.Region;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.ShardedBlock;
-import io.djltp.parameters.WeightSource;
 import io.djltp.rank.ParallelContext;
 import io.djltp.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
@@ -82,7 +81,6 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
     private final Parameter gate; // or null
     private final Parameter output;
     private final List<RouterPass> passes = new ArrayList<>(); // of all ranks of this process
-    private WeightSource weightSource;
 
     /**
      * Creates a block.
@@ -314,21 +312,10 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
 
     /** {@inheritDoc} */
     @Override
-    public void setWeightSource(WeightSource source) {
-        weightSource = source;
-    }
-
-    /** {@inheritDoc} */
-    @Override
     public void saveParameters(DataOutputStream os) throws IOException {
-        if (weightSource == null) {
-            HeldParameters.checkWhole(hidden, "What is saved of MixtureOfExperts");
-            super.saveParameters(os);
-            return;
-        }
         os.write(version);
         saveMetadata(os);
-        weightSource.save(getDirectParameters().values(), os);
+        HeldParameters.save(this, os);
     }
 
     /**
