@@ -52,13 +52,7 @@ final class GradientSums {
      */
     void forecast(boolean ofRows) {
         forecastReplicas();
-        List<BucketPlan.Gradient> gradients = summed.stream().map(this::gradient).toList();
-        for (List<Integer> bucket : BucketPlan.fill(gradients, BucketPlan.BYTES)) {
-            List<String> names = bucket.stream().map(i -> summed.get(i).name()).toList();
-            long bytes = bucket.stream().mapToLong(i -> gradients.get(i).bytes()).sum();
-            int size = size((SumOver) gradients.get(bucket.get(0)).group());
-            add(BucketPlan.describe(names), size, bytes);
-        }
+        addBuckets(summed, summed.stream().map(this::gradient).toList());
         for (ParameterCost parameter : summed) {
             if (ofRows && parameter.getAxis() > 0) {
                 add(
@@ -66,6 +60,18 @@ final class GradientSums {
                         pass.getTensorSize(),
                         parameter.shape().get(0) * Float.BYTES);
             }
+        }
+    }
+
+    /** Notes the sums of gradients, or of parts of them, by the names of their parameters. */
+    private void addBuckets(List<ParameterCost> parameters, List<BucketPlan.Gradient> gradients) {
+        for (List<Integer> bucket : BucketPlan.fill(gradients, BucketPlan.BYTES)) {
+            List<String> names =
+                    bucket.stream().map(i -> parameters.get(i).name()).distinct().toList();
+            long bytes = bucket.stream().mapToLong(i -> gradients.get(i).bytes()).sum();
+            Object group = gradients.get(bucket.get(0)).group();
+            int size = group instanceof SumOver over ? size(over) : ((List<?>) group).size();
+            add(BucketPlan.describe(names), size, bytes);
         }
     }
 
@@ -107,13 +113,7 @@ final class GradientSums {
                 parts.add(new BucketPlan.Gradient(segment.ranks(), dataType, device, bytes));
             }
         }
-        for (List<Integer> bucket : BucketPlan.fill(parts, BucketPlan.BYTES)) {
-            List<String> names =
-                    bucket.stream().map(i -> parameters.get(i).name()).distinct().toList();
-            long bytes = bucket.stream().mapToLong(i -> parts.get(i).bytes()).sum();
-            List<?> ranks = (List<?>) parts.get(bucket.get(0)).group();
-            add(BucketPlan.describe(names), ranks.size(), bytes);
-        }
+        addBuckets(parameters, parts);
     }
 
     /** Returns what of a parameter the rank has in common with others. */

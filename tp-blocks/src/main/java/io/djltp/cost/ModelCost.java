@@ -4,7 +4,6 @@ import ai.djl.Device;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
-import ai.djl.nn.ParallelBlock;
 import ai.djl.nn.Parameter;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
@@ -15,7 +14,6 @@ import io.djltp.collective.Collective;
 import io.djltp.collective.Direction;
 import io.djltp.collective.TrafficTable;
 import io.djltp.cut.Cut;
-import io.djltp.forecast.BlockWalker;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
 import io.djltp.forecast.ForecastLoss;
@@ -39,6 +37,7 @@ import io.djltp.sharding.ShardingStrategy;
 
 import java.util.ArrayList;
 import java.util.IdentityHashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -70,15 +69,50 @@ import java.util.stream.Stream;
  */
 public final class ModelCost {
 
-    private final DeviceMesh mesh;
-    private final StepForecast step;
-    private final List<LayerCost> layers;
+    /** Blocks of the library that compute on each rank, and send nothing. */
+    private static final Set<Class<?>> SILENT =
+            Set.of(
+                    ParallelDropout.class,
+                    RmsNorm.class,
+                    PositionEmbedding.class,
+                    SinusoidalPositions.class);
 
-    private ModelCost(Builder builder) {
-        mesh = builder.mesh;
-        step = new StepForecast(builder);
-        // the shapes are there while this runs only
-        layers = step.read();
+    private final Builder model;
+    private final StateSize stateSize; // or null: the model is not trained
+    private final Map<Block, String> blockNames;
+    private final Map<Parameter, String> parameterNames = new IdentityHashMap<>();
+    private final Map<Parameter, ShardingStrategy> strategies = new IdentityHashMap<>();
+    private final Map<Parameter, ParameterCost> parameters = new LinkedHashMap<>();
+    private final List<TrafficTable> tables = new ArrayList<>(); // by rank
+    private final List<LayerCost> layers = new ArrayList<>();
+    private final int tensorSize;
+
+    /** Forecasts a step of each rank, while the network has shapes. */
+    private ModelCost(Builder model) {
+        this.model = model;
+        stateSize = model.training ? StateSize.of(model.optimizer) : null;
+        blockNames = BlockNames.of(model.block);
+        tensorSize =
+                model.mesh.isCut(DeviceMesh.TENSOR) ? model.mesh.getSize(DeviceMesh.TENSOR) : 1;
+        for (Pair<String, Parameter> named : model.block.getParameters()) {
+            // of one that blocks share the last counts, as in the training
+            parameterNames.put(named.getValue(), named.getKey());
+        }
+        findStrategies(model.block);
+        Shape output = model.block.getOutputShapes(model.row())[0];
+        PassForecast first = forward(0, output);
+        for (Parameter parameter : model.block.getParameters().values()) {
+            parameters.computeIfAbsent(parameter, key -> cost(key, first));
+        }
+        for (int rank = 0; rank < model.mesh.getRanks(); rank++) {
+            PassForecast pass = forward(rank, output);
+            if (model.training) {
+                new GradientSums(pass, getParameters(), model.device, model.dataType)
+                        .forecast(stateSize.ofRow() > 0);
+            }
+            tables.add(pass.getTable());
+        }
+        addLayers(model.block, first);
     }
 
     /**
@@ -96,7 +130,7 @@ public final class ModelCost {
      * @return the parameters
      */
     public List<ParameterCost> getParameters() {
-        return step.getParameters();
+        return List.copyOf(parameters.values());
     }
 
     /**
@@ -105,7 +139,7 @@ public final class ModelCost {
      * @return the mesh
      */
     public DeviceMesh getMesh() {
-        return mesh;
+        return model.mesh;
     }
 
     /**
@@ -115,7 +149,7 @@ public final class ModelCost {
      * @return the place, from 0
      */
     public int getTensorRank(int rank) {
-        return mesh.isCut(DeviceMesh.TENSOR) ? mesh.getCoordinate(rank, DeviceMesh.TENSOR) : 0;
+        return tensorSize == 1 ? 0 : model.mesh.getCoordinate(rank, DeviceMesh.TENSOR);
     }
 
     /**
@@ -126,7 +160,11 @@ public final class ModelCost {
      * @return the bytes
      */
     public RankCost getRank(ParameterCost parameter, int rank) {
-        return step.cost(parameter, getTensorRank(rank));
+        Shape own = parameter.getShape(getTensorRank(rank));
+        long bytes = own.size() * model.dataType.getNumOfBytes();
+        boolean trained = model.training && parameter.parameter().requiresGradient();
+        return new RankCost(
+                bytes, parameter.hasGradient() ? bytes : 0, trained ? stateSize.bytes(own) : 0);
     }
 
     /**
@@ -148,7 +186,121 @@ public final class ModelCost {
      * @return the operations and bytes by block, or gradient, and direction
      */
     public TrafficTable getTraffic(int rank) {
-        return step.getTables().get(rank);
+        return tables.get(rank);
+    }
+
+    private void findStrategies(Block block) {
+        if (block instanceof ShardedBlock sharded && tensorSize > 1) {
+            for (Parameter parameter : block.getDirectParameters().values()) {
+                ShardingStrategy strategy = sharded.getShardingStrategy(parameter);
+                if (!strategy.isReplicated()) {
+                    strategies.put(parameter, strategy);
+                    String name = parameterNames.get(parameter);
+                    strategy.checkSplit(name, parameter.getShape(), tensorSize);
+                }
+            }
+        }
+        block.getChildren().values().forEach(this::findStrategies);
+    }
+
+    private ParameterCost cost(Parameter parameter, PassForecast pass) {
+        ShardingStrategy strategy = strategies.get(parameter);
+        Shape shape = parameter.getShape();
+        Cut cut = strategy == null ? null : strategy.cut(shape, tensorSize);
+        boolean trained = model.training && parameter.requiresGradient();
+        boolean hasGradient = trained && !pass.isOwn(parameter);
+        String name = parameterNames.get(parameter);
+        return new ParameterCost(parameter, name, shape, strategy, cut, hasGradient);
+    }
+
+    private void addLayers(Block block, PassForecast pass) {
+        if (!block.getDirectParameters().isEmpty()) {
+            Shape[] inputs = block.getInputShapes();
+            layers.add(
+                    new LayerCost(
+                            blockNames.get(block),
+                            block.getClass().getSimpleName(),
+                            inputs == null ? new Shape() : pass.ofBatch(inputs[0]),
+                            block instanceof ForecastBlock said ? said.getEquation() : "",
+                            block.getDirectParameters().values().stream()
+                                    .map(parameters::get)
+                                    .toList()));
+        }
+        block.getChildren().values().forEach(child -> addLayers(child, pass));
+    }
+
+    private PassForecast forward(int rank, Shape output) {
+        ForecastModel known =
+                new ForecastModel(
+                        model.dataType,
+                        model.idType,
+                        model.training,
+                        model.training && model.optimizer.isRowSparse(),
+                        ModelCost::checkSilent,
+                        blockNames,
+                        parameterNames);
+        long rows = model.inputs[0].get(0);
+        PassForecast pass = new PassForecast(model.mesh, rank, rows, known);
+        Rows lie = pass.getDataSize() > 1 ? Rows.CUT : Rows.WHOLE;
+        Region start = new Region(lie, Features.REPLICATED);
+        ForecastArray[] inputs =
+                Stream.of(model.inputs)
+                        .map(shape -> new ForecastArray(shape, start, null, false))
+                        .toArray(ForecastArray[]::new);
+        ForecastArray whole = pass.visit(model.block, inputs).withShape(pass.ofBatch(output));
+        checkOutput(whole);
+        if (model.training) {
+            addLoss(pass, whole);
+        }
+        return pass;
+    }
+
+    private void checkOutput(ForecastArray whole) {
+        if (whole.region().isTokensCut()) {
+            throw new IllegalArgumentException(
+                    "The output of the network has a rank's tokens only: end the sequence-parallel"
+                            + " region with a SequenceGather, or with a ColumnParallelLinear with"
+                            + " optSequenceParallel(true)");
+        }
+        if (!model.training && whole.region().isShard()) {
+            throw new IllegalArgumentException(
+                    "The output of the network is a slice of the features on each rank, which a"
+                            + " ParallelPredictor cannot return: build the last layer with"
+                            + " optGatherOutput(true), or forecast a training step");
+        }
+    }
+
+    /** The loss of the rank's rows, and the mean over the ranks; or that of all rows, gathered. */
+    private void addLoss(PassForecast pass, ForecastArray predictions) {
+        Loss loss = model.loss;
+        if (!(loss instanceof ForecastLoss)) {
+            ForecastLoss.checkWhole(loss, predictions);
+        }
+        boolean ofParts =
+                MeanLosses.contains(loss, predictions.shape()) && predictions.region().isRowsCut();
+        ForecastArray rows = ofParts ? predictions : pass.gatherRows(predictions);
+        if (loss instanceof ForecastLoss forecast) {
+            forecast.forecast(pass, rows);
+        }
+        if (ofParts) {
+            pass.add(
+                    loss.getClass().getSimpleName(),
+                    Direction.FORWARD,
+                    Collective.ALL_REDUCE,
+                    pass.getDataSize(),
+                    2 * Float.BYTES);
+        }
+    }
+
+    /** Refuses a block of the library that communicates, and cannot say what from shapes yet. */
+    private static void checkSilent(Block block) {
+        boolean ours = block.getClass().getName().startsWith("io.djltp.nn.");
+        if (ours && !SILENT.contains(block.getClass())) {
+            throw new IllegalArgumentException(
+                    "The cost of a "
+                            + block.getClass().getSimpleName()
+                            + " is not forecast yet: count a step of it with CommunicationCounter");
+        }
     }
 
     /**
@@ -163,15 +315,15 @@ public final class ModelCost {
     /** The builder to construct a {@link ModelCost}. */
     public static final class Builder {
 
-        Block block;
-        DeviceMesh mesh;
-        Shape[] inputs = {};
-        Loss loss;
-        OptimizerSettings optimizer;
-        DataType dataType = DataType.FLOAT32;
-        DataType idType = DataType.INT64;
-        boolean training = true;
-        Device device = Device.cpu();
+        private Block block;
+        private DeviceMesh mesh;
+        private Shape[] inputs = {};
+        private Loss loss;
+        private OptimizerSettings optimizer;
+        private DataType dataType = DataType.FLOAT32;
+        private DataType idType = DataType.INT64;
+        private boolean training = true;
+        private Device device = Device.cpu();
 
         private Builder() {}
 
@@ -295,242 +447,13 @@ public final class ModelCost {
         }
 
         /** Returns the inputs of a batch of one row. */
-        Shape[] row() {
+        private Shape[] row() {
             Shape[] row = new Shape[inputs.length];
             for (int i = 0; i < row.length; i++) {
                 boolean rows = inputs[i].dimension() > 0 && inputs[i].get(0) == inputs[0].get(0);
                 row[i] = rows ? new Shape(1).addAll(inputs[i].slice(1)) : inputs[i];
             }
             return row;
-        }
-    }
-
-    /** Forecasts a step of each rank of a mesh, while the network has shapes. */
-    private static final class StepForecast {
-
-        private final ModelCost.Builder model;
-        private final StateSize stateSize;
-        private final Map<Block, String> blockNames;
-        private final Map<Parameter, String> parameterNames = new IdentityHashMap<>();
-        private final Map<Parameter, ShardingStrategy> strategies = new IdentityHashMap<>();
-        private final Map<Parameter, ParameterCost> parameters = new IdentityHashMap<>();
-        private final List<ParameterCost> ordered = new ArrayList<>();
-        private final List<TrafficTable> tables = new ArrayList<>();
-        private final int tensorSize;
-        private Shape output; // of the network
-
-        StepForecast(ModelCost.Builder model) {
-            this.model = model;
-            stateSize = model.training ? StateSize.of(model.optimizer) : null;
-            blockNames = BlockNames.of(model.block);
-            tensorSize =
-                    model.mesh.isCut(DeviceMesh.TENSOR) ? model.mesh.getSize(DeviceMesh.TENSOR) : 1;
-            for (Pair<String, Parameter> named : model.block.getParameters()) {
-                // of one that blocks share the last counts, as in the training
-                parameterNames.put(named.getValue(), named.getKey());
-            }
-        }
-
-        /** Reads everything that follows from shapes, and returns the layers. */
-        List<LayerCost> read() {
-            findStrategies(model.block);
-            output = model.block.getOutputShapes(model.row())[0];
-            PassForecast first = forward(0);
-            for (Pair<String, Parameter> named : model.block.getParameters()) {
-                Parameter parameter = named.getValue();
-                if (!parameters.containsKey(parameter)) {
-                    ParameterCost cost = cost(parameterNames.get(parameter), parameter, first);
-                    parameters.put(parameter, cost);
-                    ordered.add(cost);
-                }
-            }
-            for (int rank = 0; rank < model.mesh.getRanks(); rank++) {
-                PassForecast pass = forward(rank);
-                if (model.training) {
-                    new GradientSums(pass, ordered, model.device, model.dataType)
-                            .forecast(stateSize.ofRow() > 0);
-                }
-                tables.add(pass.getTable());
-            }
-            List<LayerCost> layers = new ArrayList<>();
-            addLayers(model.block, first, layers);
-            return layers;
-        }
-
-        private void findStrategies(Block block) {
-            if (block instanceof ShardedBlock sharded && tensorSize > 1) {
-                for (Parameter parameter : block.getDirectParameters().values()) {
-                    ShardingStrategy strategy = sharded.getShardingStrategy(parameter);
-                    if (!strategy.isReplicated()) {
-                        strategies.put(parameter, strategy);
-                        String name = parameterNames.get(parameter);
-                        strategy.checkSplit(name, parameter.getShape(), tensorSize);
-                    }
-                }
-            }
-            block.getChildren().values().forEach(this::findStrategies);
-        }
-
-        private ParameterCost cost(String name, Parameter parameter, PassForecast pass) {
-            ShardingStrategy strategy = strategies.get(parameter);
-            Shape shape = parameter.getShape();
-            Cut cut = strategy == null ? null : strategy.cut(shape, tensorSize);
-            boolean trained = model.training && parameter.requiresGradient();
-            boolean hasGradient = trained && !pass.isOwn(parameter);
-            return new ParameterCost(parameter, name, shape, strategy, cut, hasGradient);
-        }
-
-        /** Returns what a parameter takes on a rank of the tensor-parallel group. */
-        RankCost cost(ParameterCost parameter, int tensorRank) {
-            Shape own = parameter.getShape(tensorRank);
-            long bytes = own.size() * model.dataType.getNumOfBytes();
-            boolean trained = model.training && parameter.parameter().requiresGradient();
-            return new RankCost(
-                    bytes, parameter.hasGradient() ? bytes : 0, trained ? stateSize.bytes(own) : 0);
-        }
-
-        private void addLayers(Block block, PassForecast pass, List<LayerCost> layers) {
-            if (!block.getDirectParameters().isEmpty()) {
-                Shape[] inputs = block.getInputShapes();
-                layers.add(
-                        new LayerCost(
-                                blockNames.get(block),
-                                block.getClass().getSimpleName(),
-                                inputs == null ? new Shape() : pass.ofBatch(inputs[0]),
-                                block instanceof ForecastBlock said ? said.getEquation() : "",
-                                block.getDirectParameters().values().stream()
-                                        .map(parameters::get)
-                                        .toList()));
-            }
-            block.getChildren().values().forEach(child -> addLayers(child, pass, layers));
-        }
-
-        private PassForecast forward(int rank) {
-            ForecastModel known =
-                    new ForecastModel(
-                            model.dataType,
-                            model.idType,
-                            model.training,
-                            model.training && model.optimizer.isRowSparse(),
-                            new TreeWalk(),
-                            blockNames,
-                            parameterNames);
-            long rows = model.inputs[0].get(0);
-            PassForecast pass = new PassForecast(model.mesh, rank, rows, known);
-            Rows lie = pass.getDataSize() > 1 ? Rows.CUT : Rows.WHOLE;
-            Region start = new Region(lie, Features.REPLICATED);
-            ForecastArray[] inputs =
-                    Stream.of(model.inputs)
-                            .map(shape -> new ForecastArray(shape, start, null, false))
-                            .toArray(ForecastArray[]::new);
-            ForecastArray whole = pass.visit(model.block, inputs).withShape(pass.ofBatch(output));
-            checkOutput(whole);
-            if (model.training) {
-                addLoss(pass, whole);
-            }
-            return pass;
-        }
-
-        private void checkOutput(ForecastArray whole) {
-            if (whole.region().isTokensCut()) {
-                throw new IllegalArgumentException(
-                        "The output of the network has a rank's tokens only: end the sequence-parallel"
-                                + " region with a SequenceGather, or with a ColumnParallelLinear with"
-                                + " optSequenceParallel(true)");
-            }
-            if (!model.training && whole.region().isShard()) {
-                throw new IllegalArgumentException(
-                        "The output of the network is a slice of the features on each rank, which a"
-                                + " ParallelPredictor cannot return: build the last layer with"
-                                + " optGatherOutput(true), or forecast a training step");
-            }
-        }
-
-        /**
-         * The loss of the rank's rows, and the mean over the ranks; or that of all rows, gathered.
-         */
-        private void addLoss(PassForecast pass, ForecastArray predictions) {
-            Loss loss = model.loss;
-            if (!(loss instanceof ForecastLoss)) {
-                ForecastLoss.checkWhole(loss, predictions);
-            }
-            boolean ofParts =
-                    MeanLosses.contains(loss, predictions.shape())
-                            && predictions.region().isRowsCut();
-            ForecastArray rows = ofParts ? predictions : pass.gatherRows(predictions);
-            if (loss instanceof ForecastLoss forecast) {
-                forecast.forecast(pass, rows);
-            }
-            if (ofParts) {
-                pass.add(
-                        loss.getClass().getSimpleName(),
-                        Direction.FORWARD,
-                        Collective.ALL_REDUCE,
-                        pass.getDataSize(),
-                        2 * Float.BYTES);
-            }
-        }
-
-        List<ParameterCost> getParameters() {
-            return ordered;
-        }
-
-        List<TrafficTable> getTables() {
-            return tables;
-        }
-
-        /**
-         * The way of a forecast through blocks that say nothing of ranks: the children of a {@link
-         * ParallelBlock} have the same input; those of any other block, such as one of the user's,
-         * are taken to follow one another in the order in which it has added them, each used once.
-         */
-        private static final class TreeWalk implements BlockWalker {
-
-            /** Blocks of the library that compute on each rank, and send nothing. */
-            private static final Set<Class<?>> SILENT =
-                    Set.of(
-                            ParallelDropout.class,
-                            RmsNorm.class,
-                            PositionEmbedding.class,
-                            SinusoidalPositions.class);
-
-            /** {@inheritDoc} */
-            @Override
-            public ForecastArray walk(PassForecast pass, Block block, List<ForecastArray> inputs) {
-                checkSilent(block);
-                pass.use(block, inputs.get(0));
-                ForecastArray[] all = inputs.toArray(new ForecastArray[0]);
-                boolean parallel = block instanceof ParallelBlock;
-                boolean trained = isTrained(block);
-                ForecastArray output = all[0].with(trained);
-                all[0] = parallel ? all[0] : output;
-                for (Block child : block.getChildren().values()) {
-                    output = pass.visit(child, all);
-                    trained |= output.differentiated();
-                    output = output.with(trained);
-                    all = parallel ? all : new ForecastArray[] {output};
-                }
-                return output;
-            }
-
-            /**
-             * Refuses a block of the library that communicates, and cannot say what from shapes
-             * yet.
-             */
-            private static void checkSilent(Block block) {
-                boolean ours = block.getClass().getName().startsWith("io.djltp.nn.");
-                if (ours && !SILENT.contains(block.getClass())) {
-                    throw new IllegalArgumentException(
-                            "The cost of a "
-                                    + block.getClass().getSimpleName()
-                                    + " is not forecast yet: count a step of it with CommunicationCounter");
-                }
-            }
-
-            private static boolean isTrained(Block block) {
-                return block.getDirectParameters().values().stream()
-                        .anyMatch(Parameter::requiresGradient);
-            }
         }
     }
 }

@@ -36,10 +36,10 @@ import java.util.regex.Pattern;
  *
  * <p>Weights go to the file a chunk of rows at a time. Of a model that a {@link
  * io.djltp.training.ParallelTrainer} is training the chunks come from the ranks' shards, between
- * two steps; in a job of several processes the process of rank 0 writes, and holds one parameter
- * whole at a time, as where a tensor is transposed. A parameter that blocks share is written once,
- * by the name of the first. Parameters may have more than 2 GiB. The margin of a {@link
- * io.djltp.nn.ClassificationHead} is in the metadata of the file that has its weight.
+ * two steps; in a job of several processes all of them write, each to a folder of its own, and hold
+ * one parameter whole at a time, as where a tensor is transposed. A parameter that blocks share is
+ * written once, by the name of the first. Parameters may have more than 2 GiB. The margin of a
+ * {@link io.djltp.nn.ClassificationHead} is in the metadata of the file that has its weight.
  */
 public final class WeightExport {
 

@@ -6,6 +6,7 @@ import io.djltp.collective.Collective;
 import io.djltp.collective.Direction;
 import io.djltp.cut.Cut;
 import io.djltp.layout.Region.Rows;
+import io.djltp.layout.Region.Tokens;
 
 /**
  * What the autograd mappings of a block will issue, by the methods of {@link
@@ -16,10 +17,12 @@ public final class ForecastMappings {
 
     private final PassForecast pass;
     private final String user;
+    private final String type; // of the user
 
-    ForecastMappings(PassForecast pass, String user) {
+    ForecastMappings(PassForecast pass, String user, String type) {
         this.pass = pass;
         this.user = user;
+        this.type = type;
     }
 
     /**
@@ -77,15 +80,16 @@ public final class ForecastMappings {
     }
 
     /**
-     * Notes an all-gather of rows, \(N\) bytes, whose gradient is reduce-scattered if it is
-     * partial, or else the own rows.
+     * Notes an all-gather of rows, or of tokens, \(N\) bytes, whose gradient is reduce-scattered if
+     * it is partial, or else the own ones.
      *
-     * @param input the rows of the rank
+     * @param input the rows or the tokens of the rank
      * @param partialGradient whether every rank's gradient is a summand
-     * @return all rows
+     * @return all of them
      */
     public ForecastArray gatherFromSequenceRegion(ForecastArray input, boolean partialGradient) {
-        ForecastArray whole = input.with(Rows.WHOLE);
+        ForecastArray whole =
+                input.region().isTokensCut() ? input.with(Tokens.WHOLE) : input.with(Rows.WHOLE);
         add(Direction.FORWARD, Collective.ALL_GATHER, whole);
         if (partialGradient && input.differentiated()) {
             add(Direction.BACKWARD, Collective.REDUCE_SCATTER, whole);
@@ -115,6 +119,53 @@ public final class ForecastMappings {
     public ForecastArray reduceScatterToSequenceRegion(ForecastArray input) {
         add(Direction.FORWARD, Collective.REDUCE_SCATTER, input);
         return scatterToSequenceRegion(input);
+    }
+
+    /**
+     * Notes the own tokens of an array that all ranks have, whose gradients are all-gathered: \(N\)
+     * bytes.
+     *
+     * @param whole all tokens
+     * @return the tokens of the rank
+     * @throws IllegalArgumentException if there are fewer tokens than ranks, or the tokens or the
+     *     features are sharded already
+     */
+    public ForecastArray scatterTokens(ForecastArray whole) {
+        if (whole.region().isShard() || whole.region().isTokensCut()) {
+            throw new IllegalArgumentException(
+                    type
+                            + " cuts the tokens of an array that all ranks have, and gets "
+                            + whole.shape()
+                            + (whole.region().isShard()
+                                    ? ", a slice of the features: let a RowParallelLinear with"
+                                            + " optSequenceParallel(true) follow instead"
+                                    : ", whose tokens are cut already: remove one of the two"));
+        }
+        if (pass.getMesh().isOverlaid()) {
+            throw new IllegalArgumentException(
+                    type
+                            + " cuts the tokens over the tensor-parallel ranks, and in MIXED mode"
+                            + " the rows of the batch are cut over the same ranks: use TENSOR mode"
+                            + " or a mesh of data and tensor");
+        }
+        if (whole.differentiated()) {
+            add(Direction.BACKWARD, Collective.ALL_GATHER, whole);
+        }
+        ForecastArray own = whole.with(Tokens.CUT);
+        pass.local(own); // refuses fewer tokens than ranks
+        return own;
+    }
+
+    /**
+     * Notes a reduce-scatter of tokens, whose gradients are all-gathered: \(N\) bytes each.
+     *
+     * @param summand the rank's summand of all tokens
+     * @return the tokens of the rank
+     * @throws IllegalArgumentException if there are fewer tokens than ranks
+     */
+    public ForecastArray reduceScatterTokens(ForecastArray summand) {
+        add(Direction.FORWARD, Collective.REDUCE_SCATTER, summand);
+        return scatterTokens(summand);
     }
 
     /**

@@ -5,6 +5,7 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 
 import java.util.Map;
+import java.util.function.Consumer;
 
 /**
  * What is known of a model whose step is forecast.
@@ -14,7 +15,7 @@ import java.util.Map;
  *     rows are
  * @param training whether it is trained, or there is a forward pass only
  * @param rowSparse whether the optimizer leaves rows of a table alone whose gradient is zero
- * @param walker goes into blocks that have children
+ * @param check refuses blocks that communicate, and cannot say what from shapes
  * @param blockNames what blocks are called
  * @param parameterNames what parameters are called
  */
@@ -23,6 +24,6 @@ public record ForecastModel(
         DataType idType,
         boolean training,
         boolean rowSparse,
-        BlockWalker walker,
+        Consumer<Block> check,
         Map<Block, String> blockNames,
         Map<Parameter, String> parameterNames) {}

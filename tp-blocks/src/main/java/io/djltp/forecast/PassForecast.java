@@ -3,6 +3,7 @@ package io.djltp.forecast;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
+import ai.djl.nn.ParallelBlock;
 import ai.djl.nn.Parameter;
 
 import io.djltp.collective.Collective;
@@ -14,10 +15,12 @@ import io.djltp.layout.TokenCut;
 import io.djltp.rank.DeviceMesh;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.function.Supplier;
 
 /**
@@ -32,7 +35,7 @@ public final class PassForecast {
     private final ForecastModel model;
     private final TrafficTable table = new TrafficTable();
     private final Map<Parameter, Region> uses = new IdentityHashMap<>();
-    private final Map<Parameter, Boolean> own = new IdentityHashMap<>();
+    private final Set<Parameter> own = Collections.newSetFromMap(new IdentityHashMap<>());
     private int repetitions; // of the present part, in the backward pass
 
     /**
@@ -71,7 +74,30 @@ public final class PassForecast {
         }
         return block instanceof ForecastBlock forecast
                 ? forecast.forecast(this, arrays)
-                : model.walker().walk(this, block, arrays);
+                : walk(block, arrays);
+    }
+
+    /**
+     * Goes through a block that says nothing of ranks: the children of a {@link ParallelBlock} have
+     * the same input; those of any other block, such as one of the user's, are taken to follow one
+     * another in the order in which it has added them, each used once.
+     */
+    private ForecastArray walk(Block block, List<ForecastArray> inputs) {
+        model.check().accept(block);
+        use(block, inputs.get(0));
+        boolean parallel = block instanceof ParallelBlock;
+        boolean trained =
+                block.getDirectParameters().values().stream().anyMatch(Parameter::requiresGradient);
+        ForecastArray[] all = inputs.toArray(new ForecastArray[0]);
+        ForecastArray output = all[0].with(trained);
+        all[0] = parallel ? all[0] : output;
+        for (Block child : block.getChildren().values()) {
+            output = visit(child, all);
+            trained |= output.differentiated();
+            output = output.with(trained);
+            all = parallel ? all : new ForecastArray[] {output};
+        }
+        return output;
     }
 
     /**
@@ -118,7 +144,7 @@ public final class PassForecast {
      */
     public ForecastMappings getMappings(Block user) {
         String type = user.getClass().getSimpleName();
-        return new ForecastMappings(this, model.blockNames().getOrDefault(user, type));
+        return new ForecastMappings(this, model.blockNames().getOrDefault(user, type), type);
     }
 
     /**
@@ -201,7 +227,7 @@ public final class PassForecast {
      * @param parameter the parameter
      */
     public void own(Parameter parameter) {
-        own.put(parameter, true);
+        own.add(parameter);
     }
 
     /**
@@ -209,10 +235,22 @@ public final class PassForecast {
      *
      * @param array the array
      * @return the shape with the rank's rows, tokens and features
+     * @throws IllegalArgumentException if there are fewer tokens than ranks that share them
      */
     public Shape local(ForecastArray array) {
-        return new LocalShape(getTensorSize(), getTensorRank(), batch)
-                .of(array, getDataSize() == 1 ? 0 : mesh.getCoordinate(rank, DeviceMesh.DATA));
+        long[] shape = array.shape().getShape().clone();
+        if (array.region().isRowsCut() && shape.length > 0) {
+            int place = getDataSize() == 1 ? 0 : mesh.getCoordinate(rank, DeviceMesh.DATA);
+            shape[0] = shape[0] / batch.getLength() * batch.getShardLength(place);
+        }
+        if (array.region().isTokensCut()) {
+            TokenCut tokens = TokenCut.of(new Shape(shape), getTensorSize());
+            shape[tokens.axis()] = tokens.cut().getShardLength(getTensorRank());
+        }
+        if (array.cut() != null) {
+            shape[shape.length - 1] = array.cut().getShardLength(getTensorRank());
+        }
+        return new Shape(shape);
     }
 
     /**
@@ -323,38 +361,6 @@ public final class PassForecast {
      * @return whether it has no gradient of its own
      */
     public boolean isOwn(Parameter parameter) {
-        return own.containsKey(parameter);
-    }
-
-    /**
-     * The shape of what a rank has of an array.
-     *
-     * @param tensorSize the number of ranks over which layers are cut
-     * @param tensorRank the rank's place among them
-     * @param batch how the rows of the batch are cut over the others
-     */
-    private record LocalShape(int tensorSize, int tensorRank, Cut batch) {
-
-        /**
-         * Returns the shape of the rank's rows, tokens and features.
-         *
-         * @param array the array
-         * @param dataRank the rank's place among those over which the batch is cut
-         * @throws IllegalArgumentException if there are fewer tokens than ranks that share them
-         */
-        Shape of(ForecastArray array, int dataRank) {
-            long[] shape = array.shape().getShape().clone();
-            if (array.region().isRowsCut() && shape.length > 0) {
-                shape[0] = shape[0] / batch.getLength() * batch.getShardLength(dataRank);
-            }
-            if (array.region().isTokensCut()) {
-                TokenCut tokens = TokenCut.of(new Shape(shape), tensorSize);
-                shape[tokens.axis()] = tokens.cut().getShardLength(tensorRank);
-            }
-            if (array.cut() != null) {
-                shape[shape.length - 1] = array.cut().getShardLength(tensorRank);
-            }
-            return new Shape(shape);
-        }
+        return own.contains(parameter);
     }
 }

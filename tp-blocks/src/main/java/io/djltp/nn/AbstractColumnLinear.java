@@ -192,7 +192,7 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
 
     /** Forecasts the slice of the output, or all of it with one rank. */
     ForecastArray forecastSlice(PassForecast pass, ForecastArray input) {
-        ForecastArray x = LayerForecast.input(this, pass, input);
+        ForecastArray x = forecastInput(pass, input);
         if (x == input && pass.getTensorSize() > 1) {
             // the gradient of a gathered input is reduced where it is scattered
             pass.getMappings(this).copyToRegion(x);
@@ -201,7 +201,7 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
     }
 
     private ForecastArray slice(PassForecast pass, ForecastArray x) {
-        ForecastArray y = LayerForecast.output(this, x);
+        ForecastArray y = forecastOutput(x);
         return pass.getTensorSize() == 1 ? y : y.cutBy(outputCut(pass.getTensorSize()));
     }
 
@@ -213,7 +213,7 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
      * @return what to give to the layers, by {@link #forecastShared}
      */
     public ForecastArray forecastShare(PassForecast pass, ForecastArray input) {
-        ForecastArray x = LayerForecast.input(this, pass, input);
+        ForecastArray x = forecastInput(pass, input);
         return x == input && pass.getTensorSize() > 1 ? pass.getMappings(this).copyToRegion(x) : x;
     }
 

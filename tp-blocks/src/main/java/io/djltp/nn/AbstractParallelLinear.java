@@ -10,11 +10,12 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
 import io.djltp.cut.Cut;
+import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
+import io.djltp.forecast.PassForecast;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.ShardedBlock;
-import io.djltp.parameters.WeightSource;
 import io.djltp.rank.ParallelContext;
 import io.djltp.torch.LinearProduct;
 import io.djltp.torch.Precision;
@@ -32,7 +33,6 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
     private final boolean batchShardedInput;
     private final boolean skipBiasAdd;
     private LinearProduct product;
-    private WeightSource weightSource;
 
     AbstractParallelLinear(ParallelLinearBuilder<?> builder) {
         super(builder);
@@ -213,10 +213,59 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
         return batchShardedInput;
     }
 
-    /** {@inheritDoc} */
-    @Override
-    public void setWeightSource(WeightSource source) {
-        weightSource = source;
+    /** Forecasts the input that the layer computes with: the rows, or tokens, of all ranks. */
+    ForecastArray forecastInput(PassForecast pass, ForecastArray input) {
+        if (pass.getTensorSize() == 1) {
+            return input;
+        }
+        checkForecast(input);
+        boolean rows = pass.getMesh().isOverlaid() && input.region().isRowsCut();
+        if (rows && !isBatchShardedInput()) {
+            throw new IllegalArgumentException(
+                    describeForecast()
+                            + " gets the rows of a rank in MIXED mode, but is cut over the ranks:"
+                            + " build the first tensor-parallel layer with"
+                            + " optBatchShardedInput(true), in a plan"
+                            + " Style.column().batchShardedInput()");
+        }
+        return rows || input.region().isTokensCut()
+                ? pass.getMappings(this).gatherFromSequenceRegion(input, hasPartialInputGradient())
+                : input;
+    }
+
+    /** Forecasts the whole output, which has a gradient if the layer is trained. */
+    ForecastArray forecastOutput(ForecastArray input) {
+        boolean trained =
+                getDirectParameters().values().stream().anyMatch(Parameter::requiresGradient);
+        return input.withFeatures(weight().getShape().get(0)).with(trained);
+    }
+
+    /** Refuses a network that the layer could not be a part of, before it is trained. */
+    private void checkForecast(ForecastArray input) {
+        if (input.region().isTokensCut() && !takesTokens()) {
+            throw new IllegalArgumentException(
+                    describeForecast()
+                            + " gets a rank's tokens of a sequence-parallel region, and needs all"
+                            + " of them: build a ColumnParallelLinear with"
+                            + " optSequenceParallel(true), or put a SequenceGather before the"
+                            + " layer");
+        }
+        if (input.region().isShard() != takesSlice()) {
+            throw new IllegalArgumentException(
+                    describeForecast()
+                            + (takesSlice()
+                                    ? " needs a slice of the features, and gets an input that is"
+                                            + " whole: let a ColumnParallelLinear come before it,"
+                                            + " or build it with optInputIsParallel(false)"
+                                    : " needs an input that is whole, and gets a slice of the"
+                                            + " features: build the layer before it with"
+                                            + " optGatherOutput(true), or let a RowParallelLinear"
+                                            + " take the slice"));
+        }
+    }
+
+    private String describeForecast() {
+        return getClass().getSimpleName() + " with a weight of " + weight().getShape();
     }
 
     /** {@inheritDoc} */
@@ -235,13 +284,8 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
      */
     @Override
     public void saveParameters(DataOutputStream os) throws IOException {
-        if (weightSource == null) {
-            HeldParameters.checkWhole(weight(), "What is saved of " + getClass().getSimpleName());
-            super.saveParameters(os);
-            return;
-        }
         os.write(version);
         saveMetadata(os);
-        weightSource.save(getDirectParameters().values(), os);
+        HeldParameters.save(this, os);
     }
 }

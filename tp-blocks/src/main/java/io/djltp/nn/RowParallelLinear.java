@@ -138,10 +138,10 @@ public class RowParallelLinear extends AbstractParallelLinear {
     /** {@inheritDoc} */
     @Override
     public ForecastArray forecast(PassForecast pass, ForecastArray input) {
-        ForecastArray x = LayerForecast.input(this, pass, input);
+        ForecastArray x = forecastInput(pass, input);
         if (pass.getTensorSize() == 1) {
             pass.use(this, x);
-            return LayerForecast.output(this, x);
+            return forecastOutput(x);
         }
         ForecastMappings mappings = pass.getMappings(this);
         if (!inputIsParallel) {
@@ -154,7 +154,7 @@ public class RowParallelLinear extends AbstractParallelLinear {
         if (batchShardedOutput && pass.getMesh().isOverlaid()) {
             y = mappings.reduceScatterToSequenceRegion(y);
         } else if (sequenceParallel) {
-            y = SequenceForecast.reduceScatter(pass, this, y);
+            y = mappings.reduceScatterTokens(y);
         } else {
             y = mappings.reduceFromRegion(y);
         }

@@ -8,7 +8,6 @@ import ai.djl.nn.Parameter;
 
 import io.djltp.parameters.HeldParameters;
 import io.djltp.parameters.ShardedBlock;
-import io.djltp.parameters.WeightSource;
 
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
@@ -18,8 +17,6 @@ import java.io.IOException;
 abstract class SavedEmbedding extends AbstractBlock implements ShardedBlock {
 
     private static final byte VERSION = 6; // that of DJL's Embedding
-
-    private WeightSource weightSource;
 
     /** Creates an embedding. */
     SavedEmbedding() {
@@ -43,21 +40,10 @@ abstract class SavedEmbedding extends AbstractBlock implements ShardedBlock {
 
     /** {@inheritDoc} */
     @Override
-    public void setWeightSource(WeightSource source) {
-        weightSource = source;
-    }
-
-    /** {@inheritDoc} */
-    @Override
     public void saveParameters(DataOutputStream os) throws IOException {
-        if (weightSource == null) {
-            HeldParameters.checkWhole(weight(), "What is saved of " + getClass().getSimpleName());
-            super.saveParameters(os);
-            return;
-        }
         os.write(version);
         saveMetadata(os);
-        weightSource.save(getDirectParameters().values(), os);
+        HeldParameters.save(this, os);
     }
 
     /** {@inheritDoc} */

@@ -43,7 +43,7 @@ public final class SequenceGather extends SequenceBorder {
         if (!input.region().isTokensCut()) {
             throw notCut(input.shape());
         }
-        return SequenceForecast.gather(pass, this, input, false);
+        return pass.getMappings(this).gatherFromSequenceRegion(input, false);
     }
 
     private static IllegalArgumentException notCut(Shape shape) {

@@ -38,6 +38,6 @@ public final class SequenceScatter extends SequenceBorder {
     /** {@inheritDoc} */
     @Override
     ForecastArray cross(PassForecast pass, ForecastArray input) {
-        return SequenceForecast.scatter(pass, this, input);
+        return pass.getMappings(this).scatterTokens(input);
     }
 }

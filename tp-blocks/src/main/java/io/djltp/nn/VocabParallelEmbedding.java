@@ -159,9 +159,62 @@ public class VocabParallelEmbedding extends SavedEmbedding implements ForecastBl
     /** {@inheritDoc} */
     @Override
     public ForecastArray forecast(PassForecast pass, ForecastArray input) {
+        long features = weight.getShape().get(1);
+        ForecastArray rows =
+                input.withShape(input.shape().add(features)).with(weight.requiresGradient());
+        if (pass.getTensorSize() == 1) {
+            forecastUse(pass, input);
+            return rows;
+        }
+        ForecastMappings mappings = pass.getMappings(this);
+        if (sequenceParallel) {
+            forecastUse(pass, input);
+            return mappings.reduceScatterTokens(rows);
+        }
+        if (!pass.getMesh().isOverlaid() || !input.region().isRowsCut()) {
+            forecastUse(pass, input);
+            return mappings.reduceFromRegion(rows);
+        }
+        ForecastArray ids = input.with(Rows.WHOLE);
+        pass.add(
+                "the rows of the batch",
+                Direction.FORWARD,
+                Collective.ALL_GATHER,
+                pass.getDataSize(),
+                pass.local(ids).size() * pass.getIdType().getNumOfBytes());
+        forecastUse(pass, ids);
+        return mappings.reduceScatterToSequenceRegion(rows.with(Rows.WHOLE));
+    }
+
+    /**
+     * Notes the use of the weight. Where a fused head updates it, that exchanges the numbers of
+     * lookups, the places of the rows, and their gradients: {@link TiedLookups}.
+     */
+    private void forecastUse(PassForecast pass, ForecastArray ids) {
+        pass.use(weight, ids);
         boolean lookups = head != null && weight.requiresGradient();
-        return new EmbeddingForecast(this, pass, lookups, paddingIndex >= 0)
-                .forward(input, sequenceParallel);
+        int size = pass.getDataSize();
+        if (!lookups || !ids.region().isRowsCut() || size == 1) {
+            return;
+        }
+        if (pass.getTensorSize() > 1 || paddingIndex >= 0) {
+            throw new IllegalArgumentException(
+                    describe()
+                            + " is tied to a fused ClassificationHead, and the gradients of its"
+                            + " lookups are exchanged along the axis data: how many a rank has"
+                            + " follows from the ids, and not from shapes. Build the head with"
+                            + " optFusedLoss(false), or count a step with CommunicationCounter");
+        }
+        long all = ids.shape().size();
+        String issuer = "the gradient of the embedding " + pass.nameOf(weight);
+        for (long bytes :
+                new long[] {
+                    2L * size * Integer.BYTES,
+                    all * Integer.BYTES,
+                    pass.bytes(new Shape(all, weight.getShape().get(1)))
+                }) {
+            pass.add(issuer, Direction.STEP, Collective.ALL_GATHER, size, bytes);
+        }
     }
 
     /** {@inheritDoc} */
@@ -284,97 +337,6 @@ public class VocabParallelEmbedding extends SavedEmbedding implements ForecastBl
                     "An embedding cuts axis 0, the vocabulary, and cannot take "
                             + shardingStrategy);
             return new VocabParallelEmbedding(this);
-        }
-    }
-
-    /** What an {@link EmbeddingPass} will communicate, from shapes. */
-    private static final class EmbeddingForecast {
-
-        private final VocabParallelEmbedding embedding;
-        private final PassForecast pass;
-        private final boolean lookups;
-        private final boolean padded;
-
-        /**
-         * Creates a forecast.
-         *
-         * @param embedding the embedding
-         * @param pass the pass of one rank
-         * @param lookups whether a fused head updates the weight, with the rows that were looked up
-         * @param padded whether there are ids whose rows have no gradient
-         */
-        EmbeddingForecast(
-                VocabParallelEmbedding embedding,
-                PassForecast pass,
-                boolean lookups,
-                boolean padded) {
-            this.embedding = embedding;
-            this.pass = pass;
-            this.lookups = lookups;
-            this.padded = padded;
-        }
-
-        /** Returns the rows of ids: {@link EmbeddingPass#forward}. */
-        ForecastArray forward(ForecastArray ids, boolean cutTokens) {
-            long features = embedding.weight().getShape().get(1);
-            ForecastArray rows =
-                    ids.withShape(ids.shape().add(features))
-                            .with(embedding.weight().requiresGradient());
-            if (pass.getTensorSize() == 1) {
-                look(ids);
-                return rows;
-            }
-            if (cutTokens) {
-                look(ids);
-                return SequenceForecast.reduceScatter(pass, embedding, rows);
-            }
-            ForecastMappings mappings = pass.getMappings(embedding);
-            if (!pass.getMesh().isOverlaid() || !ids.region().isRowsCut()) {
-                look(ids);
-                return mappings.reduceFromRegion(rows);
-            }
-            ForecastArray all = ids.with(Rows.WHOLE);
-            pass.add(
-                    "the rows of the batch",
-                    Direction.FORWARD,
-                    Collective.ALL_GATHER,
-                    pass.getDataSize(),
-                    pass.local(all).size() * pass.getIdType().getNumOfBytes());
-            look(all);
-            return mappings.reduceScatterToSequenceRegion(rows.with(Rows.WHOLE));
-        }
-
-        private void look(ForecastArray ids) {
-            pass.use(embedding.weight(), ids);
-            if (lookups && ids.region().isRowsCut() && pass.getDataSize() > 1) {
-                exchangeLookups(ids);
-            }
-        }
-
-        /**
-         * The numbers of lookups, the places of the rows, and their gradients: {@link TiedLookups}.
-         */
-        private void exchangeLookups(ForecastArray ids) {
-            if (pass.getTensorSize() > 1 || padded) {
-                throw new IllegalArgumentException(
-                        embedding.describe()
-                                + " is tied to a fused ClassificationHead, and the gradients of its"
-                                + " lookups are exchanged along the axis data: how many a rank has"
-                                + " follows from the ids, and not from shapes. Build the head with"
-                                + " optFusedLoss(false), or count a step with CommunicationCounter");
-            }
-            int size = pass.getDataSize();
-            long all = ids.shape().size();
-            long features = embedding.weight().getShape().get(1);
-            String issuer = "the gradient of the embedding " + pass.nameOf(embedding.weight());
-            for (long bytes :
-                    new long[] {
-                        2L * size * Integer.BYTES,
-                        all * Integer.BYTES,
-                        pass.bytes(new Shape(all, features))
-                    }) {
-                pass.add(issuer, Direction.STEP, Collective.ALL_GATHER, size, bytes);
-            }
         }
     }
 }

@@ -75,21 +75,32 @@ public final class DriftCheck {
      * @param step the number of steps done, for the error
      */
     public void run(long step) {
+        run(step, IN_STEP);
+    }
+
+    /**
+     * Compares the replicas on all ranks, before the model is saved. All processes call it.
+     *
+     * @param step the number of steps done, for the error
+     */
+    public void runBeforeSave(long step) {
+        run(step, WeightSource.SAVE);
+    }
+
+    private void run(long step, String issuer) {
         checked = step;
         List<ReplicatedPart> replicated = replicated();
         if (ranks.getWorldSize() > 1 && !replicated.isEmpty()) {
             ranks.run(
                     context -> {
-                        compare(context, replicated, step);
+                        compare(checksums(context, replicated, issuer), replicated, step);
                         return null;
                     });
         }
     }
 
     /**
-     * Compares what other processes have told. If they have drifted apart, the job ends. One
-     * process may call it alone, so that it says nothing of {@link #isDue}, by which all of them
-     * know whether they are to compare.
+     * Compares checksums that were taken before. If the replicas have drifted apart, the job ends.
      *
      * @param step the number of steps done, for the error
      * @param all the checksums of all ranks
@@ -116,33 +127,12 @@ public final class DriftCheck {
                 : ranks.run(context -> checksums(context, replicated, AT_CLOSE)).get(0);
     }
 
-    /**
-     * Returns the checksums of the replicas of this process's ranks, from any thread.
-     *
-     * @param oneNaN whether all NaN are taken for the same
-     */
-    long[] localChecksums(boolean oneNaN) {
-        List<ReplicatedPart> replicated = replicated();
-        long[] sums = new long[replicated.size() * ranks.size()];
-        for (int rank = 0; rank < ranks.size(); rank++) {
-            for (int i = 0; i < replicated.size(); i++) {
-                sums[rank * replicated.size() + i] =
-                        replicated.get(i).checksum(parameters, ranks.getContext(rank), oneNaN);
-            }
-        }
-        return sums;
-    }
-
     private List<ReplicatedPart> replicated() {
         List<ReplicatedPart> replicated = new ArrayList<>();
         for (Parameter parameter : parameters.getTrained()) {
             replicated.addAll(ReplicatedPart.of(parameters, parameter, ranks.getWorldSize()));
         }
         return replicated;
-    }
-
-    private void compare(ParallelContext context, List<ReplicatedPart> replicated, long step) {
-        compare(checksums(context, replicated, IN_STEP), replicated, step);
     }
 
     private long[] checksums(
@@ -162,15 +152,6 @@ public final class DriftCheck {
         Arrays.setAll(own, i -> replicated.get(i).checksum(parameters, context, oneNaN));
         NDManager manager = parameters.getStore(context).getManager();
         return GatheredNumbers.of(context.getWorld(), manager, own, issuer);
-    }
-
-    /**
-     * Returns whether ranks have told different checksums of something.
-     *
-     * @param all the checksums of all ranks
-     */
-    boolean isDifferent(long... all) {
-        return isDifferent(all, replicated().size());
     }
 
     private static boolean isDifferent(long[] all, int parts) {

@@ -1,8 +1,11 @@
 package io.djltp.parameters;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 
+import java.io.DataOutputStream;
+import java.io.IOException;
 import java.lang.ref.WeakReference;
 import java.util.Map;
 import java.util.WeakHashMap;
@@ -59,6 +62,29 @@ public final class HeldParameters {
     public static WeightSource sourceOf(Parameter parameter) {
         Hold hold = get(parameter);
         return hold == null ? null : hold.source.get();
+    }
+
+    /**
+     * Saves the parameters of a block that has no children, as {@link Block#saveParameters} does it
+     * after the version and the metadata. Those that ranks hold in shards are gathered one after
+     * another.
+     *
+     * @param block the block
+     * @param os where they go
+     * @throws IOException if they cannot be written, or one is too large for DJL's format
+     * @throws IllegalStateException if the values of one are lost
+     */
+    public static void save(Block block, DataOutputStream os) throws IOException {
+        for (Parameter parameter : block.getDirectParameters().values()) {
+            Hold hold = get(parameter);
+            WeightSource source = hold == null ? null : hold.source.get();
+            if (source != null && hold.state == State.CUT) {
+                source.save(parameter, os);
+            } else {
+                checkWhole(parameter, "What is saved of " + block.getClass().getSimpleName());
+                parameter.save(os);
+            }
+        }
     }
 
     /**

@@ -26,6 +26,7 @@ import io.djltp.torch.TensorView;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.IdentityHashMap;
@@ -56,7 +57,7 @@ public final class ParallelParameters {
     private final ParameterShards shards;
     private final Map<Parameter, Long> drawn = new IdentityHashMap<>(); // checksums
     private final ParameterReplicas replicated;
-    private final WeightGathering gathering;
+    private final WeightSource source;
     private final Map<Parameter, String> names = new IdentityHashMap<>();
     private ReplicaGroups replicas = ReplicaGroups.NONE;
 
@@ -82,7 +83,7 @@ public final class ParallelParameters {
         }
         shards = new ParameterShards(contexts, stores);
         replicated = new ParameterReplicas(ranks, stores);
-        gathering = new WeightGathering(modelManager, ranks, this, shards);
+        source = new WeightSource(modelManager, ranks, this, shards);
     }
 
     /**
@@ -140,8 +141,7 @@ public final class ParallelParameters {
             replicated.agree(block, shards);
         }
         replicas = ReplicaGroups.of(ranks, this);
-        shards.blocks().forEach(b -> b.setWeightSource(gathering));
-        names.keySet().forEach(p -> HeldParameters.hold(p, shards.contains(p), gathering));
+        names.keySet().forEach(p -> HeldParameters.hold(p, shards.contains(p), source));
         shards.parameters().stream()
                 .filter(Parameter::isInitialized)
                 .forEach(Placeholder::showInGraphs);
@@ -232,16 +232,22 @@ public final class ParallelParameters {
      * @param check what is done
      */
     public void setSaving(Runnable check) {
-        gathering.setSaving(check);
+        source.setSaving(check);
     }
 
     /**
-     * Sets where the shards of other processes come from when one process saves.
+     * Saves the model. All processes call it.
      *
-     * @param remote the source
+     * @param writes whether this one writes the model, or only lets another one have its shards
+     * @param writer writes it
+     * @throws IOException if it cannot be written
      */
-    public void setRemoteShards(RemoteShards remote) {
-        gathering.setRemoteShards(remote);
+    public void save(boolean writes, WeightSource.Writer writer) throws IOException {
+        if (writes) {
+            source.save(block, writer);
+        } else {
+            source.join(block);
+        }
     }
 
     /** {@return the parameters that are cut, in the order of the block tree} */
@@ -251,11 +257,10 @@ public final class ParallelParameters {
 
     /** Puts the trained values into the model, which from then on holds them itself. */
     public void handBack() {
-        shards.blocks().forEach(b -> b.setWeightSource(null));
         for (Parameter parameter : shards.parameters()) {
             // an initialization that failed has not come to all of them
             if (stores.get(0).contains(parameter) && isThere(parameter)) {
-                gathering.gatherInAll(parameter);
+                source.gatherToClose(parameter);
                 // one parameter at a time, so that no more than one of them is there twice
                 stores.forEach(store -> store.remove(parameter));
             }
@@ -266,7 +271,6 @@ public final class ParallelParameters {
 
     /** Ends without the values: those of other processes cannot be had any more. */
     public void lose() {
-        shards.blocks().forEach(b -> b.setWeightSource(null));
         for (Parameter parameter : names.keySet()) {
             // else it was not handed out, and the model has it
             if (shards.contains(parameter) && stores.get(0).contains(parameter)) {

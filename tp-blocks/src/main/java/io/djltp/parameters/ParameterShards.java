@@ -139,14 +139,4 @@ final class ParameterShards {
             }
         }
     }
-
-    /** Copies the shards of this process to their places in the whole. */
-    void gather(Parameter parameter, NDArray whole) {
-        ShardingStrategy strategy = strategies.get(parameter);
-        for (int i = 0; i < stores.size(); i++) {
-            if (isFirstReplica(i)) {
-                strategy.gather(get(parameter, i), whole, rank(i), size());
-            }
-        }
-    }
 }

@@ -7,7 +7,6 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
-import io.djltp.collective.DifferentCalls;
 import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RankPool;
 import io.djltp.sharding.ShardingStrategy;
@@ -27,22 +26,22 @@ final class ShardExchange {
     }
 
     /**
-     * Gathers the shards of a parameter in every process, when the trainer is closed.
+     * Gathers the shards of a parameter in every process.
      *
-     * @param name the parameter, for errors
+     * @param issuer what needs them, for errors
      * @param strategy how it is cut
      * @param shards returns a local rank's shard
      * @param whole where the whole goes
      */
     void gather(
-            String name,
+            String issuer,
             ShardingStrategy strategy,
             Function<ParallelContext, NDArray> shards,
             NDArray whole) {
         ranks.run(
                 context -> {
                     Communicator group = context.getTensorGroup();
-                    group.setIssuer(DifferentCalls.CLOSE + ", gathering " + name);
+                    group.setIssuer(issuer);
                     NDArray shard = shards.apply(context);
                     for (int rank = 0; rank < group.getSize(); rank++) {
                         Shape shape = strategy.shardShape(whole.getShape(), rank, group.getSize());

@@ -10,7 +10,8 @@ import io.djltp.sharding.ShardingStrategy;
  *
  * <p>It declares its parameters in their full shape, and how each is cut. Its parameter store
  * decides what it works on: a {@link RankParameterStore} hands out the rank's shards, any other
- * store the whole parameters, on which the block is the ordinary, unsharded one.
+ * store the whole parameters, on which the block is the ordinary, unsharded one. Its {@code
+ * saveParameters} writes them by {@link HeldParameters#save}, which gathers the shards.
  */
 public interface ShardedBlock extends Block {
 
@@ -29,11 +30,4 @@ public interface ShardedBlock extends Block {
      * @return whether the block gathers the batch
      */
     boolean isBatchShardedInput();
-
-    /**
-     * Sets where the block gets its trained weights from when it is saved while ranks hold them.
-     *
-     * @param source the source, or {@code null} when the parameters hold their values themselves
-     */
-    void setWeightSource(WeightSource source);
 }

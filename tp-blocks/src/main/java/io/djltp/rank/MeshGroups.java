@@ -16,6 +16,9 @@ import java.util.Map;
  */
 final class MeshGroups implements AutoCloseable {
 
+    /** The axes that a mesh may have. */
+    static final List<String> AXES = List.of(DeviceMesh.DATA, DeviceMesh.TENSOR);
+
     private final DeviceMesh mesh;
     private final Communicator world;
     private final Communicator alone;
@@ -70,7 +73,7 @@ final class MeshGroups implements AutoCloseable {
      */
     Communicator get(String axis) {
         Communicator group = groups.get(axis);
-        if (group == null && MeshChoice.AXES.contains(axis)) {
+        if (group == null && AXES.contains(axis)) {
             return alone;
         }
         if (group == null) {

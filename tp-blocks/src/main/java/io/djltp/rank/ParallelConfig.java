@@ -2,26 +2,42 @@ package io.djltp.rank;
 
 import ai.djl.Device;
 
+import io.djltp.collective.local.LocalCommunicator;
+import io.djltp.job.Job;
+import io.djltp.launch.Backend;
 import io.djltp.layout.ParallelMode;
 
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 
 /**
  * How many ranks train a model, how they share the work, and on which devices.
  *
  * <pre>{@code
- * ParallelConfig config =
- *         ParallelConfig.builder().setMode(ParallelMode.TENSOR).setRanks(4).build();
- * ParallelConfig mesh =
- *         ParallelConfig.builder().setMesh(DeviceMesh.of("data", 2, "tensor", 2)).build();
+ * ParallelConfig config = ParallelConfig.tensor(4);
+ * ParallelConfig mesh = ParallelConfig.mesh(2, 2); // data, tensor
+ * ParallelConfig more =
+ *         ParallelConfig.builder()
+ *                 .setMode(ParallelMode.TENSOR)
+ *                 .setRanks(4)
+ *                 .optGradientClipNorm(1)
+ *                 .build();
  * }</pre>
  */
-public final class ParallelConfig extends RankSettings {
+public final class ParallelConfig {
 
     private static final int DOUBLING = -1; // drift checks at steps 1, 2, 4, 8, ...
 
     private final ParallelMode mode; // null: a mesh was given
     private final DeviceMesh mesh;
+    private final List<Device> devices;
+    private final boolean devicesGiven;
+    private final int threadsPerRank;
+    private final Duration timeout;
+    private final Job job;
+    private final Backend backend;
     private final int driftCheckSteps;
     private final boolean batchCheck;
     private final boolean randomCheck;
@@ -29,9 +45,21 @@ public final class ParallelConfig extends RankSettings {
     private final LossScaling lossScaling; // or null: the loss is not scaled
 
     private ParallelConfig(Builder builder, DeviceMesh mesh) {
-        super(builder, mesh.getRanks());
         mode = builder.mode;
         this.mesh = mesh;
+        job = builder.job;
+        int local = builder.localRanks(mesh.getRanks());
+        devicesGiven = builder.devices != null;
+        devices =
+                devicesGiven
+                        ? List.copyOf(builder.devices)
+                        : Collections.nCopies(local, Device.cpu());
+        threadsPerRank =
+                builder.threadsPerRank > 0
+                        ? builder.threadsPerRank
+                        : Processors.perRank(job, local);
+        timeout = builder.timeout;
+        backend = builder.backend;
         driftCheckSteps = builder.driftCheckSteps;
         batchCheck = builder.batchCheck;
         randomCheck = builder.randomCheck;
@@ -40,9 +68,14 @@ public final class ParallelConfig extends RankSettings {
     }
 
     private ParallelConfig(ParallelConfig other, List<Device> devices) {
-        super(other, devices);
+        this.devices = devices;
+        devicesGiven = true;
         mode = other.mode;
         mesh = other.mesh;
+        job = other.job;
+        threadsPerRank = other.threadsPerRank;
+        timeout = other.timeout;
+        backend = other.backend;
         driftCheckSteps = other.driftCheckSteps;
         batchCheck = other.batchCheck;
         randomCheck = other.randomCheck;
@@ -61,11 +94,11 @@ public final class ParallelConfig extends RankSettings {
      * @throws IllegalArgumentException if there are fewer GPUs than ranks that need one
      */
     public ParallelConfig onDevices(Device... training) {
-        if (hasDevices()) {
-            RankDevices.logDifference(getDevices(), training);
+        if (devicesGiven) {
+            RankDevices.logDifference(devices, training);
             return this;
         }
-        return new ParallelConfig(this, RankDevices.choose(training, getJob(), getLocalRanks()));
+        return new ParallelConfig(this, RankDevices.choose(training, job, devices.size()));
     }
 
     /**
@@ -102,6 +135,61 @@ public final class ParallelConfig extends RankSettings {
      */
     public int getRanks() {
         return mesh.getRanks();
+    }
+
+    /**
+     * Returns the number of ranks of this process.
+     *
+     * @return the number of ranks
+     */
+    public int getLocalRanks() {
+        return devices.size();
+    }
+
+    /**
+     * Returns the job that this process is part of.
+     *
+     * @return the job, or {@code null} if all ranks are in this process
+     */
+    public Job getJob() {
+        return job;
+    }
+
+    /**
+     * Returns what carries out the collective operations.
+     *
+     * @return the backend; {@link Backend#AUTO} to choose what fits the devices and the job
+     */
+    public Backend getBackend() {
+        return backend;
+    }
+
+    /**
+     * Returns the device of each rank of this process.
+     *
+     * @return the devices, in the order of the ranks; the CPU for all where none were given, which
+     *     a trainer may change, see {@link ParallelConfig#onDevices}
+     */
+    public List<Device> getDevices() {
+        return devices;
+    }
+
+    /**
+     * Returns how many threads an operation of one rank may use.
+     *
+     * @return the number of threads
+     */
+    public int getThreadsPerRank() {
+        return threadsPerRank;
+    }
+
+    /**
+     * Returns how long a rank waits for the others in a collective operation.
+     *
+     * @return the time-out
+     */
+    public Duration getTimeout() {
+        return timeout;
     }
 
     /**
@@ -170,6 +258,52 @@ public final class ParallelConfig extends RankSettings {
     }
 
     /**
+     * Creates the configuration of {@link ParallelMode#TENSOR} mode, with all other settings at
+     * their defaults.
+     *
+     * @param ranks the number of ranks, 1 or more, all in this process
+     * @return the configuration
+     */
+    public static ParallelConfig tensor(int ranks) {
+        return builder().setMode(ParallelMode.TENSOR).setRanks(ranks).build();
+    }
+
+    /**
+     * Creates the configuration of {@link ParallelMode#DATA} mode, with all other settings at their
+     * defaults.
+     *
+     * @param ranks the number of ranks, 1 or more, all in this process
+     * @return the configuration
+     */
+    public static ParallelConfig data(int ranks) {
+        return builder().setMode(ParallelMode.DATA).setRanks(ranks).build();
+    }
+
+    /**
+     * Creates the configuration of {@link ParallelMode#MIXED} mode, with all other settings at
+     * their defaults.
+     *
+     * @param ranks the number of ranks, 1 or more, all in this process
+     * @return the configuration
+     */
+    public static ParallelConfig mixed(int ranks) {
+        return builder().setMode(ParallelMode.MIXED).setRanks(ranks).build();
+    }
+
+    /**
+     * Creates the configuration of a mesh, with all other settings at their defaults.
+     *
+     * @param data the number of ranks over which the batch is cut, 1 or more
+     * @param tensor the number of ranks over which tensor-parallel layers are cut, 1 or more
+     * @return the configuration of {@code data * tensor} ranks, all in this process
+     */
+    public static ParallelConfig mesh(int data, int tensor) {
+        return builder()
+                .setMesh(DeviceMesh.of(DeviceMesh.DATA, data, DeviceMesh.TENSOR, tensor))
+                .build();
+    }
+
+    /**
      * Creates a builder to build a {@code ParallelConfig}.
      *
      * @return a new builder
@@ -179,11 +313,16 @@ public final class ParallelConfig extends RankSettings {
     }
 
     /** The builder to construct a {@link ParallelConfig}. */
-    public static final class Builder extends RankSettings.Builder<Builder> {
+    public static final class Builder {
 
         private ParallelMode mode;
         private DeviceMesh mesh;
         private Integer ranks;
+        private List<Device> devices;
+        private int threadsPerRank;
+        private Duration timeout = LocalCommunicator.DEFAULT_TIMEOUT;
+        private Job job;
+        private Backend backend = Backend.AUTO;
         private int driftCheckSteps = DOUBLING;
         private boolean batchCheck = true;
         private boolean randomCheck = true;
@@ -191,12 +330,6 @@ public final class ParallelConfig extends RankSettings {
         private LossScaling lossScaling;
 
         private Builder() {}
-
-        /** {@inheritDoc} */
-        @Override
-        Builder self() {
-            return this;
-        }
 
         /**
          * Sets how the ranks share the work, by a mode. It needs {@link #setRanks}.
@@ -229,6 +362,79 @@ public final class ParallelConfig extends RankSettings {
          */
         public Builder setRanks(int ranks) {
             this.ranks = ranks;
+            return this;
+        }
+
+        /**
+         * Sets the device of each rank of this process. Default: the GPUs of the training
+         * configuration, one for each rank, or the CPU for all if it has none.
+         *
+         * @param devices one device for each rank; several ranks may share a CPU, but not a GPU
+         * @return this builder
+         */
+        public Builder optDevices(List<Device> devices) {
+            this.devices = new ArrayList<>(devices);
+            return this;
+        }
+
+        /**
+         * Sets how many threads an operation of one rank may use. Default: the processors divided
+         * by the ranks of the machine, or by those of the process if its launcher has given it
+         * processors of its own. With more than one, operations are faster if the thread that calls
+         * the trainer has none beside itself ({@code Autograd.setThreads(1)}): where all together
+         * have more threads than there are processors, OpenMP lets them sleep after each operation.
+         *
+         * @param threadsPerRank the number of threads, 1 or more
+         * @return this builder
+         */
+        public Builder optThreadsPerRank(int threadsPerRank) {
+            if (threadsPerRank < 1) {
+                throw new IllegalArgumentException(
+                        "A rank needs 1 thread or more, not " + threadsPerRank);
+            }
+            this.threadsPerRank = threadsPerRank;
+            return this;
+        }
+
+        /**
+         * Sets how long a rank waits for the others in a collective operation before the job ends
+         * with an error. Default: five minutes.
+         *
+         * @param timeout the time-out, more than nothing
+         * @return this builder
+         */
+        public Builder optTimeout(Duration timeout) {
+            if (timeout.isNegative() || timeout.isZero()) {
+                throw new IllegalArgumentException(
+                        "The time-out must be positive, not "
+                                + timeout
+                                + ": it is how long a rank waits for the slowest");
+            }
+            this.timeout = timeout;
+            return this;
+        }
+
+        /**
+         * Sets the job that this process is part of. Default: none, all ranks are in this process.
+         *
+         * @param job the job, see {@link io.djltp.launch.Launcher}, or {@code null}; stays the
+         *     caller's to close, after the trainer
+         * @return this builder
+         */
+        public Builder optJob(Job job) {
+            this.job = job;
+            return this;
+        }
+
+        /**
+         * Sets what carries out the collective operations. Default: what fits the devices and the
+         * job.
+         *
+         * @param backend the backend
+         * @return this builder
+         */
+        public Builder optBackend(Backend backend) {
+            this.backend = backend;
             return this;
         }
 
@@ -316,13 +522,69 @@ public final class ParallelConfig extends RankSettings {
          *     the job or the devices do not fit
          */
         public ParallelConfig build() {
-            DeviceMesh built = new MeshChoice(mode, mesh, ranks).get();
+            DeviceMesh built = mesh == null ? meshOfMode() : checkedMesh();
             checkRanks(
                     built.getRanks(),
                     mesh == null
                             ? "set the number that the job was joined with"
                             : "choose sizes of the mesh " + mesh + " with that product");
             return new ParallelConfig(this, built);
+        }
+
+        private DeviceMesh meshOfMode() {
+            if (mode == null) {
+                throw new IllegalArgumentException(
+                        "You must set the mode: TENSOR, DATA or MIXED; or a mesh");
+            }
+            int count = ranks == null ? 0 : ranks;
+            if (count < 1) {
+                throw new IllegalArgumentException(
+                        "The number of ranks must be 1 or more, not " + count);
+            }
+            return DeviceMesh.of(mode, count);
+        }
+
+        private DeviceMesh checkedMesh() {
+            if (mode != null) {
+                throw new IllegalArgumentException(
+                        ("The mesh %s and the mode %s were set: set one of the two, setMesh or"
+                                        + " setMode")
+                                .formatted(mesh, mode));
+            }
+            for (String axis : mesh.getNames()) {
+                if (!MeshGroups.AXES.contains(axis)) {
+                    throw new IllegalArgumentException(
+                            ("The mesh %s has the axis '%s', over which nothing is cut: the axes"
+                                            + " are %s")
+                                    .formatted(mesh, axis, String.join(" and ", MeshGroups.AXES)));
+                }
+            }
+            if (ranks != null && ranks != mesh.getRanks()) {
+                throw new IllegalArgumentException(
+                        ("The mesh %s has %d ranks, not %d: choose sizes whose product is %d, or"
+                                        + " leave setRanks out")
+                                .formatted(mesh, mesh.getRanks(), ranks, ranks));
+            }
+            return mesh;
+        }
+
+        /** Checks that the job and the devices fit the ranks, which is to be told otherwise. */
+        private void checkRanks(int ranks, String remedy) {
+            if (job != null && job.getRanks() != ranks) {
+                throw new IllegalArgumentException(
+                        "The job has " + job.getRanks() + " ranks, not " + ranks + ": " + remedy);
+            }
+            if (devices != null && devices.size() != localRanks(ranks)) {
+                throw new IllegalArgumentException(
+                        devices.size()
+                                + " devices for "
+                                + localRanks(ranks)
+                                + " ranks: give one device for each rank of this process");
+            }
+        }
+
+        private int localRanks(int ranks) {
+            return job == null ? ranks : job.getLocalRanks();
         }
     }
 }

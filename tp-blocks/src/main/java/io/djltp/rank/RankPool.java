@@ -1,5 +1,8 @@
 package io.djltp.rank;
 
+import ai.djl.util.Preconditions;
+
+import io.djltp.collective.CollectiveException;
 import io.djltp.job.Job;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.LibTorch;
@@ -13,6 +16,8 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -34,7 +39,7 @@ public final class RankPool implements AutoCloseable {
 
     private final List<ParallelContext> contexts;
     private final Job job; // or null
-    private final RankThreads threads;
+    private final List<ExecutorService> threads = new ArrayList<>(); // of the ranks
     private final PoolFailure failure;
     private volatile boolean running;
     private volatile boolean interruptible = true;
@@ -49,13 +54,17 @@ public final class RankPool implements AutoCloseable {
      */
     public RankPool(ParallelConfig config) {
         job = config.getJob();
-        LibraryLoading.load(job);
+        loadLibraries(job);
         contexts = ParallelContext.connect(config);
         failure = new PoolFailure(contexts, job);
         if (job != null) {
             job.beginRanks();
         }
-        threads = new RankThreads(contexts);
+        for (ParallelContext context : contexts) {
+            threads.add(
+                    Executors.newSingleThreadExecutor(
+                            task -> daemon("tp-rank-" + context.getRank(), task)));
+        }
         try {
             run(
                     context -> {
@@ -188,7 +197,7 @@ public final class RankPool implements AutoCloseable {
             running = true;
             for (int i = 0; i < size(); i++) {
                 ParallelContext context = contexts.get(i);
-                futures.add(threads.submit(i, () -> runOn(context, task, refusals)));
+                futures.add(threads.get(i).submit(() -> runOn(context, task, refusals)));
             }
         }
         List<T> results = new ArrayList<>(size());
@@ -216,12 +225,12 @@ public final class RankPool implements AutoCloseable {
                 return;
             }
             closed = true;
-            threads.shutdown();
+            threads.forEach(ExecutorService::shutdown);
         }
         if (running) {
             failure.closing();
         }
-        stopped = threads.awaitEnd(GRACE);
+        stopped = awaitEnd();
         if (stopped) {
             contexts.forEach(ParallelContext::close);
         } else {
@@ -304,49 +313,149 @@ public final class RankPool implements AutoCloseable {
         }
     }
 
-    /** How a process of a job loads libtorch: it waits for that no longer than the job lives. */
-    private static final class LibraryLoading {
-
-        private LibraryLoading() {}
-
-        /**
-         * Loads libtorch.
-         *
-         * <p>The libraries are unpacked once, under a lock that all processes of the machine share.
-         * A process that stands still while it has the lock would hold up the others for ever.
-         *
-         * @param job the job, or {@code null}
-         * @throws io.djltp.job.JobFailedException if the job fails before the libraries are loaded
-         */
-        static void load(Job job) {
-            if (job == null) {
-                LibTorch.load();
-                return;
-            }
-            CompletableFuture<Void> loaded = new CompletableFuture<>();
-            Runnable takeBack = job.onFailure(loaded::completeExceptionally);
-            Thread loader = new Thread(() -> load(loaded), "tp-load-libraries");
-            loader.setDaemon(true);
-            loader.start();
-            try {
-                loaded.join();
-            } catch (CompletionException e) {
-                if (e.getCause() instanceof Error error) {
-                    throw error;
+    /** Waits for the threads to end, and returns whether all have. */
+    private boolean awaitEnd() {
+        long end = System.nanoTime() + GRACE.toNanos();
+        boolean interrupted = false;
+        boolean all = true;
+        for (ExecutorService thread : threads) {
+            while (!thread.isTerminated() && System.nanoTime() < end) {
+                try {
+                    thread.awaitTermination(end - System.nanoTime(), TimeUnit.NANOSECONDS);
+                } catch (InterruptedException e) {
+                    interrupted = true; // memory is freed after this: the ranks must have ended
                 }
-                throw (RuntimeException) e.getCause();
-            } finally {
-                takeBack.run();
             }
+            all &= thread.isTerminated();
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+        return all;
+    }
+
+    private static Thread daemon(String name, Runnable task) {
+        Thread thread = new Thread(task, name);
+        thread.setDaemon(true);
+        return thread;
+    }
+
+    /**
+     * Loads libtorch. A process of a job waits for that no longer than the job lives: the libraries
+     * are unpacked once, under a lock that all processes of the machine share, and one that stands
+     * still while it has the lock would hold up the others for ever.
+     */
+    private static void loadLibraries(Job job) {
+        if (job == null) {
+            LibTorch.load();
+            return;
+        }
+        CompletableFuture<Void> loaded = new CompletableFuture<>();
+        Runnable takeBack = job.onFailure(loaded::completeExceptionally);
+        daemon("tp-load-libraries", () -> load(loaded)).start();
+        try {
+            loaded.join();
+        } catch (CompletionException e) {
+            if (e.getCause() instanceof Error error) {
+                throw error;
+            }
+            throw (RuntimeException) e.getCause();
+        } finally {
+            takeBack.run();
+        }
+    }
+
+    private static void load(CompletableFuture<Void> loaded) {
+        try {
+            LibTorch.load();
+            loaded.complete(null);
+        } catch (RuntimeException | Error e) {
+            loaded.completeExceptionally(e);
+        }
+    }
+
+    /**
+     * What ranks have refused in one task, such as a label that is no class. If all of them refuse,
+     * and none is left waiting for another, then nothing is lost: the caller gets the exception,
+     * and the ranks go on with the next task.
+     */
+    private static final class Refusals {
+
+        private final List<ParallelContext> contexts;
+        private final Throwable[] causes;
+        private final long[] calls; // collective operations that the rank had called by then
+
+        Refusals(List<ParallelContext> contexts) {
+            this.contexts = contexts;
+            causes = new Throwable[contexts.size()];
+            calls = new long[contexts.size()];
         }
 
-        private static void load(CompletableFuture<Void> loaded) {
-            try {
-                LibTorch.load();
-                loaded.complete(null);
-            } catch (RuntimeException | Error e) {
-                loaded.completeExceptionally(e);
+        /** Returns whether an exception is about the input, not about the job. */
+        static boolean isRefusal(Throwable cause) {
+            return cause instanceof RuntimeException
+                    && !(cause instanceof CollectiveException)
+                    && !(cause instanceof RankFailedException);
+        }
+
+        /** Notes that a rank has refused. */
+        synchronized void add(ParallelContext context, Throwable cause) {
+            causes[context.getLocalIndex()] = cause;
+            calls[context.getLocalIndex()] = context.getWorld().getRecorder().getCalls();
+        }
+
+        /** Returns a rank that has refused, or -1. */
+        synchronized int first() {
+            for (int i = 0; i < causes.length; i++) {
+                if (causes[i] != null) {
+                    return i;
+                }
             }
+            return -1;
+        }
+
+        synchronized Throwable cause(int index) {
+            return causes[index];
+        }
+
+        /**
+         * Returns whether a rank has called an operation that one that has refused will never call:
+         * it waits in vain.
+         */
+        synchronized boolean leavesRankWaiting() {
+            int first = first();
+            if (first < 0) {
+                return false;
+            }
+            for (int i = 0; i < causes.length; i++) {
+                long called =
+                        causes[i] == null
+                                ? contexts.get(i).getWorld().getRecorder().getCalls()
+                                : calls[i];
+                if (called > calls[first]) {
+                    return true;
+                }
+            }
+            return false;
+        }
+
+        /** Returns the exception for the caller, when all ranks have refused alike. */
+        RuntimeException toThrow() {
+            RuntimeException cause = (RuntimeException) cause(first());
+            Preconditions.checkArgument(cause != null, "No rank has refused");
+            return cause instanceof IllegalArgumentException
+                    ? new IllegalArgumentException(cause.getMessage(), cause)
+                    : cause;
+        }
+
+        /** Returns whether all ranks have refused after the same operations. */
+        synchronized boolean isUnanimous() {
+            for (int i = 0; i < causes.length; i++) {
+                if (causes[i] == null || calls[i] != calls[0]) {
+                    return false;
+                }
+            }
+            return true;
         }
     }
 
@@ -355,7 +464,8 @@ public final class RankPool implements AutoCloseable {
      */
     private static final class PoolFailure {
 
-        private static final Logger logger = LoggerFactory.getLogger(RankPool.class);
+        /** How many operations of each rank are written. */
+        private static final int SHOWN_OPERATIONS = 12;
 
         private final List<ParallelContext> contexts;
         private final Job job; // or null
@@ -390,7 +500,7 @@ public final class RankPool implements AutoCloseable {
                 if (isCausedBy(closing, cause)) {
                     logger.debug("{}", failed.getMessage());
                 } else {
-                    logger.error("{}{}", failed.getMessage(), LastOperations.of(contexts));
+                    logger.error("{}{}", failed.getMessage(), lastOperations());
                 }
                 if (job != null && !failed.isRemote()) {
                     job.fail(context.getRank(), cause);
@@ -432,30 +542,19 @@ public final class RankPool implements AutoCloseable {
         }
 
         /** Which rank was where: the first thing to know of a job that hung or fell apart. */
-        private static final class LastOperations {
-
-            /** How many operations of each rank are written. */
-            private static final int SHOWN = 12;
-
-            private LastOperations() {}
-
-            /** Returns a text of the last operations of ranks, beginning with a new line. */
-            static String of(List<ParallelContext> contexts) {
-                StringBuilder text = new StringBuilder();
-                for (ParallelContext context : contexts) {
-                    List<String> entries = context.getWorld().getRecorder().entries();
-                    text.append(System.lineSeparator()).append("rank ").append(context.getRank());
-                    text.append(
-                            entries.isEmpty()
-                                    ? " has not called anything yet"
-                                    : ", the last calls:");
-                    int first = Math.max(0, entries.size() - SHOWN);
-                    for (String entry : entries.subList(first, entries.size())) {
-                        text.append(System.lineSeparator()).append("    ").append(entry);
-                    }
+        private String lastOperations() {
+            StringBuilder text = new StringBuilder();
+            for (ParallelContext context : contexts) {
+                List<String> entries = context.getWorld().getRecorder().entries();
+                text.append(System.lineSeparator()).append("rank ").append(context.getRank());
+                text.append(
+                        entries.isEmpty() ? " has not called anything yet" : ", the last calls:");
+                int first = Math.max(0, entries.size() - SHOWN_OPERATIONS);
+                for (String entry : entries.subList(first, entries.size())) {
+                    text.append(System.lineSeparator()).append("    ").append(entry);
                 }
-                return text.toString();
             }
+            return text.toString();
         }
     }
 }

@@ -20,11 +20,6 @@ record ShardCopy(int axis, List<ShardRange> ranges) {
         transfer(rows, firstRow, shard, true);
     }
 
-    /** Copies the shard to its places in the whole. */
-    void toWhole(NDArray shard, NDArray whole) {
-        transfer(whole, 0, shard, false);
-    }
-
     /** Copies what the shard has of some rows of the whole to its places in them. */
     void toRows(NDArray shard, NDArray rows, long firstRow) {
         transfer(rows, firstRow, shard, false);

@@ -309,8 +309,7 @@ public abstract class ShardingStrategy extends NamedStrategy {
      * @param size the number of ranks
      */
     public void gather(NDArray shard, NDArray whole, int rank, int size) {
-        List<ShardRange> ranges = cut(whole.getShape(), size).getRanges(rank);
-        new ShardCopy(axis(whole.getShape()), ranges).toWhole(shard, whole);
+        gatherRows(shard, whole, 0, whole.getShape(), rank, size);
     }
 
     /** Cuts an axis that is two halves, [gate; up]: each half into balanced ranges. */

@@ -225,7 +225,7 @@ public class ParallelTrainer extends Trainer {
             long begin = System.nanoTime();
             trained.checkOpen();
             steps.update(trained::beginChange);
-            trained.endStep(steps.count());
+            trained.endStep();
             if (parallelConfig.isDriftCheckDue(steps.count())) {
                 driftCheck.run(steps.count());
             }
@@ -249,16 +249,16 @@ public class ParallelTrainer extends Trainer {
 
     /**
      * Saves the model as it is after the last step, in DJL's format. A file that is there is
-     * replaced when the new one is complete, and left alone if it cannot be completed. The file is
-     * written by the process of rank 0 alone; the others may call this too, or not, and do not wait
-     * for it. A parameter of more than 2 GiB is for {@code io.djltp.exchange.WeightExport}.
+     * replaced when the new one is complete, and left alone if it cannot be completed. In a job of
+     * several processes all of them call this, and that of rank 0 writes the file. A parameter of
+     * more than 2 GiB is for {@code io.djltp.exchange.WeightExport}.
      *
      * @param folder the folder
      * @param name the name of the model, or {@code null} for its own
      * @throws IOException if the file cannot be written, or DJL's format not hold a parameter
      * @throws IllegalStateException if another thread is in a call of this trainer; in a job of
-     *     several processes, if it is called between a forward pass and its step, or another
-     *     process does not send its part
+     *     several processes, if it is called between a forward pass and its step
+     * @throws io.djltp.rank.RankFailedException if another process does not call it too
      */
     public void save(Path folder, String name) throws IOException {
         trained.save(folder, name);

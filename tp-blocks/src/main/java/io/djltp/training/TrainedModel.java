@@ -7,7 +7,6 @@ import ai.djl.nn.Block;
 import io.djltp.parameters.DjlFormat;
 import io.djltp.parameters.DriftCheck;
 import io.djltp.parameters.ParallelParameters;
-import io.djltp.parameters.RemoteShards;
 import io.djltp.parameters.RunningBuffers;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankPool;
@@ -37,7 +36,6 @@ final class TrainedModel {
     private final TrainingSteps steps;
     private final List<Runnable> beforeChange = new ArrayList<>();
     private final Model savedModel;
-    private RemoteShards remoteShards; // where other processes hold parts of the model
     private boolean initialized;
     private boolean closed;
 
@@ -75,10 +73,6 @@ final class TrainedModel {
 
     /** Notes that the ranks have their parts. All processes call it. */
     void begin() {
-        if (ranks.isDistributed() && !initialized && !parameters.getCut().isEmpty()) {
-            remoteShards = new RemoteShards(config, parameters, driftCheck);
-            parameters.setRemoteShards(remoteShards);
-        }
         initialized = true;
     }
 
@@ -136,20 +130,10 @@ final class TrainedModel {
     /** Begins to change the weights. */
     void beginChange() {
         beforeChange.forEach(Runnable::run);
-        if (remoteShards != null) {
-            remoteShards.getService().beginStep();
-        }
     }
 
-    /**
-     * Notes that the weights have been changed.
-     *
-     * @param step the number of the step
-     */
-    void endStep(long step) {
-        if (remoteShards != null) {
-            remoteShards.getService().endStep(step);
-        }
+    /** Notes that the weights have been changed. */
+    void endStep() {
         buffers.equalizeAfterStep();
     }
 
@@ -169,34 +153,29 @@ final class TrainedModel {
      */
     void replace(long step, Runnable change) {
         beginChange();
-        try {
-            change.run();
-            steps.setCount(step);
-            driftCheck.restart(step);
-        } finally {
-            if (remoteShards != null) {
-                remoteShards.getService().endStep(steps.count());
-            }
-        }
+        change.run();
+        steps.setCount(step);
+        driftCheck.restart(step);
     }
 
     /**
-     * Saves the model as it is after the last step, see {@link ParallelTrainer#save}.
+     * Saves the model as it is after the last step, see {@link ParallelTrainer#save}. All processes
+     * call it.
      *
      * @param folder the folder
      * @param name the name of the model, or {@code null} for its own
      * @throws IOException if the file cannot be written
      */
     void save(Path folder, String name) throws IOException {
-        if (config.getJob() != null && config.getJob().getProcess() != 0) {
-            return;
-        }
+        boolean first = config.getJob() == null || config.getJob().getProcess() == 0;
         try (OneCaller.Call call = steps.begin("save")) {
             if (!closed && initialized) {
                 beforeSave();
             }
             DjlFormat.check(model.getBlock());
-            AtomicSave.save(model, folder, name);
+            if (first || !closed && !parameters.getCut().isEmpty()) {
+                parameters.save(first, () -> AtomicSave.save(model, folder, name));
+            }
         }
     }
 
@@ -209,20 +188,15 @@ final class TrainedModel {
 
     private void checkSaved() {
         parameters.showReplicas();
-        if (remoteShards != null && steps.isOpen()) {
+        if (ranks.isDistributed() && !parameters.getCut().isEmpty() && steps.isOpen()) {
             throw new IllegalStateException(
                     "While ranks of several processes train the model, it can be saved between two"
                             + " steps only, when all of them have the weights of the same step:"
                             + " save it after step(), and not between forward(...) and step()");
         }
         long step = steps.count();
-        if (!config.isDriftChecked() || !driftCheck.isDue(step) || ranks.isOver()) {
-            return;
-        }
-        if (remoteShards != null) {
-            driftCheck.check(step, remoteShards.checksums());
-        } else if (!ranks.isDistributed()) {
-            driftCheck.run(step);
+        if (config.isDriftChecked() && driftCheck.isDue(step) && !ranks.isOver()) {
+            driftCheck.runBeforeSave(step);
         }
     }
 
@@ -233,8 +207,7 @@ final class TrainedModel {
         boolean handedBack = ranks.isDistributed();
         long step = steps.count();
         boolean checked = config.isDriftChecked() && driftCheck.isDue(step);
-        try (OneCaller.Call end = () -> end(handedBack);
-                RemoteShards remote = remoteShards) {
+        try (OneCaller.Call end = () -> end(handedBack)) {
             long[] checksums = null;
             if (handedBack) {
                 if (checked && manager.isOpen() && !ranks.isOver()) {

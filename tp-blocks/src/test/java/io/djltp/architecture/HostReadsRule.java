@@ -42,7 +42,7 @@ final class HostReadsRule {
                     "HostReads|Checksum" // that of a drift check
                             + "|TopClasses|VocabParallelAccuracy|VocabParallelTopK" // evaluation
                             + "|FusedHeadState|ParallelDropout|RandomDraws|RandomState" // state
-                            + "|ShardedArray|RemoteShards" // the way back into the model
+                            + "|ShardedArray" // the way back into the model
                             + "|RowClassifier" // predictions of a model of Spark
                             + "|TableShard");
 

@@ -27,6 +27,30 @@ public class ParallelConfigTest {
         Assert.assertEquals(config.getTimeout(), Duration.ofMinutes(5));
     }
 
+    @Test
+    public void shorthandsAreWhatTheBuilderBuilds() {
+        assertShort(ParallelConfig.tensor(4), ParallelMode.TENSOR, 4, "tensor 4");
+        assertShort(ParallelConfig.data(3), ParallelMode.DATA, 3, "data 3");
+        assertShort(
+                ParallelConfig.mixed(2), ParallelMode.MIXED, 2, "data and tensor over the same 2");
+        assertShort(ParallelConfig.mesh(2, 3), null, 6, "data 2 x tensor 3");
+        assertRefused(() -> ParallelConfig.tensor(0), "ranks", "1 or more", "not 0");
+        assertRefused(() -> ParallelConfig.mesh(2, 0), "tensor", "1 rank or more", "not 0");
+    }
+
+    private static void assertShort(
+            ParallelConfig config, ParallelMode mode, int ranks, String mesh) {
+        Assert.assertEquals(config.getMode(), mode);
+        Assert.assertEquals(config.getMesh().toString(), mesh);
+        Assert.assertEquals(config.getRanks(), ranks);
+        Assert.assertEquals(config.getLocalRanks(), ranks);
+        Assert.assertNull(config.getJob());
+        Assert.assertEquals(config.getTimeout(), Duration.ofMinutes(5));
+        Assert.assertTrue(config.isDriftCheckDue(4));
+        Assert.assertTrue(config.isBatchCheck());
+        Assert.assertTrue(config.isRandomCheck());
+    }
+
     /** Two ranks use the processors that there are, not twice as many threads. */
     @Test(timeOut = 60_000)
     public void processesOfAMachineShareItsCores() throws Exception {

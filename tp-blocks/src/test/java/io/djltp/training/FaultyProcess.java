@@ -61,6 +61,8 @@ public final class FaultyProcess {
     private static final Set<Fault> BY_DEFAULT =
             EnumSet.of(Fault.CLOSE_AT_COMPARISON, Fault.FREEZE, Fault.OTHER_EVALUATION);
 
+    private static final Set<Fault> SAVES = EnumSet.of(Fault.SAVE_ALONE, Fault.SAVE_UNHEARD);
+
     private static final int RANKS = 4;
     private static final int STEPS = 6;
     private static final int BATCH = 8;
@@ -100,8 +102,10 @@ public final class FaultyProcess {
         CLOSE_AT_COMPARISON,
         /** Its process throws before it has begun to train, and leaves the trainer open. */
         LEAVE_OPEN,
-        /** Its process alone saves the model at the end, and changes one of its replicas then. */
+        /** Its process alone saves the model at the end, where the others close. */
         SAVE_ALONE,
+        /** Its process alone saves the model at the end, while the others call nothing. */
+        SAVE_UNHEARD,
         /** The caller's code throws in its process, which tells the others. */
         CALLER_THROWS,
         /** Does not come. */
@@ -158,7 +162,7 @@ public final class FaultyProcess {
                         .optDevices(Collections.nCopies(job.getLocalRanks(), Device.cpu()))
                         .optTimeout(TIMEOUT);
         if (!BY_DEFAULT.contains(fault)) {
-            ranks.optDriftCheck(fault == Fault.SAVE_ALONE ? 100 : 1);
+            ranks.optDriftCheck(SAVES.contains(fault) ? 100 : 1);
         }
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss());
@@ -194,9 +198,10 @@ public final class FaultyProcess {
                     evaluate(trainer, faulty ? 100 : step);
                 }
             }
-            if (fault == Fault.SAVE_ALONE && here) {
+            if (SAVES.contains(fault) && here) {
                 save(trainer);
-                drift(trainer, victim - job.getFirstRank(), body);
+            } else if (fault == Fault.SAVE_UNHEARD) {
+                sleep(3); // a rank asks the job for another reason before it reports the time-out
             }
         }
     }
@@ -273,7 +278,7 @@ public final class FaultyProcess {
             throw new IllegalStateException("no more forward");
         }
         if (faulty && fault == Fault.SLEEP) {
-            sleep();
+            sleep(1);
         }
         Communicator world = context.getWorld();
         world.setIssuer("the test");
@@ -289,9 +294,9 @@ public final class FaultyProcess {
         }
     }
 
-    private static void sleep() {
+    private static void sleep(int timeouts) {
         try {
-            TimeUnit.MILLISECONDS.sleep(TIMEOUT.toMillis() + 2000);
+            TimeUnit.MILLISECONDS.sleep(timeouts * TIMEOUT.toMillis() + 2000);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         }

@@ -94,13 +94,22 @@ public class ProcessFailureTest {
         }
     }
 
-    /** The process that has compared the replicas before its save compares them at the end, too. */
     @Test(dataProvider = "modes")
-    public void aReplicaDriftsAfterOneProcessHasSaved(ParallelMode mode) {
+    public void aProcessSavesAlone(ParallelMode mode) {
         for (String report : reports(mode, Fault.SAVE_ALONE, 3)) {
+            assertMatches(report, "the ranks called different operations: ");
+            assertMatches(report, "issued by the save of the model, which all processes call");
+            assertMatches(report, "issued by the close of the trainer");
+        }
+    }
+
+    @Test(dataProvider = "modes")
+    public void aProcessSavesWhileTheOthersCallNothing(ParallelMode mode) {
+        for (String report : reports(mode, Fault.SAVE_UNHEARD, 3)) {
             assertMatches(
                     report,
-                    "after step 6 rank 3 has other values of .*weight \\(6, 5\\) than rank 0");
+                    "time-out after 4000 ms: rank \\d waits in .*the save of the model, which all"
+                            + " processes call");
         }
     }
 
@@ -222,7 +231,7 @@ public class ProcessFailureTest {
 
     private int victim(ParallelMode mode, Fault fault) {
         return switch (fault) {
-            case DRIFT, SAVE_ALONE -> 3;
+            case DRIFT, SAVE_ALONE, SAVE_UNHEARD -> 3;
             case OTHER_BATCH,
                     OTHER_LABELS,
                     OTHER_EVALUATION,

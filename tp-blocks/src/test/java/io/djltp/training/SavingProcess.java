@@ -9,6 +9,7 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
+import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.nn.norm.BatchNorm;
@@ -29,9 +30,11 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.rank.RankFailedException;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.TrainingRun;
 
+import java.io.DataOutputStream;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -50,6 +53,7 @@ public final class SavingProcess {
     static final int BATCH = 8;
     static final int FEATURES = 5;
     static final int CLASSES = 10;
+    private static final int BREAKING = 4; // the place of the block
 
     /** The steps after which it is saved, in one way after another. */
     static final int STEPS = 6;
@@ -109,46 +113,43 @@ public final class SavingProcess {
     }
 
     private void train(DeviceMesh mesh) throws Exception {
+        Path file = Files.createTempFile("no-folder", null);
         try (Model model = model(mesh)) {
             SaveModelTrainingListener listener =
                     new SaveModelTrainingListener(folder.toString(), "listener");
             DefaultTrainingConfig config = config();
-            if (!mesh.isCut(DeviceMesh.DATA) || isProcess(0)) { // on all of them, or on the first
-                config.addTrainingListeners(listener);
-            }
+            config.addTrainingListeners(listener);
             try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks(mesh))) {
                 trainer.initialize(new Shape(BATCH, FEATURES));
                 step(trainer, 1, null);
-                if (isProcess(0)) {
-                    model.save(folder, "first-plain");
-                }
-                sleep(1); // process 0 is the first to come here, and the others have to catch up
+                model.save(isProcess(0) ? folder : folder.resolve("other"), "first-plain");
+                failToSave(trainer, isProcess(0) ? file : folder);
+                sleep(1); // process 0 is the first to come here, and waits for the others
                 step(trainer, 2, null);
-                if (isProcess(0)) {
-                    trainer.save(folder, "first");
-                }
+                trainer.save(folder, "first");
+                Breaking breaking = (Breaking) model.getBlock().getChildren().valueAt(BREAKING);
+                breaking.breaks = isProcess(0); // when one sharded layer is written, of two
+                failToSave(trainer, folder);
+                breaking.breaks = false;
                 step(trainer, 3, null);
-                sleep(0); // the others go on
+                sleep(0); // and the others wait for process 0
                 trainer.save(folder, "all");
                 step(trainer, 4, null);
                 model.save(isProcess(0) ? folder : folder.resolve("other"), "all-plain");
                 step(trainer, 5, null);
                 model.save(folder, "same-file"); // all write it at once
-                if (isProcess(0)) {
-                    export(model);
-                }
-                step(trainer, 6, isProcess(0) ? trainer : null);
-                if (isProcess(0)) {
-                    trainer.notifyListeners(each -> each.onEpoch(trainer));
-                    if (!trainer.getModel().equals(model)) {
-                        System.out.println("REPORT another model");
-                    }
+                export(model);
+                step(trainer, 6, trainer);
+                trainer.notifyListeners(each -> each.onEpoch(trainer));
+                if (!trainer.getModel().equals(model)) {
+                    System.out.println("REPORT another model");
                 }
                 evaluate(trainer);
             }
             model.setProperty("Epoch", "0"); // which the listener has set
             model.save(isProcess(0) ? folder : folder.resolve("other"), "closed");
         }
+        Files.delete(file);
         System.out.println("REPORT done");
     }
 
@@ -158,7 +159,16 @@ public final class SavingProcess {
                 .setMapping(NameMapping.own())
                 .optName("exported")
                 .build()
-                .write(model.getBlock(), folder);
+                .write(model.getBlock(), isProcess(0) ? folder : folder.resolve("other"));
+    }
+
+    /** Process 0 cannot write, the others are not told, and all go on. */
+    private void failToSave(ParallelTrainer trainer, Path to) {
+        try {
+            trainer.save(to, "fails");
+        } catch (IOException e) {
+            System.out.println("REPORT not saved");
+        }
     }
 
     private void sleep(int process) throws InterruptedException {
@@ -178,7 +188,7 @@ public final class SavingProcess {
                 try {
                     trainer.save(folder, "old");
                     System.out.println("REPORT saved without process 1");
-                } catch (IllegalStateException | io.djltp.job.JobFailedException e) {
+                } catch (RankFailedException e) {
                     long millis = (System.nanoTime() - begin) / 1_000_000;
                     System.out.println("REPORT after " + millis + " ms: " + e);
                 }
@@ -247,6 +257,7 @@ public final class SavingProcess {
                                 .optGatherOutput(true)
                                 .optBatchShardedInput(true)
                                 .build())
+                .add(new Breaking())
                 .add(
                         ColumnParallelLinear.builder()
                                 .setUnits(CLASSES)
@@ -297,6 +308,25 @@ public final class SavingProcess {
             NDList output = trainer.evaluate(new NDList(data));
             float loss = trainer.getLoss().evaluate(labels, output).getFloat();
             System.out.println("REPORT loss " + loss);
+        }
+    }
+
+    /** Passes its input on, and cannot be saved at times. */
+    private static final class Breaking extends LambdaBlock {
+
+        private boolean breaks;
+
+        Breaking() {
+            super(input -> input);
+        }
+
+        @Override
+        public void saveParameters(DataOutputStream os) throws IOException {
+            if (breaks) {
+                breaks = false;
+                throw new IOException("no space left");
+            }
+            super.saveParameters(os);
         }
     }
 }

@@ -23,7 +23,6 @@ import io.djltp.layout.ParallelMode;
 import io.djltp.layout.Region;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.ShardedBlock;
-import io.djltp.parameters.WeightSource;
 import io.djltp.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.Ranks;
@@ -103,11 +102,6 @@ public class SharedParametersTest {
         @Override
         public boolean isBatchShardedInput() {
             return false;
-        }
-
-        @Override
-        public void setWeightSource(WeightSource source) {
-            // is not saved
         }
     }
 

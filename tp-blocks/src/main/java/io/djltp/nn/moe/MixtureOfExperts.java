@@ -16,7 +16,6 @@ import io.djltp.collective.Direction;
 import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.ForecastBlock;
-import io.djltp.forecast.ForecastMappings;
 import io.djltp.forecast.PassForecast;
 import io.djltp.layout.ForwardPass;
 import io.djltp.layout.InnerPass;
@@ -24,7 +23,6 @@ import io.djltp.layout.Region;
 import io.djltp.parameters.HeldParameters;
 import io.djltp.parameters.RankParameterStore;
 import io.djltp.parameters.ShardedBlock;
-import io.djltp.parameters.WeightSource;
 import io.djltp.rank.ParallelContext;
 import io.djltp.region.RegionMappings;
 import io.djltp.sharding.ShardingStrategy;
@@ -82,7 +80,6 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
     private final Parameter gate; // or null
     private final Parameter output;
     private final List<RouterPass> passes = new ArrayList<>(); // of all ranks of this process
-    private WeightSource weightSource;
 
     /**
      * Creates a block.
@@ -269,9 +266,7 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
     /** {@inheritDoc} */
     @Override
     public ForecastArray forecast(PassForecast pass, ForecastArray input) {
-        int ranks = pass.getTensorSize();
-        long own = owners(ranks).get(pass.getTensorRank()).length;
-        return new MixtureForecast(this, pass, options, own).forward(input);
+        return new MixtureForecast(pass).forward(input);
     }
 
     /** {@inheritDoc} */
@@ -314,21 +309,10 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
 
     /** {@inheritDoc} */
     @Override
-    public void setWeightSource(WeightSource source) {
-        weightSource = source;
-    }
-
-    /** {@inheritDoc} */
-    @Override
     public void saveParameters(DataOutputStream os) throws IOException {
-        if (weightSource == null) {
-            HeldParameters.checkWhole(hidden, "What is saved of MixtureOfExperts");
-            super.saveParameters(os);
-            return;
-        }
         os.write(version);
         saveMetadata(os);
-        weightSource.save(getDirectParameters().values(), os);
+        HeldParameters.save(this, os);
     }
 
     /**
@@ -337,38 +321,18 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
      * routers choose; it is known only where each token goes to all experts, and none of them is
      * full.
      */
-    private static final class MixtureForecast {
+    private final class MixtureForecast {
 
-        private final MixtureOfExperts block;
         private final PassForecast pass;
-        private final MixtureOptions options;
-        private final long ownExperts;
-        private final ForecastMappings mappings;
 
-        /**
-         * Creates a forecast.
-         *
-         * @param block the block
-         * @param pass the pass of one rank
-         * @param options the options of the block
-         * @param ownExperts the number of experts of which the rank has something
-         */
-        MixtureForecast(
-                MixtureOfExperts block,
-                PassForecast pass,
-                MixtureOptions options,
-                long ownExperts) {
-            this.block = block;
+        MixtureForecast(PassForecast pass) {
             this.pass = pass;
-            this.options = options;
-            this.ownExperts = ownExperts;
-            mappings = pass.getMappings(block);
         }
 
         /** Returns the output: {@link TokenDispatch}. */
         ForecastArray forward(ForecastArray input) {
             check(input);
-            pass.use(block, input);
+            pass.use(MixtureOfExperts.this, input);
             boolean cut = input.region().isRowsCut();
             if (cut) { // TokenCounts
                 int size = pass.getDataSize();
@@ -431,7 +395,8 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
                                 + " or count a step with CommunicationCounter");
             }
             long there = own * options.experts;
-            long back = all * ownExperts;
+            int experts = owners(pass.getTensorSize()).get(pass.getTensorRank()).length;
+            long back = all * experts;
             add(Direction.FORWARD, Collective.ALL_TO_ALL, there, features);
             add(Direction.FORWARD, Collective.ALL_TO_ALL, back, features);
             if (differentiated) {
@@ -443,13 +408,14 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
         }
 
         private boolean isTrained(String name) {
-            return block.getDirectParameters().values().stream()
+            return getDirectParameters().values().stream()
                     .filter(each -> each.getName().startsWith(name))
                     .anyMatch(Parameter::requiresGradient);
         }
 
         private void add(Direction direction, Collective collective, long rows, long features) {
-            mappings.add(direction, collective, new Shape(rows, features));
+            pass.getMappings(MixtureOfExperts.this)
+                    .add(direction, collective, new Shape(rows, features));
         }
 
         private void check(ForecastArray input) {
