@@ -8,6 +8,7 @@ import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
 import io.djltp.torch.LibTorch;
+import io.djltp.torch.Precision;
 import io.djltp.torch.TensorView;
 import io.djltp.torch.TorchScope;
 import io.djltp.update.UnitRows;
@@ -37,7 +38,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
     private final long budget;
     private final long chunk;
     private final Margin margin; // or null
-    private ChunkBuffers buffers;
+    private ChunkMemory buffers;
     private long restoredRows;
 
     /**
@@ -99,7 +100,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
         ChunkTopK found = new ChunkTopK(chunks, k, withProbabilities).run();
         TopKGather gather = new TopKGather(found, shard, k);
         ChunkTopK.Best best = gather.best();
-        Shape shape = HeadLayer.leading(rows).add(k);
+        Shape shape = ShardLabels.leading(rows).add(k);
         NDManager manager = rows.getManager();
         Tensor logProbabilities = withProbabilities ? gather.logProbabilities(best.values()) : null;
         return new TopClasses(
@@ -208,7 +209,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
                     logits.narrow(1, plan.start(i), plan.length(i)).copy_(chunks.logits(i));
                 }
             }
-            Shape shapeOfAll = HeadLayer.leading(features).add(plan.range().length());
+            Shape shapeOfAll = ShardLabels.leading(features).add(plan.range().length());
             return toArray(logits, shapeOfAll, features.getManager());
         }
     }
@@ -218,13 +219,13 @@ public final class ChunkedEvaluation implements AutoCloseable {
     }
 
     private LogitChunks chunks(NDArray logits) {
-        Tensor rows = HeadLayer.rows(logits);
+        Tensor rows = ShardLabels.rows(logits);
         prepare(rows, 0, rows.size(1), false);
         return new LogitChunks.OfLogits(buffers, rows);
     }
 
     private LogitChunks chunks(NDArray features, NDArray weight, NDArray bias) {
-        Tensor x = HeadLayer.rows(features).to(ScalarType.Float).contiguous();
+        Tensor x = ShardLabels.rows(features).to(ScalarType.Float).contiguous();
         ScalarType type = TensorView.of(weight).tensor().scalar_type().intern();
         prepare(x, x.size(1), weight.getShape().get(0), type != ScalarType.Float || margin != null);
         Tensor w = TensorView.of(weight).tensor().detach();
@@ -251,12 +252,12 @@ public final class ChunkedEvaluation implements AutoCloseable {
         boolean before = buffers == null && rows <= restoredRows && restoredRows < 4 * rows;
         long planned = before ? restoredRows : rows;
         long wanted =
-                chunk > 0 ? chunk : ChunkSize.evaluation(planned, copied, budget, x.is_cuda());
+                chunk > 0 ? chunk : ChunkPlan.evaluationSize(planned, copied, budget, x.is_cuda());
         ChunkPlan plan =
                 ChunkPlan.of(
                         planned, features, classes, wanted, budget, Float.BYTES, 1, x.is_cuda())[0];
         close();
-        buffers = new ChunkBuffers(plan, features, x);
+        buffers = new ChunkMemory(plan, features, x, Precision.FLOAT32);
     }
 
     /**
@@ -281,10 +282,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
         }
     }
 
-    /**
-     * The loss of logits that exist a chunk of classes at a time, by the {@link
-     * CrossEntropyFormula}.
-     */
+    /** The loss of logits that exist a chunk of classes at a time, by the {@link SoftmaxLoss}. */
     @SuppressWarnings("try") // a scope is used by being open
     private static final class ChunkLoss {
 
@@ -299,7 +297,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
             this.labels = labels;
             this.options = options;
             logSum = new ChunkLogSum(chunks);
-            sums = CrossEntropyFormula.newSums(options, chunks.rows, chunks.buffers.wide());
+            sums = SoftmaxLoss.newSums(options, logSum.largest());
         }
 
         /**
@@ -316,23 +314,19 @@ public final class ChunkedEvaluation implements AutoCloseable {
             }
             Tensor largest = logSum.largest().clone();
             shard.allReduce(largest, ReduceOp.MAX);
-            sums.select(0, CrossEntropyFormula.NORMALISER).copy_(logSum.sumAbove(largest));
+            sums.select(0, SoftmaxLoss.NORMALISER).copy_(logSum.sumAbove(largest));
             shard.allReduce(sums, ReduceOp.SUM);
-            sums.select(0, CrossEntropyFormula.LABEL).sub_(largest);
-            Tensor weights = CrossEntropyFormula.rowWeights(labels, options, chunks.buffers.wide());
-            Tensor wide = largest.to(ScalarType.Double);
-            return new CrossEntropyFormula(options, shard.total(), weights, wide, sums)
-                    .loss()
-                    .to(ScalarType.Float);
+            sums.select(0, SoftmaxLoss.LABEL).sub_(largest);
+            return new SoftmaxLoss(options, labels, SoftmaxLoss.read(sums, largest))
+                    .value(chunks.buffers.options());
         }
 
         private void add(ChunkRanking ranking, int index) {
             Tensor logits = chunks.logits(index);
-            ranking.addLabelLogits(index, logits, sums.select(0, CrossEntropyFormula.LABEL));
+            ranking.addLabelLogits(index, logits, sums.select(0, SoftmaxLoss.LABEL));
             if (options.labelSmoothing() > 0) {
                 ScalarTypeOptional same = new ScalarTypeOptional();
-                sums.select(0, CrossEntropyFormula.LOGITS)
-                        .add_(logits.sum(new long[] {1}, false, same));
+                sums.select(0, SoftmaxLoss.LOGITS).add_(logits.sum(new long[] {1}, false, same));
             }
             logSum.add(logits, logits.amax(new long[] {1}, false));
         }

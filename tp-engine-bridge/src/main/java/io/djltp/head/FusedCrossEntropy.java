@@ -1,9 +1,12 @@
 package io.djltp.head;
 
+import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
 
 import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
+import io.djltp.torch.Float16Product;
+import io.djltp.torch.Precision;
 import io.djltp.torch.TensorView;
 import io.djltp.torch.TorchScope;
 import io.djltp.update.GradientRows;
@@ -11,6 +14,7 @@ import io.djltp.update.WeightUpdate;
 
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
+import org.bytedeco.pytorch.global.torch.ScalarType;
 
 import java.util.Map;
 
@@ -48,12 +52,11 @@ import java.util.Map;
 public final class FusedCrossEntropy implements AutoCloseable {
 
     private final ClassShard shard;
-    private final HeadLayer layer;
     private final HeadOptions head;
     private final ClassSampler sampler; // or null
     private final ChunkedEvaluation evaluation;
-    private final FusedMemory memory;
-    private FusedPass pass; // whose update is to come
+    private final HeadMemory memory;
+    private HeadPass pass; // whose update is to come
     private boolean guarded; // once logits have been too large, they are expected to be
     private long steps;
 
@@ -90,8 +93,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
                         ? new ClassSampler(shard, head.sampleShare(), head.sampleSeed())
                         : null;
         evaluation = new ChunkedEvaluation(group, cut, budget, chunk, head.margin());
-        memory = new FusedMemory(budget, chunk);
-        layer = new HeadLayer(memory, head.margin());
+        memory = new HeadMemory(budget, chunk, head.precision());
     }
 
     /**
@@ -124,19 +126,20 @@ public final class FusedCrossEntropy implements AutoCloseable {
         ShardLabels all = ShardLabels.of(features, labels, shard, options.ignoreIndex());
         ShardLabels rows = sampler == null ? all : sampled(all, options);
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            Tensor x = HeadLayer.rows(features);
-            layer.check(head.precision(), weight);
+            Tensor x = ShardLabels.rows(features);
+            checkPrecision(weight);
             prepareMemory(x, rows, options);
-            ChunkedLinear linear = layer.linear(weight, bias, rows.sample);
-            MarginLabels margin = layer.margin(rows, linear);
-            if (margin != null) {
-                checkFinite(x, "features");
-                margin.evaluate(x, linear);
+            ChunkedLinear linear = linear(weight, bias, rows.sample);
+            MarginLabels margin = null;
+            if (head.margin() != null) {
+                if (!HeadPass.isFinite(x)) {
+                    throw notFinite("features");
+                }
+                margin = new MarginLabels(head.margin(), memory.shared(), rows, x, linear);
                 x = margin.features();
             }
-            FusedPass first = run(x, linear, rows, options);
-            first.unchecked().forEach(each -> checkFinite(each, first.uncheckedName()));
-            FusedStatistics statistics = FusedStatistics.of(first, linear, margin, shard);
+            HeadPass first = run(x, linear, rows, options);
+            HeadStatistics statistics = new HeadStatistics(first, linear, margin, shard);
             Tensor gradient = statistics.featureGradient();
             gradient = gradient.to(TensorView.of(features).tensor().scalar_type());
             gradient = gradient.view(features.getShape().getShape());
@@ -147,17 +150,57 @@ public final class FusedCrossEntropy implements AutoCloseable {
         }
     }
 
+    /** Checks that the precision can be had for a weight. */
+    private void checkPrecision(NDArray weight) {
+        Precision precision = head.precision();
+        Device device = weight.getDevice();
+        if (precision == Precision.FLOAT32) {
+            return;
+        }
+        if (precision == Precision.BFLOAT16 && device.isGpu()) {
+            throw new IllegalArgumentException(
+                    "A fused head computes in bfloat16 on processors only, and this rank's is on "
+                            + device
+                            + ": use float16 or float32 there");
+        }
+        if (TensorView.of(weight).tensor().scalar_type().intern() != ScalarType.Float) {
+            throw new IllegalArgumentException(
+                    ("A fused head that computes in %s has its weight in float32, and this weight"
+                                    + " is not: initialize the network in float32, or leave"
+                                    + " optPrecision out")
+                            .formatted(precision));
+        }
+        precision.check(device);
+        if (precision == Precision.FLOAT16 && !Float16Product.isThere(device.isGpu())) {
+            throw new IllegalArgumentException(
+                    ("A fused head computes in float16 by cublasGemmEx on the stream of libtorch,"
+                                    + " which is not found in the libtorch here for %s: use"
+                                    + " float32")
+                            .formatted(device));
+        }
+    }
+
+    /** Returns the layer, reduced to a sample of the classes unless that is {@code null}. */
+    private ChunkedLinear linear(NDArray weight, NDArray bias, long[] sample) {
+        return new ChunkedLinear(
+                memory.shared(),
+                TensorView.of(weight).tensor().detach(),
+                bias == null ? null : TensorView.of(bias).tensor().detach(),
+                sample == null ? null : memory.shared().index(sample),
+                head.margin() != null);
+    }
+
     /** Draws the classes of this step. */
     private ShardLabels sampled(ShardLabels all, LossOptions options) {
         long classes =
                 options.labelSmoothing() > 0
                         ? sampler.countClasses(steps, all.counted())
                         : all.classes; // which nothing is computed with
-        return all.in(sampler.draw(steps, all.columns), classes);
+        return all.restrictedTo(sampler.draw(steps, all.columns), classes);
     }
 
     private void prepareMemory(Tensor x, ShardLabels rows, LossOptions options) {
-        long computed = FusedPass.rows(x.size(0), options, head.precision());
+        long computed = HeadPass.rows(x.size(0), options, head.precision());
         memory.prepare(x, computed, head.keptBytes(options), this::mostClasses);
         memory.setClasses(rows.sample == null ? shard.length() : rows.sample.length);
     }
@@ -250,10 +293,9 @@ public final class FusedCrossEntropy implements AutoCloseable {
         if (pass == null) {
             throw new IllegalStateException("There is no loss whose gradient could be used");
         }
-        FusedPass second = pass;
+        HeadPass second = pass;
         pass = null;
-        ChunkedLinear linear = layer.linear(weight, bias, second.labels.sample);
-        layer.margin(second.labels, linear);
+        ChunkedLinear linear = linear(weight, bias, second.labels.sample);
         Tensor target = biasGradient == null ? null : TensorView.of(biasGradient).tensor();
         Tensor gradient = linear.biasGradient(target);
         second.update(linear, gradient, update, scale, added);
@@ -293,34 +335,31 @@ public final class FusedCrossEntropy implements AutoCloseable {
     }
 
     /** Returns the memory that steps share. */
-    FusedMemory memory() {
+    HeadMemory memory() {
         return memory;
     }
 
-    private FusedPass run(Tensor x, ChunkedLinear linear, ShardLabels labels, LossOptions options) {
-        FusedPass first = new FusedPass(memory, labels, options, guarded, head.precision());
-        if (!first.isGuarded()) {
-            first.run(x, linear);
-            if (first.isUsable()) { // of features that are not finite it is not
-                return first;
-            }
+    private HeadPass run(Tensor x, ChunkedLinear linear, ShardLabels labels, LossOptions options) {
+        HeadPass first = new HeadPass(memory, labels, options, guarded, head.precision());
+        first.run(x, linear);
+        if (!first.hasFiniteFeatures()) {
+            throw notFinite("features");
         }
-        checkFinite(x, "features");
-        if (first.isGuarded()) {
-            first.run(x, linear);
+        if (first.isUsable()) {
             return first;
+        }
+        if (first.isGuarded()) {
+            throw notFinite(first.uncheckedName());
         }
         guarded = true;
         return run(x, linear, labels, options);
     }
 
-    private void checkFinite(Tensor tensor, String what) {
-        if (!FusedPass.isFinite(tensor)) {
-            throw new ArithmeticException(
-                    ("The %s hold NaN or infinite values on rank %d in step %d; the weights are as"
-                                    + " they were before")
-                            .formatted(what, shard.rank(), steps + 1));
-        }
+    private ArithmeticException notFinite(String what) {
+        return new ArithmeticException(
+                ("The %s hold NaN or infinite values on rank %d in step %d; the weights are as"
+                                + " they were before")
+                        .formatted(what, shard.rank(), steps + 1));
     }
 
     /** Frees the memory. */

@@ -5,7 +5,7 @@ import org.bytedeco.pytorch.Tensor;
 /** The logits of a batch, of which those of one chunk of a rank's classes exist at a time. */
 abstract class LogitChunks {
 
-    final ChunkBuffers buffers;
+    final ChunkMemory buffers;
     final long rows;
 
     /**
@@ -14,7 +14,7 @@ abstract class LogitChunks {
      * @param buffers the memory
      * @param rows the rows of the batch
      */
-    LogitChunks(ChunkBuffers buffers, long rows) {
+    LogitChunks(ChunkMemory buffers, long rows) {
         this.buffers = buffers;
         this.rows = rows;
         buffers.setRows(rows);
@@ -29,7 +29,7 @@ abstract class LogitChunks {
      * caller may change them; they last until the next call.
      */
     final Tensor logits(int index) {
-        return fill(index, buffers.scratch(index));
+        return fill(index, buffers.rowMajorLogits(index));
     }
 
     /** Puts the logits of a chunk into their place. */
@@ -41,7 +41,7 @@ abstract class LogitChunks {
         private final ChunkedLinear linear;
         private final Tensor features; // [rows, features], contiguous, float32
 
-        OfLinear(ChunkBuffers buffers, ChunkedLinear linear, Tensor features) {
+        OfLinear(ChunkMemory buffers, ChunkedLinear linear, Tensor features) {
             super(buffers, features.size(0));
             this.linear = linear;
             this.features = features;
@@ -58,7 +58,7 @@ abstract class LogitChunks {
 
         private final Tensor all; // [rows, classes], of any floating type
 
-        OfLogits(ChunkBuffers buffers, Tensor all) {
+        OfLogits(ChunkMemory buffers, Tensor all) {
             super(buffers, all.size(0));
             this.all = all;
         }

@@ -1,13 +1,14 @@
 package io.djltp.head;
 
-import io.djltp.head.ChunkBuffers.Column;
-import io.djltp.head.ChunkBuffers.Matrix;
+import io.djltp.head.ChunkMemory.Column;
+import io.djltp.head.ChunkMemory.Matrix;
 import io.djltp.torch.HostReads;
 import io.djltp.torch.Precision;
 import io.djltp.update.WeightUpdate;
 
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorVector;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
@@ -16,8 +17,8 @@ import java.util.List;
 
 /**
  * One step of a {@link FusedCrossEntropy} on one rank: the pass over the weights that computes the
- * loss, and the pass that updates them. Everything large lies in the {@link FusedMemory}, and is
- * computed by the {@link PassWorker}s.
+ * loss, and the pass that updates them. Everything large lies in the {@link HeadMemory}, and is
+ * computed by the {@link ChunkWorker}s.
  *
  * <p>Exponentials are those of the logits less an {@link #offset()}. It is 0, which is as exact as
  * the largest logit as long as the sum of the exponentials is neither too large nor too small for
@@ -27,36 +28,44 @@ import java.util.List;
  *
  * <p>With label smoothing the features get one more row, of zeros. Its logits are zero and their
  * exponentials one, so that the products that are computed anyway yield the sum of all weights,
- * which the loss and {@link LabelSmoothing} need.
+ * which the loss and the {@link ChunkWorker} need.
  */
-final class FusedPass {
+final class HeadPass {
 
-    final FusedMemory memory;
-    final ChunkBuffers buffers; // shared by the worker threads
+    /** Sums of which no summand that matters has left the range of float32. */
+    private static final double LEAST_SUM = 1e-20;
+
+    private static final double LARGEST_SUM = 1e30;
+
+    /** Labels are not in the sums. */
+    private static final double LARGEST_LOGIT = Math.log(LARGEST_SUM);
+
+    final ChunkMemory memory; // shared by the worker threads
     final ShardLabels labels;
     final LossOptions options;
-    final long rows; // of the batch
-
-    private final boolean guarded;
-    private double[] otherSums; // by row
     final Precision precision; // of the factors of products
-    final Float16Scales scales = new Float16Scales();
+    final long rows; // of the batch
+    final RoundedArithmetic.Scales scales = new RoundedArithmetic.Scales(); // of float16
 
-    FusedPass(
-            FusedMemory memory,
+    private final HeadMemory memories;
+    private final boolean guarded;
+    private double[] numbers; // sums, offsets, labels' logits; 0 if products, features are finite
+
+    HeadPass(
+            HeadMemory memories,
             ShardLabels labels,
             LossOptions options,
             boolean guarded,
             Precision precision) {
         this.precision = precision;
-        this.memory = memory;
+        this.memories = memories;
         this.labels = labels;
         this.options = options;
         // exponentials of float16 have no range to be without the largest logit
-        this.guarded = guarded || memory.classes() == 0 || isIn(Precision.FLOAT16);
-        buffers = memory.shared();
+        this.guarded = guarded || memories.classes() == 0 || isIn(Precision.FLOAT16);
+        memory = memories.shared();
         rows = labels.counts.length;
-        memory.setRows(rows(rows, options, precision));
+        memories.setRows(rows(rows, options, precision));
     }
 
     boolean isSmooth() {
@@ -77,22 +86,22 @@ final class FusedPass {
      */
     static long rows(long ofBatch, LossOptions options, Precision precision) {
         long needed = ofBatch + (options.labelSmoothing() > 0 ? 1 : 0);
-        return precision == Precision.FLOAT32 ? needed : RoundedBuffers.even(Math.max(1, needed));
+        return precision == Precision.FLOAT32 ? needed : ChunkMemory.even(Math.max(1, needed));
     }
 
     /** Returns the part of the batch, without rows of zeros. */
     Tensor batch(Tensor tensor) {
-        return buffers.batchRows() == rows ? tensor : tensor.narrow(0, 0, rows);
+        return memory.batchRows() == rows ? tensor : tensor.narrow(0, 0, rows);
     }
 
     /** Returns what was subtracted from the logits before the exponential, [rows]. */
     Tensor offset() {
-        return batch(buffers.column(Column.OFFSET));
+        return batch(memory.column(Column.OFFSET));
     }
 
     /** Returns the features, and the row for label smoothing, [features, rows]. */
     Tensor transposedFeatures() {
-        return buffers.columns(Matrix.TRANSPOSED_FEATURES);
+        return memory.columns(Matrix.TRANSPOSED_FEATURES);
     }
 
     /**
@@ -100,7 +109,7 @@ final class FusedPass {
      * [rows].
      */
     Tensor shift() {
-        return batch(buffers.column(Column.SHIFT));
+        return batch(memory.column(Column.SHIFT));
     }
 
     /**
@@ -108,12 +117,12 @@ final class FusedPass {
      * features].
      */
     Tensor labelGradients() {
-        return buffers.rows(Matrix.LABEL_GRADIENTS);
+        return memory.rows(Matrix.LABEL_GRADIENTS);
     }
 
     /** Returns what the gradient of labels' logits has beside their softmax, [labels]. */
     Tensor labelParts() {
-        return buffers.column(Column.LABEL_PARTS);
+        return memory.column(Column.LABEL_PARTS);
     }
 
     /**
@@ -122,9 +131,9 @@ final class FusedPass {
      * of the normaliser, an error of its logit is in both and cancels only if it is the same.
      */
     Tensor labelLogits() {
-        Tensor all = buffers.column(Column.LABEL_LOGITS);
+        Tensor column = memory.column(Column.LABEL_LOGITS);
         long count = labels.rows.length;
-        return count == buffers.batchRows() ? all : all.narrow(0, 0, count);
+        return count == memory.batchRows() ? column : column.narrow(0, 0, count);
     }
 
     /**
@@ -134,7 +143,7 @@ final class FusedPass {
      * @param linear the layer
      */
     void run(Tensor x, ChunkedLinear linear) {
-        Tensor features = buffers.rows(Matrix.FEATURES);
+        Tensor features = memory.rows(Matrix.FEATURES);
         batch(features).copy_(x);
         if (features.size(0) > rows) {
             features.narrow(0, rows, features.size(0) - rows).zero_();
@@ -145,9 +154,10 @@ final class FusedPass {
             RoundedArithmetic.pack(this, features);
             computeLabelLogits(x, linear);
         }
-        List<PassWorker> workers = workers(linear);
-        memory.threads().run(workers.size(), i -> workers.get(i).run());
+        List<ChunkWorker> workers = workers(linear);
+        memories.threads().run(workers.size(), i -> workers.get(i).forward());
         combine(workers);
+        read(x);
     }
 
     /** Those of labels with a margin are there. */
@@ -155,11 +165,11 @@ final class FusedPass {
         if (linear.isUnit() || labels.rows.length == 0) {
             return;
         }
-        Tensor columns = buffers.index(labels.columns);
+        Tensor columns = memory.index(labels.columns);
         Tensor logits =
                 linear.rows(columns)
                         .to(ScalarType.Double)
-                        .mul_(x.index_select(0, buffers.index(labels.rows)).to(ScalarType.Double))
+                        .mul_(x.index_select(0, memory.index(labels.rows)).to(ScalarType.Double))
                         .sum(1);
         if (linear.bias() != null) {
             logits.add_(linear.bias().index_select(0, columns));
@@ -167,10 +177,10 @@ final class FusedPass {
         labelLogits().copy_(logits);
     }
 
-    private List<PassWorker> workers(ChunkedLinear linear) {
-        List<PassWorker> workers = new ArrayList<>();
-        for (ChunkBuffers each : memory.ofWorkers()) {
-            workers.add(new PassWorker(this, each, linear.in(each)));
+    private List<ChunkWorker> workers(ChunkedLinear linear) {
+        List<ChunkWorker> workers = new ArrayList<>();
+        for (ChunkMemory each : memories.ofWorkers()) {
+            workers.add(new ChunkWorker(this, each, linear.withMemory(each)));
         }
         return workers;
     }
@@ -178,19 +188,19 @@ final class FusedPass {
     /**
      * Sums up what the workers have, with the largest of their offsets m: each times exp(m_i - m).
      */
-    private void combine(List<PassWorker> workers) {
-        Tensor offset = buffers.column(Column.OFFSET).zero_(); // that of all, if not guarded
+    private void combine(List<ChunkWorker> workers) {
+        Tensor offset = memory.column(Column.OFFSET).zero_(); // that of all, if not guarded
         if (guarded) {
             offset.copy_(workers.get(0).offset());
-            for (PassWorker worker : workers) {
+            for (ChunkWorker worker : workers) {
                 torch.maximum_out(offset, offset, worker.offset());
             }
         }
-        Tensor sums = buffers.sums().zero_();
-        Tensor products = buffers.rows(Matrix.PRODUCTS).zero_();
-        for (PassWorker worker : workers) {
+        Tensor sums = memory.sums().zero_();
+        Tensor products = memory.rows(Matrix.PRODUCTS).zero_();
+        for (ChunkWorker worker : workers) {
             if (guarded) {
-                Tensor factor = buffers.column(Column.FACTOR);
+                Tensor factor = memory.column(Column.FACTOR);
                 torch.sub_out(factor, worker.offset(), offset).exp_();
                 sums.addcmul_(worker.sums(), factor.to(sums.scalar_type()));
                 products.addcmul_(worker.products(), factor.unsqueeze(1));
@@ -205,57 +215,90 @@ final class FusedPass {
     }
 
     /** Moves the products to one shift: that of the exponentials of all workers. */
-    private void combineShifts(List<PassWorker> workers, Tensor offset) {
-        Scalar share = CrossEntropyFormula.smoothedShare(options, memory.classes());
-        shift().copy_(batch(buffers.sums()).mul(share));
-        Tensor products = batch(buffers.rows(Matrix.PRODUCTS));
-        Tensor factor = buffers.column(Column.FACTOR);
-        for (PassWorker worker : workers) {
+    private void combineShifts(List<ChunkWorker> workers, Tensor offset) {
+        double share = SoftmaxLoss.smoothedShare(options, memories.classes());
+        shift().copy_(batch(memory.sums()).mul(new Scalar(share)));
+        Tensor products = batch(memory.rows(Matrix.PRODUCTS));
+        Tensor factor = memory.column(Column.FACTOR);
+        for (ChunkWorker worker : workers) {
             torch.sub_out(factor, worker.offset(), offset).exp_();
             Tensor moved = batch(worker.shift().mul(factor)).sub_(shift());
-            LabelSmoothing.add(products, moved, worker.products().select(0, rows));
+            addOuter(products, moved, worker.products().select(0, rows));
         }
-    }
-
-    /** Returns whether nothing was lost by exponentials that were too large or too small. */
-    boolean isUsable() {
-        if (guarded || rows == 0) {
-            return true;
-        }
-        otherSums = HostReads.doubles(batch(buffers.sums()));
-        return UsableRange.holdsSums(otherSums)
-                && UsableRange.holdsLogits(HostReads.doubles(labelLogits()))
-                && isFinite(buffers.rows(Matrix.PRODUCTS));
     }
 
     /**
-     * Returns the sums of the exponentials of all but the label, of a pass that was not guarded.
+     * Adds the same sum of weights to all rows of products.
+     *
+     * @param products the products, [rows of the batch, features]
+     * @param factors the factor of each row, float32 [rows of the batch]
+     * @param weights the sum of the weights, [features]
      */
-    double[] otherSums() {
-        return otherSums;
+    static void addOuter(Tensor products, Tensor factors, Tensor weights) {
+        products.addcmul_(factors.unsqueeze(1), weights.unsqueeze(0));
     }
 
-    /** Returns what may be infinite or NaN though the pass {@link #isUsable()}. */
-    List<Tensor> unchecked() {
-        if (!guarded) {
-            return List.of();
+    /** Reads what has become of the rows: all of it at once. */
+    private void read(Tensor x) {
+        TensorVector all = new TensorVector(batch(memory.sums()), offset(), labelLogits());
+        all.push_back(zeroIfFinite(memory.rows(Matrix.PRODUCTS)).view(1));
+        all.push_back(zeroIfFinite(x).view(1));
+        numbers = HostReads.doubles(torch.cat(all));
+    }
+
+    /** Returns the sum of the exponentials of a row, without label smoothing but for its label. */
+    double sum(int row) {
+        return numbers[row];
+    }
+
+    /** Returns the {@link #offset()} of a row. */
+    double offset(int row) {
+        return numbers[(int) rows + row];
+    }
+
+    /** Returns one of the {@link #labelLogits()}. */
+    double labelLogit(int label) {
+        return numbers[2 * (int) rows + label];
+    }
+
+    boolean hasFiniteFeatures() {
+        return numbers[numbers.length - 1] == 0;
+    }
+
+    /**
+     * Returns whether nothing was lost by exponentials that were too large or too small; of a
+     * guarded pass, whether nothing is infinite or NaN.
+     */
+    boolean isUsable() {
+        boolean usable = true;
+        for (int i = 0; i < rows; i++) {
+            double sum = sum(i);
+            usable &= guarded ? Double.isFinite(sum) : sum >= LEAST_SUM && sum <= LARGEST_SUM;
         }
-        Tensor sums = batch(buffers.sums());
-        return isIn(Precision.FLOAT16) // of its weights some may be infinite that have no part in p
-                ? List.of(sums, labelLogits(), buffers.rows(Matrix.PRODUCTS))
-                : List.of(sums, labelLogits());
+        for (int i = 0; i < labels.rows.length; i++) {
+            double logit = labelLogit(i);
+            usable &= Double.isFinite(logit) && (guarded || logit <= LARGEST_LOGIT);
+        }
+        // some weights may be infinite in float16 that have no part in p
+        boolean products = !guarded || isIn(Precision.FLOAT16);
+        return usable && (!products || numbers[numbers.length - 2] == 0);
     }
 
-    /** Returns what an error calls these. */
+    /** Returns what an error calls what is infinite or NaN in a guarded pass. */
     String uncheckedName() {
         return isIn(Precision.FLOAT16)
                 ? "logits or weights (float16 has none above 1,023: use float32, or bfloat16)"
                 : "logits";
     }
 
-    /** Returns whether a tensor holds no NaN and no infinite value: times 0, those are NaN. */
+    /** Returns whether a tensor holds no NaN and no infinite value. */
     static boolean isFinite(Tensor tensor) {
-        return HostReads.number(tensor.mul(new Scalar(0f)).sum()) == 0;
+        return HostReads.number(zeroIfFinite(tensor)) == 0;
+    }
+
+    /** NaN and infinite values are NaN times 0. */
+    private static Tensor zeroIfFinite(Tensor tensor) {
+        return tensor.mul(new Scalar(0f)).sum();
     }
 
     /**
@@ -276,22 +319,22 @@ final class FusedPass {
         if (update == null && biasGradient == null) {
             return;
         }
-        memory.setRows(rows(rows, options, precision));
+        memories.setRows(rows(rows, options, precision));
         Scalar factor = new Scalar(scale);
-        torch.mul_out(softmaxFactor(), batch(buffers.column(Column.SOFTMAX_FACTOR)), factor);
+        torch.mul_out(softmaxFactor(), batch(memory.column(Column.SOFTMAX_FACTOR)), factor);
         if (isSmooth()) {
-            torch.mul_out(smoothedPart(), batch(buffers.column(Column.SMOOTHED_PART)), factor);
+            torch.mul_out(smoothedPart(), batch(memory.column(Column.SMOOTHED_PART)), factor);
         } else if (!guarded) {
-            scale(buffers, softmaxFactor());
+            scale(memory, softmaxFactor());
         }
         if (isIn(Precision.FLOAT16)) {
             scales.setGradients(this, scale);
         }
-        List<PassWorker> workers = workers(linear);
-        memory.threads()
+        List<ChunkWorker> workers = workers(linear);
+        memories.threads()
                 .run(
                         workers.size(),
-                        i -> workers.get(i).update(biasGradient, update, scale, added));
+                        i -> workers.get(i).backwardAndUpdate(biasGradient, update, scale, added));
     }
 
     /**
@@ -299,12 +342,12 @@ final class FusedPass {
      * scaled loss, [rows].
      */
     Tensor softmaxFactor() {
-        return batch(buffers.column(Column.SCALED_SOFTMAX_FACTOR));
+        return batch(memory.column(Column.SCALED_SOFTMAX_FACTOR));
     }
 
     /** Returns what label smoothing adds to the gradient of each logit, scaled, [rows]. */
     Tensor smoothedPart() {
-        return batch(buffers.column(Column.SCALED_SMOOTHED_PART));
+        return batch(memory.column(Column.SCALED_SMOOTHED_PART));
     }
 
     /**
@@ -313,49 +356,14 @@ final class FusedPass {
      * @param ofWorker the memory of the worker thread
      * @param factor the factor, [rows]
      */
-    Tensor scaledFeatures(ChunkBuffers ofWorker, Tensor factor) {
+    Tensor scaledFeatures(ChunkMemory ofWorker, Tensor factor) {
         return guarded
                 ? scale(ofWorker, factor)
-                : batch(buffers.rows(Matrix.SCALED_FEATURES)); // the same for all chunks
+                : batch(memory.rows(Matrix.SCALED_FEATURES)); // the same for all chunks
     }
 
-    private Tensor scale(ChunkBuffers target, Tensor factor) {
+    private Tensor scale(ChunkMemory target, Tensor factor) {
         Tensor scaled = batch(target.rows(Matrix.SCALED_FEATURES));
-        return torch.mul_out(scaled, batch(buffers.rows(Matrix.FEATURES)), factor.unsqueeze(1));
-    }
-
-    /**
-     * The range of numbers in which a pass that subtracts nothing from its logits loses no digits.
-     */
-    private static final class UsableRange {
-
-        /** Sums of which no summand that matters has left the range of float32. */
-        private static final double LEAST_SUM = 1e-20;
-
-        private static final double LARGEST_SUM = 1e30;
-
-        private UsableRange() {}
-
-        /**
-         * Returns whether all sums of exponentials are in it, of which none then is infinite or
-         * NaN.
-         */
-        static boolean holdsSums(double[] sums) {
-            boolean all = true;
-            for (double sum : sums) {
-                all &= sum >= LEAST_SUM && sum <= LARGEST_SUM;
-            }
-            return all;
-        }
-
-        /** The same of the logits of labels, which are not in the sums. */
-        static boolean holdsLogits(double[] logits) {
-            double largest = Math.log(LARGEST_SUM);
-            boolean all = true;
-            for (double logit : logits) {
-                all &= logit <= largest && logit > Double.NEGATIVE_INFINITY;
-            }
-            return all;
-        }
+        return torch.mul_out(scaled, batch(memory.rows(Matrix.FEATURES)), factor.unsqueeze(1));
     }
 }

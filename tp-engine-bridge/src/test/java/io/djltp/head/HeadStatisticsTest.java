@@ -17,7 +17,7 @@ import java.util.ArrayList;
 import java.util.List;
 
 /** What a rank alone computes of its rows has the bits of what ranks compute together. */
-public class PlainStatisticsTest {
+public class HeadStatisticsTest {
 
     private static final int FEATURES = 16;
 

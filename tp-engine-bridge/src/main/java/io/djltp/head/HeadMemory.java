@@ -2,6 +2,7 @@ package io.djltp.head;
 
 import io.djltp.cut.Cut;
 import io.djltp.torch.Autograd;
+import io.djltp.torch.Precision;
 
 import org.bytedeco.pytorch.Tensor;
 
@@ -13,25 +14,28 @@ import java.util.function.LongUnaryOperator;
  * What the passes of a fused cross entropy work with: the worker threads, the memory that they
  * share, and that which each of them has alone.
  */
-final class FusedMemory implements AutoCloseable {
+final class HeadMemory implements AutoCloseable {
 
     private final long budget;
     private final long chunk;
+    private final Precision precision;
     private WorkerThreads threads;
-    private ChunkBuffers shared;
+    private ChunkMemory shared;
     private int bytes; // of an exponential that is kept
     private long leastRows; // that are planned for
-    private final List<ChunkBuffers> ofWorkers = new ArrayList<>();
+    private final List<ChunkMemory> ofWorkers = new ArrayList<>();
 
     /**
      * Prepares nothing yet.
      *
      * @param budget the bytes that logits may take
      * @param chunk the classes of a chunk, or 0 for what suits the device
+     * @param precision the arithmetic
      */
-    FusedMemory(long budget, long chunk) {
+    HeadMemory(long budget, long chunk, Precision precision) {
         this.budget = budget;
         this.chunk = chunk;
+        this.precision = precision;
     }
 
     /**
@@ -68,9 +72,9 @@ final class FusedMemory implements AutoCloseable {
                             gpu);
             freeBuffers();
             bytes = keptBytes;
-            shared = new ChunkBuffers(plans[0], features, x);
+            shared = new ChunkMemory(plans[0], features, x, precision);
             for (ChunkPlan plan : plans) {
-                ofWorkers.add(new ChunkBuffers(plan, features, x));
+                ofWorkers.add(new ChunkMemory(plan, features, x, precision));
             }
         }
         setRows(rows);
@@ -90,11 +94,11 @@ final class FusedMemory implements AutoCloseable {
         freeBuffers();
     }
 
-    ChunkBuffers shared() {
+    ChunkMemory shared() {
         return shared;
     }
 
-    List<ChunkBuffers> ofWorkers() {
+    List<ChunkMemory> ofWorkers() {
         return ofWorkers;
     }
 
@@ -104,7 +108,7 @@ final class FusedMemory implements AutoCloseable {
 
     /** Returns how many pieces of memory there are. */
     int count() {
-        return shared.count() + ofWorkers.stream().mapToInt(ChunkBuffers::count).sum();
+        return shared.count() + ofWorkers.stream().mapToInt(ChunkMemory::count).sum();
     }
 
     /** Returns how many classes are computed with. */
@@ -131,7 +135,7 @@ final class FusedMemory implements AutoCloseable {
             shared.close();
             shared = null;
         }
-        ofWorkers.forEach(ChunkBuffers::close);
+        ofWorkers.forEach(ChunkMemory::close);
         ofWorkers.clear();
     }
 
