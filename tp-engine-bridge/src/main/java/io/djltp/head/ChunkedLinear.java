@@ -116,21 +116,18 @@ final class ChunkedLinear {
     }
 
     /**
-     * Computes the output of a chunk.
+     * Computes the output of a chunk, the rows first.
      *
      * @param index the chunk
      * @param place where it goes, [rows, classes of the chunk]
      * @param features the features, [rows, features]
-     * @param rows the number of the rows to which the bias is added, from the first
      * @param rowsOfWeight the rows of the weight that belong to the chunk
-     * @return the output
      */
-    Tensor output(int index, Tensor place, Tensor features, long rows, Tensor rowsOfWeight) {
+    void rowMajor(int index, Tensor place, Tensor features, Tensor rowsOfWeight) {
         torch.mm_out(place, features, rowsOfWeight.t());
         if (bias != null) {
-            place.narrow(0, 0, rows).add_(part(bias, index));
+            place.add_(part(bias, index));
         }
-        return place;
     }
 
     /**

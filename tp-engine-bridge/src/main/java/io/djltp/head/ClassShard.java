@@ -10,6 +10,7 @@ import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 
 import java.util.List;
+import java.util.stream.LongStream;
 
 /**
  * The classes that one rank holds, and the ranks that hold the others. A <em>class</em> is counted
@@ -92,17 +93,8 @@ final class ClassShard {
         }
     }
 
-    Cut cut() {
-        return cut;
-    }
-
     int rank() {
         return rank;
-    }
-
-    /** Returns the ranks over which the classes are cut, or {@code null}. */
-    Communicator group() {
-        return group;
     }
 
     /** Returns whether there is no other rank. */
@@ -115,6 +107,20 @@ final class ClassShard {
         if (!isAlone()) {
             group.allReduce(TensorView.of(tensor), op).await();
         }
+    }
+
+    /** Returns a tensor of all ranks, which has the same shape on each, [ranks, ...]. */
+    Tensor allGather(Tensor own) {
+        if (isAlone()) {
+            return own.unsqueeze(0);
+        }
+        long ranks = group.getSize();
+        long[] counts = LongStream.generate(own::numel).limit(ranks).toArray();
+        long[] shape =
+                LongStream.concat(LongStream.of(ranks), LongStream.of(own.shape())).toArray();
+        Tensor all = own.new_empty(shape);
+        group.allGather(TensorView.of(own), TensorView.of(all), counts).await();
+        return all;
     }
 
     /** Returns the ranges of the rank, in ascending order. */

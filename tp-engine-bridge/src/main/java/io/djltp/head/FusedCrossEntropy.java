@@ -342,11 +342,11 @@ public final class FusedCrossEntropy implements AutoCloseable {
     private HeadPass run(Tensor x, ChunkedLinear linear, ShardLabels labels, LossOptions options) {
         HeadPass first = new HeadPass(memory, labels, options, guarded, head.precision());
         first.run(x, linear);
-        if (!first.hasFiniteFeatures()) {
-            throw notFinite("features");
-        }
-        if (first.isUsable()) {
+        if (first.isUsable()) { // of features that are not finite it is not
             return first;
+        }
+        if (!HeadPass.isFinite(x)) {
+            throw notFinite("features");
         }
         if (first.isGuarded()) {
             throw notFinite(first.uncheckedName());

@@ -49,7 +49,7 @@ final class HeadPass {
 
     private final HeadMemory memories;
     private final boolean guarded;
-    private double[] numbers; // sums, offsets, labels' logits; 0 if products, features are finite
+    private double[] numbers; // sums, offsets, labels' logits; and 0 if all is finite
 
     HeadPass(
             HeadMemory memories,
@@ -241,8 +241,12 @@ final class HeadPass {
     /** Reads what has become of the rows: all of it at once. */
     private void read(Tensor x) {
         TensorVector all = new TensorVector(batch(memory.sums()), offset(), labelLogits());
-        all.push_back(zeroIfFinite(memory.rows(Matrix.PRODUCTS)).view(1));
-        all.push_back(zeroIfFinite(x).view(1));
+        Tensor products = memory.rows(Matrix.PRODUCTS);
+        Tensor zero = zeroIfFinite(guarded ? x : products);
+        if (isIn(Precision.FLOAT16)) { // of whose weights some may be infinite with no part in p
+            zero.add_(zeroIfFinite(products));
+        }
+        all.push_back(zero.view(1));
         numbers = HostReads.doubles(torch.cat(all));
     }
 
@@ -261,10 +265,6 @@ final class HeadPass {
         return numbers[2 * (int) rows + label];
     }
 
-    boolean hasFiniteFeatures() {
-        return numbers[numbers.length - 1] == 0;
-    }
-
     /**
      * Returns whether nothing was lost by exponentials that were too large or too small; of a
      * guarded pass, whether nothing is infinite or NaN.
@@ -279,9 +279,7 @@ final class HeadPass {
             double logit = labelLogit(i);
             usable &= Double.isFinite(logit) && (guarded || logit <= LARGEST_LOGIT);
         }
-        // some weights may be infinite in float16 that have no part in p
-        boolean products = !guarded || isIn(Precision.FLOAT16);
-        return usable && (!products || numbers[numbers.length - 2] == 0);
+        return usable && numbers[numbers.length - 1] == 0;
     }
 
     /** Returns what an error calls what is infinite or NaN in a guarded pass. */

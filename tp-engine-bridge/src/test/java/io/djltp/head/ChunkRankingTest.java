@@ -12,7 +12,7 @@ import org.testng.Assert;
 import org.testng.annotations.Test;
 
 /** The order of rows equals a calculation by hand. */
-public class RowOrderTest {
+public class ChunkRankingTest {
 
     @Test
     public void elementsBeforeAreLargerOrEqualAndLowerOrNotComparable() {
@@ -30,9 +30,8 @@ public class RowOrderTest {
     }
 
     @Test
-    public void rowsAreCountedInBlocks() {
+    public void longRowsAreCounted() {
         try (NDManager manager = NDManager.newBaseManager()) {
-            // more than a block in a row, and several rows
             int columns = (1 << 20) + 3;
             NDArray row = manager.arange(columns).toType(DataType.FLOAT32, false);
             NDArray rows = row.reshape(1, columns).repeat(0, 3);
@@ -49,7 +48,7 @@ public class RowOrderTest {
     static NDArray countBefore(NDArray rows, NDArray value, NDArray column) {
         try (TorchScope scope = TorchScope.open()) {
             Tensor before =
-                    RowOrder.countBefore(
+                    ChunkRanking.countBefore(
                             TensorView.of(rows).tensor(),
                             TensorView.of(value).tensor(),
                             TensorView.of(column).tensor());
