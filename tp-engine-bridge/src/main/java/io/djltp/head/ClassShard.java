@@ -56,10 +56,8 @@ final class ClassShard {
         this.rank = rank;
         if (cut.getRanks() != ranks) {
             throw new IllegalArgumentException(
-                    "The classes are cut over "
-                            + cut.getRanks()
-                            + " ranks, but the group has "
-                            + ranks);
+                    "The classes are cut over %s ranks, but the group has %s"
+                            .formatted(cut.getRanks(), ranks));
         }
         if (!cut.isPartition()) {
             throw new IllegalArgumentException(
@@ -81,13 +79,10 @@ final class ClassShard {
         for (ShardRange range : cut.getRanges(ofRank)) {
             if (range.length() > 0 && range.start() < end) {
                 throw new IllegalArgumentException(
-                        "Rank "
-                                + ofRank
-                                + " has the classes "
-                                + cut.getRanges(ofRank)
-                                + ", which do not ascend: of equal logits, that of the class with"
-                                + " the lower number would not come first. Give the ranges of a"
-                                + " rank in ascending order");
+                        ("Rank %s has the classes %s, which do not ascend: of equal logits, that"
+                                        + " of the class with the lower number would not come"
+                                        + " first. Give the ranges of a rank in ascending order")
+                                .formatted(ofRank, cut.getRanges(ofRank)));
             }
             end = Math.max(end, range.end());
         }

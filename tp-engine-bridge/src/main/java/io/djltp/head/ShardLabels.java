@@ -76,11 +76,9 @@ final class ShardLabels {
         Shape each = leading(rows);
         if (labels.size() != each.size()) {
             throw new IllegalArgumentException(
-                    "The labels "
-                            + labels.getShape()
-                            + " do not fit the logits "
-                            + each.add(shard.total())
-                            + " over all ranks: one label for each row is needed");
+                    ("The labels %s do not fit the logits %s over all ranks: one label"
+                                    + " for each row is needed")
+                            .formatted(labels.getShape(), each.add(shard.total())));
         }
         return new ShardLabels(
                 ClassLabels.read(labels, shard.total(), ignoreIndex), shard, ignoreIndex);

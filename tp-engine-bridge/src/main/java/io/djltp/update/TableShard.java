@@ -65,17 +65,15 @@ public final class TableShard {
             }
             long place = inside.reshape(-1).logical_not_().nonzero().reshape(-1).get(0).item_long();
             throw new IllegalArgumentException(
-                    what
-                            + " was asked for the id "
-                            + idAt(given, place)
-                            + ", at the position "
-                            + ElementPosition.of(place, ids.getShape())
-                            + " of ids "
-                            + ids.getShape()
-                            + ": the ids of a vocabulary of "
-                            + rows()
-                            + " are the whole numbers 0 to "
-                            + (rows() - 1));
+                    ("%s was asked for the id %s, at the position %s of ids %s: the ids"
+                                    + " of a vocabulary of %s are the whole numbers 0 to %s")
+                            .formatted(
+                                    what,
+                                    idAt(given, place),
+                                    ElementPosition.of(place, ids.getShape()),
+                                    ids.getShape(),
+                                    rows(),
+                                    rows() - 1));
         }
     }
 

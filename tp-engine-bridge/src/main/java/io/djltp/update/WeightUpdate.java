@@ -461,15 +461,10 @@ public abstract class WeightUpdate implements AutoCloseable {
                                 || each == DataType.FLOAT64 && weight == DataType.FLOAT64;
                 if (!known || each != type) {
                     throw new IllegalArgumentException(
-                            "The state of parameter "
-                                    + name
-                                    + " is kept in float32, or in float64 if the parameter is in"
-                                    + " float64, but "
-                                    + value.getKey()
-                                    + " is in "
-                                    + each
-                                    + " and the parameter in "
-                                    + weight);
+                            ("The state of parameter %s is kept in float32, or in float64 if the"
+                                            + " parameter is in float64, but %s is in %s and the"
+                                            + " parameter in %s")
+                                    .formatted(name, value.getKey(), each, weight));
                 }
             }
             return type;
@@ -486,28 +481,28 @@ public abstract class WeightUpdate implements AutoCloseable {
         static void copy(String name, Map<String, NDArray> values, Map<String, Tensor> targets) {
             if (!values.keySet().equals(targets.keySet())) {
                 throw new IllegalArgumentException(
-                        "The optimizer keeps "
-                                + (targets.isEmpty() ? "no state" : new TreeSet<>(targets.keySet()))
-                                + " of parameter "
-                                + name
-                                + ", but "
-                                + new TreeSet<>(values.keySet())
-                                + " is to be set: it is the state of another optimizer");
+                        ("The optimizer keeps %s of parameter %s, but %s is to be set: it is"
+                                        + " the state of another optimizer")
+                                .formatted(
+                                        targets.isEmpty()
+                                                ? "no state"
+                                                : new TreeSet<>(targets.keySet()),
+                                        name,
+                                        new TreeSet<>(values.keySet())));
             }
             values.forEach(
                     (kind, value) -> {
                         TensorView target = TensorView.of(targets.get(kind));
                         if (!value.getShape().equals(target.getShape())) {
                             throw new IllegalArgumentException(
-                                    "The state "
-                                            + kind
-                                            + " of parameter "
-                                            + name
-                                            + " has the shape "
-                                            + target.getShape()
-                                            + " on this rank, but "
-                                            + value.getShape()
-                                            + " is to be set: give each rank the state of its shard");
+                                    ("The state %s of parameter %s has the shape %s on this rank,"
+                                                    + " but %s is to be set: give each rank the"
+                                                    + " state of its shard")
+                                            .formatted(
+                                                    kind,
+                                                    name,
+                                                    target.getShape(),
+                                                    value.getShape()));
                         }
                     });
             values.forEach((kind, value) -> targets.get(kind).copy_(TensorView.of(value).tensor()));

@@ -165,14 +165,12 @@ public final class LocalCommunicator extends AbstractCommunicator {
             long sent = calls[i].getShares()[getRank()];
             if (sent != expected) {
                 throw new CollectiveException(
-                        "rank "
-                                + rendezvous.getWorldRank(i)
-                                + " sends "
-                                + sent
-                                + " elements to rank "
-                                + getWorldRank()
-                                + ", which expects "
-                                + expected);
+                        "rank %s sends %s elements to rank %s, which expects %s"
+                                .formatted(
+                                        rendezvous.getWorldRank(i),
+                                        sent,
+                                        getWorldRank(),
+                                        expected));
             }
             long from = Arrays.stream(calls[i].getShares(), 0, getRank()).sum();
             BlockReduction.copy(

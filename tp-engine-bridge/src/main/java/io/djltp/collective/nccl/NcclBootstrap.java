@@ -109,13 +109,10 @@ final class NcclBootstrap {
             }
             if (System.nanoTime() - start > timeout.toNanos()) {
                 throw new CollectiveException(
-                        "after "
-                                + timeout.toMillis()
-                                + " ms not all "
-                                + size
-                                + " ranks have come; start the others with the same unique id and"
-                                + " see that the machines reach each other (NCCL_SOCKET_IFNAME),"
-                                + " or allow more time");
+                        ("after %s ms not all %s ranks have come; start the others with the same"
+                                        + " unique id and see that the machines reach each other"
+                                        + " (NCCL_SOCKET_IFNAME), or allow more time")
+                                .formatted(timeout.toMillis(), size));
             }
             if (Thread.currentThread().isInterrupted()) {
                 throw new CollectiveException(
@@ -139,11 +136,10 @@ final class NcclBootstrap {
 
     private String describe() {
         int last = firstRank + devices.length - 1;
-        return "A group of "
-                + size
-                + " ranks with "
-                + (last == firstRank ? "rank " + last : "ranks " + firstRank + " to " + last)
-                + " in this process";
+        return "A group of %s ranks with %s in this process"
+                .formatted(
+                        size,
+                        last == firstRank ? "rank " + last : "ranks " + firstRank + " to " + last);
     }
 
     private static boolean isGood(int result) {

@@ -142,21 +142,15 @@ public final class NcclCommunicator extends AbstractCommunicator {
             byte[] uniqueId, int size, int firstRank, int local, Duration timeout) {
         if (uniqueId.length != NcclLibrary.UNIQUE_ID_BYTES) {
             throw new IllegalArgumentException(
-                    "A unique id has "
-                            + NcclLibrary.UNIQUE_ID_BYTES
-                            + " bytes, not "
-                            + uniqueId.length
-                            + ": pass on what newUniqueId() has returned");
+                    ("A unique id has %s bytes, not %s: pass on what newUniqueId() has"
+                                    + " returned")
+                            .formatted(NcclLibrary.UNIQUE_ID_BYTES, uniqueId.length));
         }
         if (local < 1 || firstRank < 0 || firstRank + local > size) {
             throw new IllegalArgumentException(
-                    "This process cannot hold "
-                            + local
-                            + " ranks from rank "
-                            + firstRank
-                            + " of a group of "
-                            + size
-                            + ": the ranks are numbered from 0 to one less than the size");
+                    ("This process cannot hold %s ranks from rank %s of a group of %s:"
+                                    + " the ranks are numbered from 0 to one less than the size")
+                            .formatted(local, firstRank, size));
         }
         if (timeout.isNegative() || timeout.isZero()) {
             throw new IllegalArgumentException("The time-out must be positive, not " + timeout);
@@ -227,15 +221,14 @@ public final class NcclCommunicator extends AbstractCommunicator {
                 ? device.getDeviceId() != endpoint.getDevice()
                 : !endpoint.reachesHostMemory() && tensor.size() > 0) {
             throw new IllegalArgumentException(
-                    call
-                            + ": the tensor is on "
-                            + device
-                            + ", which GPU "
-                            + endpoint.getDevice()
-                            + " of rank "
-                            + getWorldRank()
-                            + " does not work on: copy it to "
-                            + Device.gpu(endpoint.getDevice()));
+                    ("%s: the tensor is on %s, which GPU %s of rank %s does not work on:"
+                                    + " copy it to %s")
+                            .formatted(
+                                    call,
+                                    device,
+                                    endpoint.getDevice(),
+                                    getWorldRank(),
+                                    Device.gpu(endpoint.getDevice())));
         }
         return onGpu;
     }
@@ -248,12 +241,8 @@ public final class NcclCommunicator extends AbstractCommunicator {
             getFailure()
                     .set(
                             new CollectiveException(
-                                    "rank "
-                                            + getWorldRank()
-                                            + " failed in "
-                                            + call
-                                            + ": "
-                                            + e.getMessage(),
+                                    "rank %s failed in %s: %s"
+                                            .formatted(getWorldRank(), call, e.getMessage()),
                                     e));
             checkFailure();
         }
@@ -339,30 +328,20 @@ public final class NcclCommunicator extends AbstractCommunicator {
                 boolean isCpu = Device.Type.CPU.equals(device.getDeviceType());
                 int gpu = isCpu ? (firstRank + i) % Math.max(1, count) : device.getDeviceId();
                 if (gpu >= count) {
-                    return rank
-                            + " cannot work on GPU "
-                            + gpu
-                            + ": this process sees "
-                            + count
-                            + " GPUs, numbered from 0; use fewer ranks, or check CUDA_VISIBLE_DEVICES";
+                    return ("%s cannot work on GPU %s: this process sees %s GPUs, numbered from"
+                                    + " 0; use fewer ranks, or check CUDA_VISIBLE_DEVICES")
+                            .formatted(rank, gpu, count);
                 }
                 if (!taken.add(gpu)) {
-                    return rank
-                            + " cannot share GPU "
-                            + gpu
-                            + " with another rank, NCCL needs one for each: this process sees "
-                            + count
-                            + " GPUs for "
-                            + gpus.length
-                            + " ranks; use fewer ranks, or the local backend on the CPU";
+                    return ("%s cannot share GPU %s with another rank, NCCL needs one for each:"
+                                    + " this process sees %s GPUs for %s ranks; use fewer ranks, or"
+                                    + " the local backend on the CPU")
+                            .formatted(rank, gpu, count, gpus.length);
                 }
                 if (isCpu && !NcclLibrary.reachesHostMemory(gpu)) {
-                    return rank
-                            + " cannot work on cpu(): GPU "
-                            + gpu
-                            + " does not reach host memory; give the rank Device.gpu("
-                            + gpu
-                            + ") or use the backend local or tcp";
+                    return ("%s cannot work on cpu(): GPU %s does not reach host memory; give"
+                                    + " the rank Device.gpu(%s) or use the backend local or tcp")
+                            .formatted(rank, gpu, gpu);
                 }
                 gpus[i] = gpu;
             }

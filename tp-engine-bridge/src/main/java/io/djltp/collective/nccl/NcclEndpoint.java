@@ -326,10 +326,8 @@ final class NcclEndpoint {
                     String where = work == null ? "" : " in " + work.getCall();
                     endpoint.getGroup()
                             .fail(
-                                    "rank "
-                                            + endpoint.getRank()
-                                            + " was closed while it waits"
-                                            + where);
+                                    "rank %s was closed while it waits%s"
+                                            .formatted(endpoint.getRank(), where));
                 }
                 backoff.pause();
             }

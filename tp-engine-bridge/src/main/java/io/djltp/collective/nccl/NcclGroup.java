@@ -256,15 +256,13 @@ final class NcclGroup {
                     long sent = from.getValue().getShares()[to.getKey()];
                     long expected = to.getValue().getReceivedShares()[from.getKey()];
                     if (sent != expected) {
-                        return from.getValue().describe()
-                                + ": rank "
-                                + from.getKey()
-                                + " sends "
-                                + sent
-                                + " elements to rank "
-                                + to.getKey()
-                                + ", which expects "
-                                + expected;
+                        return "%s: rank %s sends %s elements to rank %s, which expects %s"
+                                .formatted(
+                                        from.getValue().describe(),
+                                        from.getKey(),
+                                        sent,
+                                        to.getKey(),
+                                        expected);
                     }
                 }
             }

@@ -83,11 +83,9 @@ public final class NcclLibrary {
         for (Throwable cause = error; cause != null; cause = cause.getCause()) {
             Matcher matcher = MISSING.matcher(String.valueOf(cause.getMessage()));
             if (matcher.find()) {
-                return "The nccl backend needs "
-                        + matcher.group(1)
-                        + ", which the system does not have: "
-                        + remedy(matcher.group(1))
-                        + ", or name its folder in LD_LIBRARY_PATH.";
+                return ("The nccl backend needs %s, which the system does not have: %s, or"
+                                + " name its folder in LD_LIBRARY_PATH.")
+                        .formatted(matcher.group(1), remedy(matcher.group(1)));
             }
         }
         return "The nccl backend cannot load the CUDA binding for "
@@ -116,12 +114,10 @@ public final class NcclLibrary {
     static void checkVersion(int version) {
         if (version < MINIMUM_VERSION) {
             throw new CollectiveException(
-                    "The nccl backend needs NCCL "
-                            + formatVersion(MINIMUM_VERSION)
-                            + " or newer, but libnccl.so.2 is "
-                            + formatVersion(version)
-                            + ": install a newer one (apt-get install libnccl2), or name its folder"
-                            + " in LD_LIBRARY_PATH.");
+                    ("The nccl backend needs NCCL %s or newer, but libnccl.so.2 is %s: install a"
+                                    + " newer one (apt-get install libnccl2), or name its folder"
+                                    + " in LD_LIBRARY_PATH.")
+                            .formatted(formatVersion(MINIMUM_VERSION), formatVersion(version)));
         }
     }
 
