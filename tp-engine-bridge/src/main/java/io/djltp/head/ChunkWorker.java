@@ -4,7 +4,7 @@ import io.djltp.head.ChunkMemory.Column;
 import io.djltp.head.ChunkMemory.Matrix;
 import io.djltp.head.ChunkMemory.Work;
 import io.djltp.torch.FlushDenormals;
-import io.djltp.update.GradientRows;
+import io.djltp.update.RowGradient;
 import io.djltp.update.UnitRows;
 import io.djltp.update.WeightUpdate;
 
@@ -293,7 +293,7 @@ final class ChunkWorker {
      * The gradient of the weights of a chunk as the two factors that it is a product of, and as the
      * few rows in which a label lies. It is only computed into what it is added to.
      */
-    private final class Gradient extends GradientRows {
+    private final class Gradient extends RowGradient {
 
         private final long start; // the first column of the chunk
         private final long length;
@@ -318,12 +318,12 @@ final class ChunkWorker {
 
         /** {@inheritDoc} */
         @Override
-        public void addTo(Tensor target, float keep, float factor) {
+        public void accumulateInto(Tensor target, float beta, float alpha) {
             if (directions == null) {
-                addProduct(target, keep, factor);
+                addProduct(target, beta, alpha);
             } else {
-                Tensor gradient = gradient(factor); // before the target, which may be the weight
-                target.mul_(new Scalar(keep)).add_(gradient);
+                Tensor gradient = gradient(alpha); // before the target, which may be the weight
+                target.mul_(new Scalar(beta)).add_(gradient);
             }
         }
 

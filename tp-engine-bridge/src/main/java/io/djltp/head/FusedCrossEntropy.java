@@ -9,14 +9,12 @@ import io.djltp.torch.Float16Product;
 import io.djltp.torch.Precision;
 import io.djltp.torch.TensorView;
 import io.djltp.torch.TorchScope;
-import io.djltp.update.GradientRows;
+import io.djltp.update.RowGradient;
 import io.djltp.update.WeightUpdate;
 
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.TensorOptions;
 import org.bytedeco.pytorch.global.torch.ScalarType;
-
-import java.util.Map;
 
 /**
  * A linear layer, the softmax cross entropy of its output and the update of its weight in one, for
@@ -384,27 +382,15 @@ public final class FusedCrossEntropy implements AutoCloseable {
 
         /** {@inheritDoc} */
         @Override
-        protected Map<String, Tensor> state() {
-            return Map.of();
-        }
-
-        /** {@inheritDoc} */
-        @Override
         public void prepare(long classes, long features, TensorOptions options) {
             // who made this has made the sum, too
         }
 
         /** {@inheritDoc} */
         @Override
-        public void apply(GradientRows chunk) {
+        public void apply(RowGradient chunk) {
             Tensor rows = chunk.rowsOf(sum, 0);
-            chunk.addTo(first ? rows.zero_() : rows, 1, 1);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public void close() {
-            // who made the sum closes it
+            chunk.accumulateInto(first ? rows.zero_() : rows, 1, 1);
         }
     }
 }

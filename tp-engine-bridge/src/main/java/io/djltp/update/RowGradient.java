@@ -2,40 +2,45 @@ package io.djltp.update;
 
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.global.torch;
 
 /** The gradient of some rows of a weight, and the rows: what a {@link WeightUpdate} works on. */
-public abstract class GradientRows {
+public abstract class RowGradient {
 
     /** The rows of the weight, [length, features], float32: updated in place. */
     public final Tensor weight;
 
+    private final Tensor gradient; // in the type that is computed in, or null
+
     /**
-     * Creates the gradient of some rows.
+     * Creates a gradient that is computed where it is wanted.
      *
      * @param weight the rows, [length, features], float32
      */
-    protected GradientRows(Tensor weight) {
+    protected RowGradient(Tensor weight) {
+        this(weight, null);
+    }
+
+    /** Creates a gradient that is in memory already. */
+    RowGradient(Tensor weight, Tensor gradient) {
         this.weight = weight;
+        this.gradient = gradient;
+    }
+
+    /** Returns whether the gradient is in memory: then nothing is gained by adding it at once. */
+    final boolean isMade() {
+        return gradient != null;
     }
 
     /**
-     * Returns whether the gradient is in memory already: then nothing is gained by {@link #addTo}.
-     *
-     * @return whether it is
-     */
-    public boolean isMade() {
-        return false;
-    }
-
-    /**
-     * Computes {@code target = keep * target + factor * gradient}.
+     * Computes {@code target = beta * target + alpha * gradient}.
      *
      * @param target what is added to, [length, features]
-     * @param keep the factor of the target
-     * @param factor the factor of the gradient
+     * @param beta the factor of the target
+     * @param alpha the factor of the gradient
      */
-    public void addTo(Tensor target, float keep, float factor) {
-        target.mul_(new Scalar(keep)).add_(gradient(factor));
+    public void accumulateInto(Tensor target, float beta, float alpha) {
+        target.mul_(new Scalar(beta)).add_(gradient(alpha));
     }
 
     /**
@@ -44,14 +49,18 @@ public abstract class GradientRows {
      * @param factor the factor
      * @return the product, [length, features]
      */
-    public abstract Tensor gradient(float factor);
+    public Tensor gradient(float factor) {
+        return factor == 1 ? gradient : gradient.mul_(new Scalar(factor));
+    }
 
     /**
      * Returns memory of the size of the gradient that is free until the next rows.
      *
      * @return the memory, [length, features]
      */
-    public abstract Tensor spare();
+    public Tensor spare() {
+        return torch.empty_like(gradient);
+    }
 
     /**
      * Returns the rows of a state that belong to these, to be changed in place.
@@ -68,7 +77,9 @@ public abstract class GradientRows {
      * @param state the state of all rows
      * @param rows what {@link #rowsOf} has returned, changed
      */
-    public abstract void setRows(Tensor state, Tensor rows);
+    public void setRows(Tensor state, Tensor rows) {
+        // they are the state's own
+    }
 
     /** Returns the gradient as {@link WeightUpdate}s of DJL see it, in memory that is reused. */
     final Tensor whole(WeightUpdate.Settings settings) {
