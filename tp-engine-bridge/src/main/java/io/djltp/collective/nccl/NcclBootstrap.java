@@ -40,7 +40,7 @@ final class NcclBootstrap {
      * @return the communicators of this process's ranks
      */
     ncclComm[] run(byte[] uniqueId) {
-        int device = Gpu.currentOrNone();
+        int device = Cuda.currentOrNone();
         // in memory that outlives the call: NCCL fills it in again when a communicator is ready
         try (PointerPointer<ncclComm> places = new PointerPointer<>(devices.length)) {
             for (int i = 0; i < devices.length; i++) {
@@ -52,7 +52,7 @@ final class NcclBootstrap {
                 comms[i] = places.get(ncclComm.class, i);
             }
             try {
-                NcclErrors.checkNccl(error, "ncclGroupEnd");
+                Cuda.checkNccl(error, "ncclGroupEnd");
                 await(comms);
             } catch (CollectiveException e) {
                 abort(Arrays.asList(comms));
@@ -61,7 +61,7 @@ final class NcclBootstrap {
             }
             return comms;
         } finally {
-            Gpu.restore(device);
+            Cuda.restore(device);
         }
     }
 
@@ -71,7 +71,7 @@ final class NcclBootstrap {
             id.internal().put(uniqueId);
             int error = nccl.ncclGroupStart();
             for (int i = 0; i < devices.length && isGood(error); i++) {
-                Gpu.use(devices[i]);
+                Cuda.use(devices[i]);
                 error =
                         nccl.ncclCommInitRankConfig(
                                 places.position(i), size, id, firstRank + i, config);
@@ -100,9 +100,8 @@ final class NcclBootstrap {
         long start = System.nanoTime();
         int[] state = new int[1];
         for (int i = 0; i < devices.length; ) {
-            NcclErrors.checkNccl(
-                    nccl.ncclCommGetAsyncError(comms[i], state), "rank " + (firstRank + i));
-            NcclErrors.checkNccl(state[0], "rank " + (firstRank + i));
+            Cuda.checkNccl(nccl.ncclCommGetAsyncError(comms[i], state), "rank " + (firstRank + i));
+            Cuda.checkNccl(state[0], "rank " + (firstRank + i));
             if (state[0] == nccl.ncclSuccess) {
                 i++;
                 continue;

@@ -135,7 +135,7 @@ public final class NcclLibrary {
                 cudart.cudaGetLastError(); // not to be found by others
                 return Optional.of(
                         "The nccl backend finds no GPU ("
-                                + NcclErrors.cudaText(error)
+                                + Cuda.describe(error)
                                 + "): check nvidia-smi and CUDA_VISIBLE_DEVICES.");
             }
             return Optional.empty();
@@ -162,7 +162,7 @@ public final class NcclLibrary {
     public static String driverVersion() {
         load();
         int[] version = new int[1];
-        NcclErrors.checkCuda(cudart.cudaDriverGetVersion(version), "cudaDriverGetVersion");
+        Cuda.check(cudart.cudaDriverGetVersion(version), "cudaDriverGetVersion");
         return formatCudaVersion(version[0]);
     }
 
@@ -174,7 +174,7 @@ public final class NcclLibrary {
     public static String runtimeVersion() {
         load();
         int[] version = new int[1];
-        NcclErrors.checkCuda(cudart.cudaRuntimeGetVersion(version), "cudaRuntimeGetVersion");
+        Cuda.check(cudart.cudaRuntimeGetVersion(version), "cudaRuntimeGetVersion");
         return formatCudaVersion(version[0]);
     }
 
@@ -191,7 +191,7 @@ public final class NcclLibrary {
             cudart.cudaGetLastError();
             return 0;
         }
-        NcclErrors.checkCuda(error, "cudaGetDeviceCount");
+        Cuda.check(error, "cudaGetDeviceCount");
         return count[0];
     }
 
@@ -224,7 +224,7 @@ public final class NcclLibrary {
     public static boolean reachesHostMemory(int device) {
         load();
         int[] value = new int[1];
-        NcclErrors.checkCuda(
+        Cuda.check(
                 cudart.cudaDeviceGetAttribute(
                         value, cudart.cudaDevAttrPageableMemoryAccess, device),
                 "cudaDeviceGetAttribute of GPU " + device);
@@ -240,7 +240,7 @@ public final class NcclLibrary {
     static byte[] newUniqueId() {
         load();
         try (ncclUniqueId id = new ncclUniqueId()) {
-            NcclErrors.checkNccl(nccl.ncclGetUniqueId(id), "ncclGetUniqueId");
+            Cuda.checkNccl(nccl.ncclGetUniqueId(id), "ncclGetUniqueId");
             byte[] bytes = new byte[UNIQUE_ID_BYTES];
             id.internal().get(bytes);
             return bytes;
@@ -249,7 +249,7 @@ public final class NcclLibrary {
 
     private static int versionCode() {
         int[] version = new int[1];
-        NcclErrors.checkNccl(nccl.ncclGetVersion(version), "ncclGetVersion");
+        Cuda.checkNccl(nccl.ncclGetVersion(version), "ncclGetVersion");
         return version[0];
     }
 
