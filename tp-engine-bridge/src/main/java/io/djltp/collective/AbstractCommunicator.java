@@ -113,7 +113,7 @@ public abstract class AbstractCommunicator implements Communicator {
 
     /** {@inheritDoc} */
     @Override
-    public final void setTerms(String terms) {
+    public final void setAgreement(String terms) {
         this.terms.set(terms.isEmpty() ? "" : DifferentCalls.WITH + terms);
     }
 
@@ -264,7 +264,7 @@ public abstract class AbstractCommunicator implements Communicator {
     private Work issue(CollectiveCall call) {
         recorder.add(call);
         checkFailure();
-        if (!recorder.isHeard()) {
+        if (!recorder.hasListeners()) {
             Work work = start(call);
             count(call);
             return work;
@@ -293,7 +293,7 @@ public abstract class AbstractCommunicator implements Communicator {
     private void count(CollectiveCall call) {
         if (size > 1) {
             counts = counts.plus(call.getCollective(), call.getBytes());
-            recorder.tell(call, size);
+            recorder.notifyListeners(call, size);
         }
     }
 

@@ -26,7 +26,7 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
  * classes, the places of labels, the loss. The logits exist a chunk of classes at a time, and no
  * graph is recorded.
  *
- * <p>Shapes as in {@link FusedCrossEntropy}. Weights and features of 16 bits are computed with in
+ * <p>Shapes as in {@link FusedSoftmaxHead}. Weights and features of 16 bits are computed with in
  * 32. The memory of a chunk is reused by the next call; an instance belongs to one rank, and one
  * thread at a time.
  */
@@ -162,7 +162,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
     }
 
     /**
-     * Returns the loss that {@link FusedCrossEntropy#evaluate} computes, without a gradient. Two
+     * Returns the loss that {@link FusedSoftmaxHead#evaluate} computes, without a gradient. Two
      * all-reduces.
      *
      * @param features the features, [x1, ..., xn, features]

@@ -16,7 +16,7 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * One step of a {@link FusedCrossEntropy} on one rank: the pass over the weights that computes the
+ * One step of a {@link FusedSoftmaxHead} on one rank: the pass over the weights that computes the
  * loss, and the pass that updates them. Everything large lies in the {@link HeadMemory}, and is
  * computed by the {@link ChunkWorker}s.
  *

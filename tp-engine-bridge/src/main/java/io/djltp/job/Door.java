@@ -103,7 +103,7 @@ final class Door {
         // at most once a minute: a line is cheap to cause
         if (System.nanoTime() - lastReport > REPORT_NANOS) {
             lastReport = System.nanoTime();
-            String refused = Texts.count(wrongKeys, "connection was", "connections were");
+            String refused = ErrorTexts.count(wrongKeys, "connection was", "connections were");
             logger.warn("{} refused: wrong secret", refused);
         }
     }

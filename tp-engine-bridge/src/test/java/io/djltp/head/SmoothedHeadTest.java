@@ -321,8 +321,8 @@ public class SmoothedHeadTest {
                         ShardRange range = Cut.balanced(classes, ranks).getRange(group.getRank());
                         Autograd.setThreads(c.lanes);
                         try (NDManager scope = manager.newSubManager();
-                                FusedCrossEntropy head =
-                                        new FusedCrossEntropy(
+                                FusedSoftmaxHead head =
+                                        new FusedSoftmaxHead(
                                                 group,
                                                 Cut.balanced(classes, ranks),
                                                 c.budget,

@@ -20,20 +20,20 @@ import java.util.concurrent.atomic.AtomicInteger;
  * done it. Whatever goes wrong at a meeting is kept as the group's failure, and every rank gets it,
  * now or at its next call.
  */
-final class LocalRendezvous {
+final class LocalBarrier {
 
     private static final int PROCESSORS = Runtime.getRuntime().availableProcessors();
 
-    private final Meeting meeting;
+    private final SpinBarrier meeting;
     private final long timeoutNanos;
     private final int[] ranks; // by their numbers in the group of all ranks
     private final int worldSize;
 
     private final CollectiveCall[] calls; // the latest call of each rank
     private final long[] latest; // the meeting that each rank has come to last
-    private final SmallMessages.Shelf[] shelves; // what each rank hands to the others
+    private final SmallMessages.Mailbox[] mailboxes; // what each rank hands to the others
     private final GroupFailure failure;
-    private final Map<Integer, LocalRendezvous> parts = new HashMap<>(); // of the present split
+    private final Map<Integer, LocalBarrier> parts = new HashMap<>(); // of the present split
     private final Place[] places; // of the ranks in the present split
     private final Runnable wake;
     private final AtomicInteger closed = new AtomicInteger(); // ranks that do not come any more
@@ -46,7 +46,7 @@ final class LocalRendezvous {
      * @param timeout how long a rank waits for the others
      * @param failure the failure of the group
      */
-    LocalRendezvous(int[] ranks, int worldSize, Duration timeout, GroupFailure failure) {
+    LocalBarrier(int[] ranks, int worldSize, Duration timeout, GroupFailure failure) {
         this.ranks = ranks;
         this.worldSize = worldSize;
         this.failure = failure;
@@ -55,9 +55,9 @@ final class LocalRendezvous {
         calls = new CollectiveCall[ranks.length];
         latest = new long[ranks.length];
         Arrays.fill(latest, -1);
-        shelves = new SmallMessages.Shelf[ranks.length];
+        mailboxes = new SmallMessages.Mailbox[ranks.length];
         // a processor that one rank keeps busy while it waits may be that of the rank it waits for
-        meeting = new Meeting(ranks.length, worldSize <= PROCESSORS, failure::isSet);
+        meeting = new SpinBarrier(ranks.length, worldSize <= PROCESSORS, failure::isSet);
         wake = meeting::wake;
         failure.onSet(wake);
     }
@@ -74,8 +74,8 @@ final class LocalRendezvous {
     /**
      * Returns what each rank hands to the others; a rank puts its own there before it meets them.
      */
-    SmallMessages.Shelf[] getShelves() {
-        return shelves;
+    SmallMessages.Mailbox[] getShelves() {
+        return mailboxes;
     }
 
     GroupFailure getFailure() {
@@ -88,7 +88,7 @@ final class LocalRendezvous {
      * @param rendezvous where the ranks of the part meet
      * @param rank the rank in the part
      */
-    record Part(LocalRendezvous rendezvous, int rank) {}
+    record Part(LocalBarrier rendezvous, int rank) {}
 
     /** What a rank says in a split. */
     private record Place(int rank, int color, int key) {}
@@ -110,10 +110,10 @@ final class LocalRendezvous {
                             .mapToInt(Place::rank)
                             .toArray();
             int[] worldRanks = Arrays.stream(members).map(this::getWorldRank).toArray();
-            LocalRendezvous shared =
+            LocalBarrier shared =
                     parts.computeIfAbsent(
                             color,
-                            c -> new LocalRendezvous(worldRanks, worldSize, timeout(), failure));
+                            c -> new LocalBarrier(worldRanks, worldSize, timeout(), failure));
             part = new Part(shared, Arrays.stream(members).boxed().toList().indexOf(rank));
         }
         leave(rank);
@@ -136,7 +136,7 @@ final class LocalRendezvous {
         long present = meeting.number();
         calls[rank] = call;
         latest[rank] = present;
-        if (!meeting.come(this::checkAgreement)) {
+        if (!meeting.arrive(this::checkAgreement)) {
             throwFailure(rank);
         }
         meeting.spin(present);
@@ -152,7 +152,7 @@ final class LocalRendezvous {
      */
     void leave(int rank) {
         long present = meeting.number();
-        meeting.come(() -> true);
+        meeting.arrive(() -> true);
         meeting.spin(present);
         // whatever happens: until then, the others read this rank's tensors
         meeting.sleepUntilEnd(present);
@@ -174,7 +174,7 @@ final class LocalRendezvous {
         long end = System.nanoTime() + timeoutNanos;
         while (!meeting.hasEnded(present)) {
             // a failure after the meeting is for later: the others count on this rank now
-            if (failure.isSet() && meeting.giveUp(present)) {
+            if (failure.isSet() && meeting.breakBarrier(present)) {
                 throwFailure(rank);
             }
             long left = end - System.nanoTime();

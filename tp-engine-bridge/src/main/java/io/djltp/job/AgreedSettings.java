@@ -8,7 +8,7 @@ import java.util.StringJoiner;
  * What a process says of itself by name, such as its settings, to be compared with what the others
  * say: each sends its own with {@link Job#exchange}.
  */
-public final class Facts {
+public final class AgreedSettings {
 
     private static final String MISSING = "not there";
 
@@ -20,7 +20,7 @@ public final class Facts {
      * @param values the values by name, in an order that is the same on all processes; white space
      *     in them counts as one blank
      */
-    public Facts(Map<String, String> values) {
+    public AgreedSettings(Map<String, String> values) {
         this.values = new LinkedHashMap<>();
         values.forEach((name, value) -> this.values.put(line(name), line(value)));
     }
@@ -35,12 +35,12 @@ public final class Facts {
      * @param text the text, which may have been cut off at its end
      * @return the facts
      */
-    public static Facts read(String text) {
+    public static AgreedSettings read(String text) {
         Map<String, String> values = new LinkedHashMap<>();
         text.lines()
                 .map(line -> line.split("\t", 2))
                 .forEach(parts -> values.put(parts[0], parts.length == 2 ? parts[1] : ""));
-        return new Facts(values);
+        return new AgreedSettings(values);
     }
 
     /**
@@ -63,7 +63,7 @@ public final class Facts {
      * @return the first difference, such as "the rate is 1 on process 0 and 2 on process 1", or
      *     {@code null} if there is none
      */
-    public String difference(Facts other, String self, String another) {
+    public String difference(AgreedSettings other, String self, String another) {
         Map<String, String> names = new LinkedHashMap<>(values);
         other.values.forEach(names::putIfAbsent);
         for (String name : names.keySet()) {

@@ -7,12 +7,12 @@ import java.util.Collection;
 import java.util.stream.Collectors;
 
 /** The words of messages. */
-final class Texts {
+final class ErrorTexts {
 
     private static final int MAX_CAUSES = 5;
     private static final int MAX_CAUSE_CHARS = 2000;
 
-    private Texts() {}
+    private ErrorTexts() {}
 
     /** Writes a time as "60 s", "1.5 s" or "300 ms". */
     static String time(Duration time) {

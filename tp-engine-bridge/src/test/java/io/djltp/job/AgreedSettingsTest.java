@@ -8,7 +8,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 /** The first difference between the facts of two processes is named, after they were sent. */
-public class FactsTest {
+public class AgreedSettingsTest {
 
     @DataProvider
     public Object[][] differences() {
@@ -31,7 +31,7 @@ public class FactsTest {
 
     @Test
     public void whiteSpaceIsNoBorder() {
-        Facts facts = new Facts(Map.of("the\tpath", "of two\n lines"));
+        AgreedSettings facts = new AgreedSettings(Map.of("the\tpath", "of two\n lines"));
         String difference = sent(facts).difference(facts("the=path"), "A", "B");
         Assert.assertEquals(difference, "the path is of two lines on A and not there on B");
     }
@@ -40,21 +40,22 @@ public class FactsTest {
     @Test
     public void aTextThatIsCutOffIsRead() {
         String text = facts("rate=1 mode=data").write();
-        Facts cut = Facts.read(text.substring(0, text.length() - 6)); // within "mode"
-        String difference = cut.difference(Facts.read("rate\t2"), "A", "B");
+        AgreedSettings cut =
+                AgreedSettings.read(text.substring(0, text.length() - 6)); // within "mode"
+        String difference = cut.difference(AgreedSettings.read("rate\t2"), "A", "B");
         Assert.assertEquals(difference, "rate is 1 on A and 2 on B");
     }
 
-    private static Facts sent(Facts facts) {
-        return Facts.read(facts.write());
+    private static AgreedSettings sent(AgreedSettings facts) {
+        return AgreedSettings.read(facts.write());
     }
 
-    private static Facts facts(String text) {
+    private static AgreedSettings facts(String text) {
         Map<String, String> values = new LinkedHashMap<>();
         for (String each : text.isEmpty() ? new String[0] : text.split(" ")) {
             String[] parts = each.split("=", 2);
             values.put(parts[0], parts[1]);
         }
-        return new Facts(values);
+        return new AgreedSettings(values);
     }
 }

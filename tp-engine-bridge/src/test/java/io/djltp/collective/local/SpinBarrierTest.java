@@ -19,7 +19,7 @@ import java.util.concurrent.atomic.AtomicIntegerArray;
 import java.util.concurrent.atomic.AtomicLong;
 
 /** Threads that meet: nobody goes on early, nobody is left behind, who waits long sleeps. */
-public class MeetingTest {
+public class SpinBarrierTest {
 
     private static final int PROCESSORS = Runtime.getRuntime().availableProcessors();
 
@@ -54,10 +54,10 @@ public class MeetingTest {
     @Test(timeOut = 60_000)
     public void nobodySpinsWithoutAProcessorOfItsOwn() {
         AtomicInteger looks = new AtomicInteger();
-        Meeting asleep = new Meeting(2, false, () -> looks.incrementAndGet() < 0);
+        SpinBarrier asleep = new SpinBarrier(2, false, () -> looks.incrementAndGet() < 0);
         asleep.spin(asleep.number());
         Assert.assertEquals(looks.get(), 0);
-        Meeting awake = new Meeting(2, true, () -> looks.incrementAndGet() < 0);
+        SpinBarrier awake = new SpinBarrier(2, true, () -> looks.incrementAndGet() < 0);
         awake.spin(awake.number());
         Assert.assertTrue(looks.get() > 0);
     }
@@ -65,7 +65,7 @@ public class MeetingTest {
     @Test(dataProvider = "sizes", timeOut = 60_000)
     public void allComeBeforeAnyoneGoesOn(int size) throws Exception {
         int rounds = 3000;
-        Meeting meeting = new Meeting(size, size <= PROCESSORS, () -> false);
+        SpinBarrier meeting = new SpinBarrier(size, size <= PROCESSORS, () -> false);
         AtomicIntegerArray come = new AtomicIntegerArray(rounds);
         AtomicInteger early = new AtomicInteger();
         Thread[] threads = new Thread[size];
@@ -76,7 +76,7 @@ public class MeetingTest {
                                 for (int round = 0; round < rounds; round++) {
                                     come.incrementAndGet(round);
                                     Assert.assertEquals(meeting.number(), round);
-                                    Assert.assertTrue(meeting.come(() -> true));
+                                    Assert.assertTrue(meeting.arrive(() -> true));
                                     meeting.spin(round);
                                     meeting.sleepUntilEnd(round);
                                     early.addAndGet(size - come.get(round));
@@ -96,19 +96,19 @@ public class MeetingTest {
     public void givingUpAndComingLastExcludeEachOther() throws Exception {
         int broken = 0;
         for (int i = 0; i < 2000; i++) {
-            Meeting meeting = new Meeting(2, true, () -> false);
-            Assert.assertTrue(meeting.come(() -> true));
+            SpinBarrier meeting = new SpinBarrier(2, true, () -> false);
+            Assert.assertTrue(meeting.arrive(() -> true));
             CountDownLatch ready = new CountDownLatch(1);
             boolean[] came = new boolean[1];
             Thread last =
                     new Thread(
                             () -> {
                                 ready.countDown();
-                                came[0] = meeting.come(() -> true);
+                                came[0] = meeting.arrive(() -> true);
                             });
             last.start();
             ready.await();
-            boolean gaveUp = meeting.giveUp(0);
+            boolean gaveUp = meeting.breakBarrier(0);
             last.join();
             Assert.assertEquals(gaveUp, !came[0]);
             Assert.assertEquals(meeting.hasEnded(0), came[0]);
@@ -122,10 +122,10 @@ public class MeetingTest {
         List<Communicator> group = LocalCommunicator.create(1);
         group.get(0).barrier(); // one rank meets itself
         group.get(0).close();
-        Meeting meeting = new Meeting(1, false, () -> false);
-        Assert.assertFalse(meeting.come(() -> false));
+        SpinBarrier meeting = new SpinBarrier(1, false, () -> false);
+        Assert.assertFalse(meeting.arrive(() -> false));
         Assert.assertFalse(meeting.hasEnded(0));
-        Assert.assertTrue(meeting.come(() -> true));
+        Assert.assertTrue(meeting.arrive(() -> true));
         Assert.assertTrue(meeting.hasEnded(0));
     }
 }

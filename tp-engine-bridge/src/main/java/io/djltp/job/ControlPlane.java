@@ -3,7 +3,7 @@ package io.djltp.job;
 import java.util.concurrent.CompletableFuture;
 
 /** How a process of a job talks with the others: as the master, or to the master. */
-interface Control {
+interface ControlPlane {
 
     /** Sends a part to all; the parts of all come, or the job fails. One call at a time. */
     CompletableFuture<byte[][]> exchange(String what, byte[] mine);

@@ -15,7 +15,7 @@ import java.util.function.BooleanSupplier;
  * last to come exclude each other. Only who has waited too long sleeps, and only for sleepers there
  * is a lock.
  */
-final class Meeting {
+final class SpinBarrier {
 
     private static final int COUNT_BITS = 20;
     private static final long COUNT = (1L << COUNT_BITS) - 1;
@@ -41,7 +41,7 @@ final class Meeting {
      * @param spins whether each thread has a processor that it may keep busy for a moment
      * @param gaveUp whether there is a reason to come no more
      */
-    Meeting(int size, boolean spins, BooleanSupplier gaveUp) {
+    SpinBarrier(int size, boolean spins, BooleanSupplier gaveUp) {
         this.size = size;
         this.spins = spins;
         this.gaveUp = gaveUp;
@@ -58,7 +58,7 @@ final class Meeting {
      * @param check what the last one does before the meeting ends; it may refuse
      * @return whether the thread has come: not if the meeting is broken or was refused
      */
-    boolean come(BooleanSupplier check) {
+    boolean arrive(BooleanSupplier check) {
         while (true) {
             long seen = state.get();
             if (seen < 0) {
@@ -84,7 +84,7 @@ final class Meeting {
      * @param meeting its number
      * @return whether it is broken: not if all have come in the meantime
      */
-    boolean giveUp(long meeting) {
+    boolean breakBarrier(long meeting) {
         while (true) {
             long seen = state.get();
             if (seen >>> COUNT_BITS != meeting) {

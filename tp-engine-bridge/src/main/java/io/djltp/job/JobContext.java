@@ -11,7 +11,7 @@ import io.djltp.environment.LaunchEnvironment;
  * @param status what this process is doing
  * @param loop where its connections live
  */
-record Local(
+record JobContext(
         LaunchEnvironment environment,
         JobOptions options,
         JobState state,

@@ -18,7 +18,7 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
 
 /**
  * A linear layer, the softmax cross entropy of its output and the update of its weight in one, for
- * layers whose output is too large to be had: the logits exist a chunk of classes at a time, and
+ * layers whose logits are too large to materialise: they exist a chunk of classes at a time, and
  * the gradient of the weight not at all.
  *
  * <ul>
@@ -47,7 +47,7 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
  * exponentials that are kept. An instance belongs to one rank and one weight.
  */
 @SuppressWarnings("try") // a scope is used by being open
-public final class FusedCrossEntropy implements AutoCloseable {
+public final class FusedSoftmaxHead implements AutoCloseable {
 
     private final ClassShard shard;
     private final HeadOptions head;
@@ -67,7 +67,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
      * @param chunk the classes of a chunk, or 0 for what suits the device
      * @throws IllegalArgumentException if a class is on several ranks
      */
-    public FusedCrossEntropy(Communicator group, Cut cut, long budget, long chunk) {
+    public FusedSoftmaxHead(Communicator group, Cut cut, long budget, long chunk) {
         this(group, cut, budget, chunk, HeadOptions.DEFAULT);
     }
 
@@ -82,7 +82,7 @@ public final class FusedCrossEntropy implements AutoCloseable {
      * @throws IllegalArgumentException if a class is on several ranks, or the share of the classes
      *     leaves no negatives
      */
-    public FusedCrossEntropy(
+    public FusedSoftmaxHead(
             Communicator group, Cut cut, long budget, long chunk, HeadOptions head) {
         this.head = head;
         shard = new ClassShard(cut, group);

@@ -25,7 +25,7 @@ import java.util.ArrayList;
 import java.util.List;
 
 /** The fused cross entropy is the whole one, however the classes are cut and the memory is. */
-public class FusedCrossEntropyTest {
+public class FusedSoftmaxHeadTest {
 
     private static final int ROWS = 7;
     private static final int FEATURES = 5;
@@ -71,10 +71,10 @@ public class FusedCrossEntropyTest {
                     NDArray labels = manager.create(reference.labels);
                     NDArray before = w.duplicate();
                     NDArray biasGradient = manager.zeros(b.getShape());
-                    try (FusedCrossEntropy fused =
-                            new FusedCrossEntropy(group, Cut.balanced(CLASSES, ranks), budget, 4)) {
+                    try (FusedSoftmaxHead fused =
+                            new FusedSoftmaxHead(group, Cut.balanced(CLASSES, ranks), budget, 4)) {
                         CollectiveCounts start = group.getCounts();
-                        FusedCrossEntropy.Result result = fused.evaluate(x, w, b, labels, options);
+                        FusedSoftmaxHead.Result result = fused.evaluate(x, w, b, labels, options);
                         int calls = ranks == 1 ? 0 : 2;
                         Assert.assertEquals(calls(group, start), calls);
                         Assert.assertEquals(w, before);
@@ -145,8 +145,8 @@ public class FusedCrossEntropyTest {
                         NDArray x = manager.ones(new Shape(1, 1));
                         NDArray w = manager.arange(4f).reshape(4, 1).get(index(range)).duplicate();
                         NDArray before = w.duplicate();
-                        try (FusedCrossEntropy fused =
-                                new FusedCrossEntropy(group, Cut.balanced(4, ranks), ALL, 1)) {
+                        try (FusedSoftmaxHead fused =
+                                new FusedSoftmaxHead(group, Cut.balanced(4, ranks), ALL, 1)) {
                             NDArray label = manager.create(new long[] {3});
                             float value =
                                     fused.evaluate(x, w, null, label, options).value().getFloat();
@@ -169,8 +169,8 @@ public class FusedCrossEntropyTest {
                     ShardRange range = Cut.balanced(128, 4).getRange(group.getRank());
                     NDArray x = manager.ones(new Shape(1, 1));
                     NDArray w = manager.arange(32f).mod(8).reshape(32, 1);
-                    try (FusedCrossEntropy fused =
-                            new FusedCrossEntropy(group, Cut.balanced(128, 4), ALL, 5)) {
+                    try (FusedSoftmaxHead fused =
+                            new FusedSoftmaxHead(group, Cut.balanced(128, 4), ALL, 5)) {
                         for (int i = 0; i < 16; i++) {
                             NDArray label = manager.create(new long[] {2L * i});
                             float value =
@@ -190,10 +190,9 @@ public class FusedCrossEntropyTest {
                     NDArray x = manager.ones(new Shape(2, 1));
                     NDArray w = manager.arange(23f).reshape(23, 1);
                     NDArray before = w.duplicate();
-                    try (FusedCrossEntropy fused = whole(4, ALL)) {
+                    try (FusedSoftmaxHead fused = whole(4, ALL)) {
                         NDArray labels = manager.create(new long[] {-100, -100});
-                        FusedCrossEntropy.Result result =
-                                fused.evaluate(x, w, null, labels, SMOOTH);
+                        FusedSoftmaxHead.Result result = fused.evaluate(x, w, null, labels, SMOOTH);
                         Assert.assertEquals(result.value().getFloat(), 0f);
                         Assert.assertEquals(result.gradient().abs().sum().getFloat(), 0f);
                         fused.update(w, null, null, rateOne(), 1);
@@ -219,8 +218,8 @@ public class FusedCrossEntropyTest {
                         NDArray x = manager.ones(new Shape(1, 1));
                         NDArray w = manager.create(new float[] {high, 0.5f, high}, new Shape(3, 1));
                         NDArray before = w.duplicate();
-                        try (FusedCrossEntropy fused =
-                                new FusedCrossEntropy(null, Cut.ofLengths(3), ALL, 1)) {
+                        try (FusedSoftmaxHead fused =
+                                new FusedSoftmaxHead(null, Cut.ofLengths(3), ALL, 1)) {
                             NDArray label = manager.create(new long[] {1});
                             float value =
                                     fused.evaluate(x, w, null, label, PLAIN).value().getFloat();
@@ -244,9 +243,9 @@ public class FusedCrossEntropyTest {
                     float own = group.getRank() == 0 ? -1e4f : 1e4f;
                     NDArray x = manager.ones(new Shape(2, 1));
                     NDArray w = manager.create(new float[] {own, own, own - 2}, new Shape(3, 1));
-                    try (FusedCrossEntropy fused =
-                            new FusedCrossEntropy(group, Cut.ofLengths(3, 3), ALL, 1)) {
-                        FusedCrossEntropy.Result result =
+                    try (FusedSoftmaxHead fused =
+                            new FusedSoftmaxHead(group, Cut.ofLengths(3, 3), ALL, 1)) {
+                        FusedSoftmaxHead.Result result =
                                 fused.evaluate(
                                         x, w, null, manager.create(new long[] {3, 0}), PLAIN);
                         double sum = Math.log(2 + Math.exp(-2));
@@ -274,11 +273,11 @@ public class FusedCrossEntropyTest {
                                         type);
                         NDArray wide = to(w, ScalarType.Float);
                         NDArray labels = manager.create(reference.labels);
-                        try (FusedCrossEntropy narrow = whole(4, ALL);
-                                FusedCrossEntropy full = whole(4, ALL)) {
-                            FusedCrossEntropy.Result a = narrow.evaluate(x, w, null, labels, PLAIN);
+                        try (FusedSoftmaxHead narrow = whole(4, ALL);
+                                FusedSoftmaxHead full = whole(4, ALL)) {
+                            FusedSoftmaxHead.Result a = narrow.evaluate(x, w, null, labels, PLAIN);
                             NDArray wideX = to(x, ScalarType.Float);
-                            FusedCrossEntropy.Result b =
+                            FusedSoftmaxHead.Result b =
                                     full.evaluate(wideX, wide, null, labels, PLAIN);
                             Assert.assertEquals(a.value().getFloat(), b.value().getFloat());
                             Assert.assertEquals(a.gradient().getDataType(), x.getDataType());
@@ -299,8 +298,8 @@ public class FusedCrossEntropyTest {
         return TensorView.toArray(TensorView.of(array).tensor().to(type), array.getManager());
     }
 
-    private static FusedCrossEntropy whole(long chunk, long budget) {
-        return new FusedCrossEntropy(null, Cut.ofLengths(CLASSES), budget, chunk);
+    private static FusedSoftmaxHead whole(long chunk, long budget) {
+        return new FusedSoftmaxHead(null, Cut.ofLengths(CLASSES), budget, chunk);
     }
 
     /** Steps share their memory, and keep nothing else. */
@@ -316,7 +315,7 @@ public class FusedCrossEntropyTest {
                             WeightUpdate.adam(
                                     WeightUpdate.Settings.DEFAULT, .9f, .99f, 1e-8f, false);
                     update.begin(1e-3f, 1);
-                    try (FusedCrossEntropy fused = whole(4, 4L * ROWS * Float.BYTES * 3)) {
+                    try (FusedSoftmaxHead fused = whole(4, 4L * ROWS * Float.BYTES * 3)) {
                         int pieces = 0;
                         long pointers = 0;
                         for (int step = 0; step < 20; step++) {
@@ -344,7 +343,7 @@ public class FusedCrossEntropyTest {
         RankThreads.run(
                 1,
                 (group, manager) -> {
-                    try (FusedCrossEntropy fused = whole(4, ALL)) {
+                    try (FusedSoftmaxHead fused = whole(4, ALL)) {
                         for (int rows : new int[] {ROWS, 3, 11, 1, ROWS}) {
                             FusedReference reference = new FusedReference(rows, FEATURES, CLASSES);
                             reference.compute(SMOOTH, false);
@@ -353,7 +352,7 @@ public class FusedCrossEntropyTest {
                             w = w.reshape(CLASSES, FEATURES);
                             NDArray before = w.duplicate();
                             NDArray labels = manager.create(reference.labels);
-                            FusedCrossEntropy.Result result =
+                            FusedSoftmaxHead.Result result =
                                     fused.evaluate(x, w, null, labels, SMOOTH);
                             Assert.assertEquals(result.value().getFloat(), reference.loss, 1e-6);
                             fused.update(w, null, null, rateOne(), 1);
@@ -419,7 +418,7 @@ public class FusedCrossEntropyTest {
                 (group, manager) -> {
                     NDArray x = manager.create(reference.x, new Shape(ROWS, FEATURES));
                     NDArray w = manager.create(reference.weight, new Shape(CLASSES, FEATURES));
-                    try (FusedCrossEntropy fused = whole(4, budget)) {
+                    try (FusedSoftmaxHead fused = whole(4, budget)) {
                         fused.evaluate(x, w, null, manager.create(reference.labels), PLAIN);
                     }
                 });
@@ -428,7 +427,7 @@ public class FusedCrossEntropyTest {
     @Test(expectedExceptions = IllegalStateException.class)
     public void anUpdateNeedsALoss() {
         try (NDManager manager = NDManager.newBaseManager();
-                FusedCrossEntropy fused = whole(4, ALL)) {
+                FusedSoftmaxHead fused = whole(4, ALL)) {
             fused.update(manager.ones(new Shape(CLASSES, 2)), null, null, rateOne(), 1);
         }
     }
@@ -446,8 +445,8 @@ public class FusedCrossEntropyTest {
                     NDArray before = w.duplicate();
                     NDArray wrong = manager.ones(new Shape(1, FEATURES + 1));
                     AddedGradient added = new AddedGradient(null, new long[] {CLASSES - 1}, wrong);
-                    try (FusedCrossEntropy fused =
-                            new FusedCrossEntropy(null, Cut.balanced(CLASSES, 1), ALL, 4)) {
+                    try (FusedSoftmaxHead fused =
+                            new FusedSoftmaxHead(null, Cut.balanced(CLASSES, 1), ALL, 4)) {
                         fused.evaluate(x, w, null, labels, PLAIN);
                         Assert.expectThrows(
                                 RuntimeException.class,
@@ -472,8 +471,8 @@ public class FusedCrossEntropyTest {
                     NDArray x = manager.create(reference.x, new Shape(ROWS, FEATURES));
                     NDArray w = slice(manager, reference.weight, new ShardRange(0, CLASSES));
                     NDArray labels = manager.create(reference.labels);
-                    try (FusedCrossEntropy fused =
-                            new FusedCrossEntropy(null, Cut.balanced(CLASSES, 1), ALL, 4)) {
+                    try (FusedSoftmaxHead fused =
+                            new FusedSoftmaxHead(null, Cut.balanced(CLASSES, 1), ALL, 4)) {
                         for (int threads : new int[] {1, 3, 2}) {
                             Autograd.setThreads(threads);
                             fused.evaluate(x, w, null, labels, PLAIN);

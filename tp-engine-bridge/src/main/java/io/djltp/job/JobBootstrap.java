@@ -14,20 +14,22 @@ import java.util.List;
 import java.util.Map;
 
 /** How one process joins a job. */
-final class Joining {
+final class JobBootstrap {
 
-    private static final Logger logger = LoggerFactory.getLogger(Joining.class);
+    private static final Logger logger = LoggerFactory.getLogger(JobBootstrap.class);
 
     private final LaunchEnvironment environment;
     private final JobOptions options;
-    private final Local local;
+    private final JobContext local;
     private ServerSocketChannel server;
 
-    Joining(LaunchEnvironment environment, JobOptions options, ServerSocketChannel bound) {
+    JobBootstrap(LaunchEnvironment environment, JobOptions options, ServerSocketChannel bound) {
         this.environment = environment;
         this.options = options;
         JobState state = new JobState();
-        local = new Local(environment, options, state, new Status(state::isOver), new JobLoop());
+        local =
+                new JobContext(
+                        environment, options, state, new Status(state::isOver), new JobLoop());
         server = bound;
     }
 
@@ -42,7 +44,7 @@ final class Joining {
             Thread.currentThread().interrupt();
             throw failure("Process %d was interrupted while it joined the job", e);
         } catch (IOException e) {
-            throw failure("Process %d cannot join the job: " + Texts.reason(e), e);
+            throw failure("Process %d cannot join the job: " + ErrorTexts.reason(e), e);
         } finally {
             if (!joined) {
                 local.state().close();
@@ -78,12 +80,12 @@ final class Joining {
                     List.of(Hello.own(local, InetAddress.getLoopbackAddress()).member());
             return job(alone, options.getTimeout(), new MasterControl(alone, Map.of(), local));
         }
-        Rendezvous rendezvous = new Rendezvous(environment, options.getSecret(), server);
+        MasterAddress rendezvous = new MasterAddress(environment, options.getSecret(), server);
         server = rendezvous.listen();
         logger.info(
                 "Waiting for {} at {}",
-                Texts.count(environment.processes() - 1, "process", "processes"),
-                Texts.address((InetSocketAddress) server.getLocalAddress()));
+                ErrorTexts.count(environment.processes() - 1, "process", "processes"),
+                ErrorTexts.address((InetSocketAddress) server.getLocalAddress()));
         Registration registration = new Registration(local, server, rendezvous.tls());
         MasterControl control = registration.await();
         return job(registration.members(), options.getTimeout(), control);
@@ -91,11 +93,12 @@ final class Joining {
 
     private Job joinMaster() throws InterruptedException {
         MemberControl control = new MemberControl(local);
-        Message.Welcome said = control.join(new Rendezvous(environment, options.getSecret(), null));
+        Message.Welcome said =
+                control.join(new MasterAddress(environment, options.getSecret(), null));
         return job(said.members(), Duration.ofMillis(said.timeoutMillis()), control);
     }
 
-    private Job job(List<JobMember> members, Duration timeout, Control control) {
+    private Job job(List<JobMember> members, Duration timeout, ControlPlane control) {
         return new Job(environment.process(), members, timeout, local, control);
     }
 

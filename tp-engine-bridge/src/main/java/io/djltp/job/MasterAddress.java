@@ -15,9 +15,9 @@ import java.net.UnknownHostException;
 import java.nio.channels.ServerSocketChannel;
 
 /** Where the processes of a job meet, and the secret by which they know each other there. */
-final class Rendezvous {
+final class MasterAddress {
 
-    private static final Logger logger = LoggerFactory.getLogger(Rendezvous.class);
+    private static final Logger logger = LoggerFactory.getLogger(MasterAddress.class);
 
     private static final String SECRET_REMEDY =
             "set TP_SECRET to the same long random text on all processes";
@@ -47,7 +47,7 @@ final class Rendezvous {
      * @param bound in process 0, the channel at which it listens, or {@code null}
      * @throws IllegalArgumentException if the place is not known, or strangers could come there
      */
-    Rendezvous(LaunchEnvironment environment, byte[] secret, ServerSocketChannel bound)
+    MasterAddress(LaunchEnvironment environment, byte[] secret, ServerSocketChannel bound)
             throws InterruptedException {
         this.environment = environment;
         this.bound = environment.process() == 0 ? bound : null;
@@ -92,8 +92,8 @@ final class Rendezvous {
 
     private String firstPlace() {
         return bound == null
-                ? Texts.address(environment.masterAddress(), environment.masterPort())
-                : Texts.address((InetSocketAddress) bound.socket().getLocalSocketAddress());
+                ? ErrorTexts.address(environment.masterAddress(), environment.masterPort())
+                : ErrorTexts.address((InetSocketAddress) bound.socket().getLocalSocketAddress());
     }
 
     /** Returns in words where a member looks for process 0: at all ports at which it may be. */
@@ -124,7 +124,7 @@ final class Rendezvous {
         InetAddress address = bound == null ? localAddress() : bound.socket().getInetAddress();
         boolean own = address != null && address.isLoopbackAddress();
         if (secret.length < MIN_SECRET && !own) {
-            String length = Texts.count(secret.length, "byte", "bytes");
+            String length = ErrorTexts.count(secret.length, "byte", "bytes");
             throw new IllegalArgumentException(SHORT_SECRET.formatted(length, MIN_SECRET));
         }
         return bound == null ? listenAtFree(address) : bound;
@@ -143,7 +143,7 @@ final class Rendezvous {
                 "Process 0 cannot listen at %s (%s): end what uses port %d, or set MASTER_PORT to a"
                         + " free port on all processes";
         throw new JobFailedException(
-                text.formatted(place(), Texts.reason(reason), environment.masterPort()),
+                text.formatted(place(), ErrorTexts.reason(reason), environment.masterPort()),
                 -1,
                 -1,
                 reason);
