@@ -12,7 +12,7 @@ import org.testng.annotations.Test;
 
 /** The bits are those of libtorch's products in one thread, whoever computes them. */
 @SuppressWarnings("try") // a scope is used by being open
-public class ShortSumProductTest {
+public class BrgemmProductTest {
 
     @DataProvider
     public Object[][] shapes() {
@@ -34,7 +34,7 @@ public class ShortSumProductTest {
 
     @Test(dataProvider = "shapes", timeOut = 60_000)
     public void bitsAreThoseOfLibtorch(long m, long k, long n) {
-        if (!ShortSumProduct.isFaster()) {
+        if (!BrgemmProduct.isFaster()) {
             throw new SkipException("Here they are libtorch's own");
         }
         int threads = torch.get_num_threads();
@@ -45,12 +45,12 @@ public class ShortSumProductTest {
             Tensor right = random(k, n);
             Tensor target = random(m, n + 3).narrow(1, 0, n); // rows further apart
             Tensor expected = random(m, n + 3).narrow(1, 0, n).copy_(target);
-            ShortSumProduct.multiply(left, right, target);
+            BrgemmProduct.multiply(left, right, target);
             torch.mm_out(expected, left, right);
             Assert.assertTrue(torch.equal(target, expected));
             for (float factor : new float[] {-1e-5f, -0.3f, 1.7f}) {
                 for (float keep : new float[] {1, 0, 0.99f}) {
-                    ShortSumProduct.add(left, right, target, keep, factor);
+                    BrgemmProduct.add(left, right, target, keep, factor);
                     expected.addmm_(left, right, new Scalar(keep), new Scalar(factor));
                     Assert.assertTrue(torch.equal(target, expected), keep + " " + factor);
                 }
@@ -63,26 +63,26 @@ public class ShortSumProductTest {
     /** Rows of an array that no cache holds are read before they are multiplied. */
     @Test(timeOut = 60_000)
     public void rowsFromMemoryGiveTheSame() {
-        if (!ShortSumProduct.isFaster()) {
+        if (!BrgemmProduct.isFaster()) {
             throw new SkipException("Here they are libtorch's own");
         }
         int threads = torch.get_num_threads();
         Autograd.setThreads(1);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor all = random(140_000, 64);
-            Assert.assertTrue(MemoryFetch.isWorthwhile(all));
-            Assert.assertFalse(MemoryFetch.isWorthwhile(random(1024, 64)));
+            Assert.assertTrue(Brgemm.isFar(all));
+            Assert.assertFalse(Brgemm.isFar(random(1024, 64)));
             Tensor rows = all.narrow(0, 138_500, 1500); // to the last element of the memory
             Tensor near = rows.clone();
             Tensor right = random(64, 48);
             Tensor product = random(1500, 48);
             Tensor expected = product.clone();
-            ShortSumProduct.multiply(rows, right, product);
-            ShortSumProduct.multiply(near, right, expected);
+            BrgemmProduct.multiply(rows, right, product);
+            BrgemmProduct.multiply(near, right, expected);
             Assert.assertTrue(torch.equal(product, expected));
             Tensor factor = random(48, 64);
-            ShortSumProduct.add(product, factor, rows, 1, -1e-5f);
-            ShortSumProduct.add(product, factor, near, 1, -1e-5f);
+            BrgemmProduct.add(product, factor, rows, 1, -1e-5f);
+            BrgemmProduct.add(product, factor, near, 1, -1e-5f);
             Assert.assertTrue(torch.equal(rows, near));
         } finally {
             Autograd.setThreads(threads);
@@ -94,7 +94,7 @@ public class ShortSumProductTest {
     public void whatIsNotKeptDoesNotCount() {
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor target = random(32, 32).fill_(new Scalar(Float.NaN));
-            ShortSumProduct.add(random(32, 16), random(16, 32), target, 0, 1);
+            BrgemmProduct.add(random(32, 16), random(16, 32), target, 0, 1);
             Assert.assertTrue(Float.isFinite(target.sum().item_float()));
         }
     }

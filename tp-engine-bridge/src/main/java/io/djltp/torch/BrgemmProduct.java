@@ -14,7 +14,7 @@ import org.bytedeco.pytorch.global.torch;
  * rounding for each: the bits are the same. Where they are not, or MKL is faster, the products here
  * are libtorch's own.
  */
-public final class ShortSumProduct {
+public final class BrgemmProduct {
 
     private static final String PRODUCT = "_ZN2at6native7cpublas6brgemmEllllllbPKfS3_Pfb";
 
@@ -28,7 +28,7 @@ public final class ShortSumProduct {
 
     private static final Brgemm MULTIPLY = find();
 
-    private ShortSumProduct() {}
+    private BrgemmProduct() {}
 
     private static Brgemm find() {
         try {
