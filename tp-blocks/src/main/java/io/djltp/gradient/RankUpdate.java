@@ -278,7 +278,7 @@ public final class RankUpdate implements AutoCloseable {
             if (strategy.axis(whole) != 0) {
                 update.setRowsCut(group, whole, strategy.axis(whole), cut);
             } else if (!cut.isPartition()) {
-                update.setStretches(stretches(cut, group.getRank()));
+                update.setRowGroups(stretches(cut, group.getRank()));
             }
         }
 

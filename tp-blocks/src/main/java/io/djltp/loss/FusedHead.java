@@ -7,7 +7,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
 
 import io.djltp.head.AddedGradient;
-import io.djltp.head.FusedCrossEntropy;
+import io.djltp.head.FusedSoftmaxHead;
 import io.djltp.head.LossOptions;
 import io.djltp.head.TopClasses;
 import io.djltp.layout.DeferredHead;
@@ -37,7 +37,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
 
     private final Parameter weight;
     private final Parameter bias;
-    private final FusedCrossEntropy function;
+    private final FusedSoftmaxHead function;
     private final OtherUse otherUse; // or null
     private final HeadGradients gradients;
     private NDArray weightValue;
@@ -54,7 +54,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
      * @param otherUse another use of the weight, which is closed with this, or {@code null}
      */
     public FusedHead(
-            Parameter weight, Parameter bias, FusedCrossEntropy function, OtherUse otherUse) {
+            Parameter weight, Parameter bias, FusedSoftmaxHead function, OtherUse otherUse) {
         this.otherUse = otherUse;
         this.weight = weight;
         this.bias = bias;
@@ -119,7 +119,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
             NDArray features, NDArray labels, LossOptions options, ParallelContext context) {
         LastLoss loss = gradients.next(context.getPass(), weightValue, biasValue);
         losses++;
-        FusedCrossEntropy.Result result =
+        FusedSoftmaxHead.Result result =
                 function.evaluate(features, weightValue, biasValue, labels, options);
         try (NDArray value = result.value();
                 NDArray gradient = result.gradient();
@@ -263,7 +263,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
 
         private final Parameter weight;
         private final Parameter bias; // or null
-        private final FusedCrossEntropy function;
+        private final FusedSoftmaxHead function;
         private final OtherUse otherUse; // or null
         private final Map<ForwardPass, HeadParts> trained = new WeakHashMap<>(); // in these passes
         private final AccumulatedGradient accumulated = new AccumulatedGradient();
@@ -271,7 +271,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
         private NDArray biasGradient;
 
         HeadGradients(
-                Parameter weight, Parameter bias, FusedCrossEntropy function, OtherUse otherUse) {
+                Parameter weight, Parameter bias, FusedSoftmaxHead function, OtherUse otherUse) {
             this.weight = weight;
             this.bias = bias;
             this.function = function;
@@ -463,7 +463,7 @@ public final class FusedHead implements StepParticipant, DeferredHead {
              * @param bias the rank's shard of the bias, or {@code null}
              * @param loss the loss
              */
-            void add(FusedCrossEntropy function, NDArray weight, NDArray bias, LastLoss loss) {
+            void add(FusedSoftmaxHead function, NDArray weight, NDArray bias, LastLoss loss) {
                 HeadParts parts = loss.parts();
                 if (parts.weight() && ofWeight == null) {
                     ofWeight = zeros(weight);

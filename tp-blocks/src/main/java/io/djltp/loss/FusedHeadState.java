@@ -4,7 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.head.FusedCrossEntropy;
+import io.djltp.head.FusedSoftmaxHead;
 import io.djltp.head.HeadState;
 import io.djltp.rank.StepParticipant.StateCut;
 
@@ -32,7 +32,7 @@ final class FusedHeadState {
 
     private FusedHeadState() {}
 
-    static Map<String, NDArray> get(FusedCrossEntropy function, NDManager manager) {
+    static Map<String, NDArray> get(FusedSoftmaxHead function, NDManager manager) {
         HeadState state = function.getState();
         long[] numbers = {state.guarded() ? 1 : 0, state.rows(), state.evaluationRows()};
         NDArray plan = manager.create(numbers, new Shape(1, NUMBERS));
@@ -40,7 +40,7 @@ final class FusedHeadState {
     }
 
     /** Without a plan, or with those of ranks of another number, a new one is made. */
-    static void set(FusedCrossEntropy function, Shape weight, Map<String, NDArray> state) {
+    static void set(FusedSoftmaxHead function, Shape weight, Map<String, NDArray> state) {
         NDArray steps = state.get(STEPS);
         NDArray plan = state.get(PLAN);
         int known = (steps == null ? 0 : 1) + (plan == null ? 0 : 1);

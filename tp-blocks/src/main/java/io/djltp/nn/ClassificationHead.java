@@ -13,7 +13,7 @@ import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
 import io.djltp.forecast.ForecastArray;
 import io.djltp.forecast.PassForecast;
-import io.djltp.head.FusedCrossEntropy;
+import io.djltp.head.FusedSoftmaxHead;
 import io.djltp.head.HeadOptions;
 import io.djltp.head.Margin;
 import io.djltp.layout.ShardedLayout;
@@ -160,7 +160,7 @@ public class ClassificationHead extends AbstractColumnLinear {
         long shard = cut.getShardLength(group.getRank());
         long features = weight().getShape().get(1);
         long budget = fusedMemory > 0 ? fusedMemory : MemoryEstimate.fusedMemory(shard, features);
-        FusedCrossEntropy function = new FusedCrossEntropy(group, cut, budget, 0, options);
+        FusedSoftmaxHead function = new FusedSoftmaxHead(group, cut, budget, 0, options);
         return new FusedHead(weight(), bias(), function, tied ? new TiedLookups(weight()) : null);
     }
 

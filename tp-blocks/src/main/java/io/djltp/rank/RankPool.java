@@ -149,7 +149,7 @@ public final class RankPool implements AutoCloseable {
      * @param terms a short text, or empty
      */
     public void setTerms(String terms) {
-        contexts.forEach(context -> context.getWorld().setTerms(terms));
+        contexts.forEach(context -> context.getWorld().setAgreement(terms));
     }
 
     /**

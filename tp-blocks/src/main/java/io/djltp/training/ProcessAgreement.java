@@ -8,7 +8,7 @@ import ai.djl.training.TrainingConfig;
 import ai.djl.util.Pair;
 
 import io.djltp.collective.GatheredNumbers;
-import io.djltp.job.Facts;
+import io.djltp.job.AgreedSettings;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 import io.djltp.optimizer.OptimizerSettings;
@@ -270,7 +270,7 @@ final class ProcessAgreement {
         static Statement of(Runnable part, Supplier<Map<String, String>> facts) {
             try {
                 part.run();
-                return new Statement(null, FACTS + new Facts(facts.get()).write());
+                return new Statement(null, FACTS + new AgreedSettings(facts.get()).write());
             } catch (RuntimeException e) {
                 return new Statement(e, REFUSED + e.toString());
             }
@@ -318,9 +318,9 @@ final class ProcessAgreement {
             for (int i = 1; i < texts.length; i++) {
                 if (all[i].length > NOTHING_SAID) {
                     String text =
-                            Facts.read(texts[0].substring(1))
+                            AgreedSettings.read(texts[0].substring(1))
                                     .difference(
-                                            Facts.read(texts[i].substring(1)),
+                                            AgreedSettings.read(texts[i].substring(1)),
                                             first,
                                             job.getMember(i).toString());
                     if (text != null) {

@@ -113,7 +113,7 @@ public abstract class AbstractCommunicator implements Communicator {
 
     /** {@inheritDoc} */
     @Override
-    public final void setTerms(String terms) {
+    public final void setAgreement(String terms) {
         this.terms.set(terms.isEmpty() ? "" : DifferentCalls.WITH + terms);
     }
 
@@ -264,7 +264,7 @@ public abstract class AbstractCommunicator implements Communicator {
     private Work issue(CollectiveCall call) {
         recorder.add(call);
         checkFailure();
-        if (!recorder.isHeard()) {
+        if (!recorder.hasListeners()) {
             Work work = start(call);
             count(call);
             return work;
@@ -293,7 +293,7 @@ public abstract class AbstractCommunicator implements Communicator {
     private void count(CollectiveCall call) {
         if (size > 1) {
             counts = counts.plus(call.getCollective(), call.getBytes());
-            recorder.tell(call, size);
+            recorder.notifyListeners(call, size);
         }
     }
 
@@ -327,20 +327,17 @@ public abstract class AbstractCommunicator implements Communicator {
             }
             if (!tensor.isContiguous()) {
                 throw new IllegalArgumentException(
-                        collective
-                                + " needs a contiguous tensor, but this one of "
-                                + tensor
-                                + " is not: copy it first");
+                        ("%s needs a contiguous tensor, but this one of %s is not: copy it"
+                                        + " first")
+                                .formatted(collective, tensor));
             }
         }
 
         void root(int root) {
             if (root < 0 || root >= size) {
                 throw new IllegalArgumentException(
-                        "The root of a broadcast must be a rank from 0 to "
-                                + (size - 1)
-                                + ", not "
-                                + root);
+                        "The root of a broadcast must be a rank from 0 to %s, not %s"
+                                .formatted(size - 1, root));
             }
         }
 
@@ -360,18 +357,15 @@ public abstract class AbstractCommunicator implements Communicator {
                     || shares[rank] != share.size()
                     || sum != all.size()) {
                 throw new IllegalArgumentException(
-                        collective
-                                + ": the shares "
-                                + Arrays.toString(shares)
-                                + " do not fit "
-                                + size
-                                + " ranks, "
-                                + share
-                                + " as the share of rank "
-                                + rank
-                                + " and "
-                                + all
-                                + " as the whole");
+                        ("%s: the shares %s do not fit %s ranks, %s as the share of rank %s"
+                                        + " and %s as the whole")
+                                .formatted(
+                                        collective,
+                                        Arrays.toString(shares),
+                                        size,
+                                        share,
+                                        rank,
+                                        all));
             }
             types(collective, share, all);
         }
@@ -384,13 +378,9 @@ public abstract class AbstractCommunicator implements Communicator {
             types(Collective.ALL_TO_ALL, input, output);
             if (sent[rank] != received[rank]) {
                 throw new IllegalArgumentException(
-                        "all-to-all: rank "
-                                + rank
-                                + " sends "
-                                + sent[rank]
-                                + " elements to itself and expects "
-                                + received[rank]
-                                + ": the two must be the same");
+                        ("all-to-all: rank %s sends %s elements to itself and expects %s:"
+                                        + " the two must be the same")
+                                .formatted(rank, sent[rank], received[rank]));
             }
         }
 
@@ -399,14 +389,8 @@ public abstract class AbstractCommunicator implements Communicator {
                     || Arrays.stream(parts).anyMatch(part -> part < 0)
                     || Arrays.stream(parts).sum() != tensor.size()) {
                 throw new IllegalArgumentException(
-                        "all-to-all: the parts "
-                                + direction
-                                + " "
-                                + Arrays.toString(parts)
-                                + " do not fit "
-                                + size
-                                + " ranks and "
-                                + tensor);
+                        "all-to-all: the parts %s %s do not fit %s ranks and %s"
+                                .formatted(direction, Arrays.toString(parts), size, tensor));
             }
         }
 

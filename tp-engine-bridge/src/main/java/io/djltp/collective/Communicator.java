@@ -152,7 +152,7 @@ public interface Communicator extends AutoCloseable {
      *
      * @param terms a short text, or empty
      */
-    void setTerms(String terms);
+    void setAgreement(String terms);
 
     /**
      * Returns the record of the rank's last operations.

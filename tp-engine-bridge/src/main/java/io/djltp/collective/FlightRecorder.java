@@ -75,12 +75,12 @@ public final class FlightRecorder {
     }
 
     /** Returns whether anybody is told of calls. */
-    boolean isHeard() {
+    boolean hasListeners() {
         return !listeners.isEmpty();
     }
 
     /** Tells those who listen. */
-    void tell(CollectiveCall call, int size) {
+    void notifyListeners(CollectiveCall call, int size) {
         for (CallListener listener : listeners) {
             listener.called(call, size, direction);
         }

@@ -231,10 +231,8 @@ public abstract class QueuedCommunicator extends AbstractCommunicator {
                     getFailure()
                             .set(
                                     new CollectiveException(
-                                            "rank "
-                                                    + getWorldRank()
-                                                    + " was interrupted in "
-                                                    + call,
+                                            "rank %s was interrupted in %s"
+                                                    .formatted(getWorldRank(), call),
                                             e));
                 }
             }

@@ -105,13 +105,9 @@ public final class Cut {
             for (ShardRange range : sorted) {
                 if (range.start() < end || range.end() > length) {
                     throw new IllegalArgumentException(
-                            "Rank "
-                                    + rank
-                                    + " of a cut of an axis of length "
-                                    + length
-                                    + " has the ranges "
-                                    + sorted
-                                    + ", which overlap or are not on the axis");
+                            ("Rank %s of a cut of an axis of length %s has the ranges %s, which"
+                                            + " overlap or are not on the axis")
+                                    .formatted(rank, length, sorted));
                 }
                 end = range.end();
             }
@@ -125,12 +121,8 @@ public final class Cut {
         }
         if (end < length) {
             throw new IllegalArgumentException(
-                    "The element "
-                            + end
-                            + " of an axis of length "
-                            + length
-                            + " is on no rank of the cut "
-                            + ranges);
+                    "The element %s of an axis of length %s is on no rank of the cut %s"
+                            .formatted(end, length, ranges));
         }
     }
 

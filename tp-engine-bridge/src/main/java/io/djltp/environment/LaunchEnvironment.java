@@ -4,6 +4,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 
 /**
  * What a launcher said about this process.
@@ -29,6 +31,25 @@ public record LaunchEnvironment(
         String run) {
 
     private static final int POD_PORT = 29500;
+
+    private static final String WORLD_SIZE = "WORLD_SIZE";
+    private static final String TORCHRUN_ID = "TORCHELASTIC_RUN_ID";
+    private static final String SLURM_STEP_ID = "SLURM_STEP_ID";
+    private static final String SLURM_JOB_ID = "SLURM_JOB_ID";
+    private static final String SLURM_PROCID = "SLURM_PROCID";
+    private static final String SLURM_NTASKS = "SLURM_NTASKS";
+    private static final int SLURM_PORTS = 20_000;
+
+    /** From this number on, a step is no step: it is a batch script, or a shell of salloc. */
+    private static final long NO_STEP = 0xfffffff0L;
+
+    /** A host of a list: up to a comma that is in no brackets. */
+    private static final Pattern FIRST_HOST =
+            Pattern.compile("((?:[^,\\[]|\\[[^\\]]*\\])*)(?:,.*)?", Pattern.DOTALL);
+
+    /** Numbers of hosts in brackets, of which the first is wanted. */
+    private static final Pattern RANGE =
+            Pattern.compile("\\[\\s*([\\p{L}\\p{N}]+)\\s*(?:[-,][^\\]]*)?\\]");
 
     /**
      * Checks that the numbers fit together.
@@ -92,21 +113,19 @@ public record LaunchEnvironment(
 
     private static Optional<LaunchEnvironment> found(LaunchVariables variables) {
         if (variables.isSet("RANK")) {
-            return Optional.of(TorchrunVariables.read(variables));
+            return Optional.of(torchrun(variables));
         }
         // a Job of pods that have nothing to do with each other says no number of them
         if (variables.isSet("JOB_COMPLETION_INDEX") && variables.isSet("WORLD_SIZE")) {
             return Optional.of(kubernetes(variables));
         }
         if (variables.isSet("WORLD_SIZE")) {
-            return Optional.of(TorchrunVariables.read(variables));
+            return Optional.of(torchrun(variables));
         }
         if (variables.isSet("OMPI_COMM_WORLD_RANK") || variables.isSet("OMPI_COMM_WORLD_SIZE")) {
             return Optional.of(openMpi(variables));
         }
-        return SlurmVariables.isTask(variables)
-                ? Optional.of(SlurmVariables.read(variables))
-                : Optional.empty();
+        return isSlurmTask(variables) ? Optional.of(slurm(variables)) : Optional.empty();
     }
 
     /** A pod has an address of its own, so that each job can have the same port. */
@@ -175,190 +194,137 @@ public record LaunchEnvironment(
                         launcher, process, processes, localProcess, masterAddress, port);
     }
 
-    /** What torchrun sets, and who sets the same by hand. */
-    private static final class TorchrunVariables {
-
-        private static final String WORLD_SIZE = "WORLD_SIZE";
-        private static final String RUN_ID = "TORCHELASTIC_RUN_ID";
-
-        private TorchrunVariables() {}
-
-        static LaunchEnvironment read(LaunchVariables variables) {
-            int processes = variables.count(WORLD_SIZE, "RANK");
-            int process = variables.index("RANK", WORLD_SIZE, processes);
-            int local = variables.localIndex("LOCAL_RANK");
-            String address = variables.masterAddress();
-            int port = variables.masterPort();
-            if (processes > 1 && address == null) {
-                throw LaunchVariables.missing(
-                        LaunchVariables.MASTER_ADDR,
-                        "WORLD_SIZE=" + processes,
-                        "to the host of RANK 0");
-            }
-            if (processes > 1 && port == 0 && variables.ownPort() == 0) {
-                throw LaunchVariables.missing(
-                        LaunchVariables.MASTER_PORT,
-                        "WORLD_SIZE=" + processes,
-                        "to a free port of the host of RANK 0");
-            }
-            String run = run(variables);
-            if (!run.isEmpty()) {
-                if (variables.get(WORLD_SIZE).equals(variables.get("LOCAL_WORLD_SIZE"))) {
-                    // all on this machine, whose name may stand for an address that others reach
-                    address = LaunchVariables.LOOPBACK;
-                }
-                if ("true".equalsIgnoreCase(variables.get("TORCHELASTIC_USE_AGENT_STORE"))) {
-                    // torchrun's own agent listens there
-                    port = MasterPort.derive(run);
-                }
-            }
-            return new LaunchEnvironment("torchrun", process, processes, local, address, port, run);
+    /** Reads what torchrun sets, and who sets the same by hand. */
+    private static LaunchEnvironment torchrun(LaunchVariables variables) {
+        int processes = variables.count(WORLD_SIZE, "RANK");
+        int process = variables.index("RANK", WORLD_SIZE, processes);
+        int local = variables.localIndex("LOCAL_RANK");
+        String address = variables.masterAddress();
+        int port = variables.masterPort();
+        if (processes > 1 && address == null) {
+            throw LaunchVariables.missing(
+                    LaunchVariables.MASTER_ADDR,
+                    "WORLD_SIZE=" + processes,
+                    "to the host of RANK 0");
         }
-
-        /**
-         * Returns the name of the run: that of torchrun ("none" for all to whom none was given),
-         * the port, which no other agent of the host has, and how often it was started anew. The
-         * agents of several machines count that for themselves, and not always alike.
-         */
-        private static String run(LaunchVariables variables) {
-            if (!variables.isSet(RUN_ID)) {
-                return "";
+        if (processes > 1 && port == 0 && variables.ownPort() == 0) {
+            throw LaunchVariables.missing(
+                    LaunchVariables.MASTER_PORT,
+                    "WORLD_SIZE=" + processes,
+                    "to a free port of the host of RANK 0");
+        }
+        String run = torchrunRun(variables);
+        if (!run.isEmpty()) {
+            if (variables.get(WORLD_SIZE).equals(variables.get("LOCAL_WORLD_SIZE"))) {
+                // all on this machine, whose name may stand for an address that others reach
+                address = LaunchVariables.LOOPBACK;
             }
-            String port = variables.get(LaunchVariables.MASTER_PORT);
-            String run = "torchrun " + variables.get(RUN_ID) + " " + port;
-            return "1".equals(variables.get("GROUP_WORLD_SIZE"))
-                    ? run + " " + variables.get("TORCHELASTIC_RESTART_COUNT")
-                    : run;
+            if ("true".equalsIgnoreCase(variables.get("TORCHELASTIC_USE_AGENT_STORE"))) {
+                // torchrun's own agent listens there
+                port = MasterPort.derive(run);
+            }
+        }
+        return new LaunchEnvironment("torchrun", process, processes, local, address, port, run);
+    }
+
+    /**
+     * Returns the name of the run: that of torchrun ("none" for all to whom none was given), the
+     * port, which no other agent of the host has, and how often it was started anew. The agents of
+     * several machines count that for themselves, and not always alike.
+     */
+    private static String torchrunRun(LaunchVariables variables) {
+        if (!variables.isSet(TORCHRUN_ID)) {
+            return "";
+        }
+        String port = variables.get(LaunchVariables.MASTER_PORT);
+        String run = "torchrun " + variables.get(TORCHRUN_ID) + " " + port;
+        return "1".equals(variables.get("GROUP_WORLD_SIZE"))
+                ? run + " " + variables.get("TORCHELASTIC_RESTART_COUNT")
+                : run;
+    }
+
+    /**
+     * Returns whether srun has started this process. The other variables of Slurm are there in an
+     * allocation too, where nothing was launched, and the script of sbatch even has a number.
+     */
+    private static boolean isSlurmTask(LaunchVariables variables) {
+        if (!variables.isSet(SLURM_PROCID)) {
+            return false;
+        }
+        if (variables.isSet(SLURM_STEP_ID)) {
+            String step = variables.get(SLURM_STEP_ID);
+            return !step.matches("\\d{10}") || Long.parseLong(step) < NO_STEP;
+        }
+        return !variables.isSet(SLURM_JOB_ID) || !variables.get(SLURM_PROCID).equals("0");
+    }
+
+    /** Reads what Slurm sets for the tasks of a step. */
+    private static LaunchEnvironment slurm(LaunchVariables variables) {
+        int processes = variables.count(SLURM_NTASKS, SLURM_PROCID);
+        int process = variables.index(SLURM_PROCID, SLURM_NTASKS, processes);
+        int local = variables.localIndex("SLURM_LOCALID");
+        String address = variables.masterAddress();
+        if (address == null) {
+            // of a step on one machine nobody needs to know the name
+            boolean one = "1".equals(variables.get("SLURM_STEP_NUM_NODES"));
+            address = one ? LaunchVariables.LOOPBACK : firstNode(variables);
+        }
+        if (address == null && processes > 1) {
+            throw LaunchVariables.missing(
+                    "SLURM_STEP_NODELIST",
+                    "SLURM_NTASKS=" + processes,
+                    "by starting with srun, or set MASTER_ADDR to the host of task 0");
+        }
+        int port = variables.masterPort();
+        String run = "";
+        if (port == 0 && variables.isSet(SLURM_JOB_ID)) {
+            long job = job(variables);
+            port = SLURM_PORTS + (int) (job % SLURM_PORTS);
+            // the steps of a job may run at the same time, and a job that was requeued has the
+            // number that it had
+            run = "Slurm " + job + "." + variables.get(SLURM_STEP_ID);
+            if (variables.isSet("SLURM_RESTART_COUNT")) {
+                run += " " + variables.get("SLURM_RESTART_COUNT");
+            }
+        }
+        return new LaunchEnvironment("Slurm", process, processes, local, address, port, run);
+    }
+
+    private static String firstNode(LaunchVariables variables) {
+        String[] names = {"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"};
+        for (String name : names) {
+            if (variables.isSet(name)) {
+                return firstHost(name, variables.get(name));
+            }
+        }
+        return null;
+    }
+
+    private static long job(LaunchVariables variables) {
+        String value = variables.get(SLURM_JOB_ID);
+        try {
+            return Long.parseUnsignedLong(value) & Long.MAX_VALUE;
+        } catch (NumberFormatException e) {
+            throw LaunchVariables.malformed(SLURM_JOB_ID, value, "the number of the job");
         }
     }
 
-    /** What Slurm sets for the tasks of a step. */
-    private static final class SlurmVariables {
-
-        private static final String STEP_ID = "SLURM_STEP_ID";
-        private static final String JOB_ID = "SLURM_JOB_ID";
-        private static final String PROCID = "SLURM_PROCID";
-        private static final String NTASKS = "SLURM_NTASKS";
-        private static final int PORTS = 20_000;
-
-        /** From this number on, a step is no step: it is a batch script, or a shell of salloc. */
-        private static final long NO_STEP = 0xfffffff0L;
-
-        private SlurmVariables() {}
-
-        /**
-         * Returns whether srun has started this process. The other variables of Slurm are there in
-         * an allocation too, where nothing was launched, and the script of sbatch even has a
-         * number.
-         */
-        static boolean isTask(LaunchVariables variables) {
-            if (!variables.isSet(PROCID)) {
-                return false;
-            }
-            if (variables.isSet(STEP_ID)) {
-                String step = variables.get(STEP_ID);
-                return !step.matches("\\d{10}") || Long.parseLong(step) < NO_STEP;
-            }
-            return !variables.isSet(JOB_ID) || !variables.get(PROCID).equals("0");
+    /**
+     * Returns the first host of a list as Slurm writes them, such as {@code gpu[003-007,12],cpu1}.
+     *
+     * @param variable the variable that holds the list
+     * @param list the list
+     * @return the name of the host
+     */
+    private static String firstHost(String variable, String list) {
+        Matcher first = FIRST_HOST.matcher(list);
+        String host = first.matches() ? RANGE.matcher(first.group(1)).replaceAll("$1").trim() : "";
+        if (host.isEmpty() || host.contains("[") || host.contains("]")) {
+            throw new IllegalArgumentException(
+                    ("The environment variable %s is '%s', which is not a list of hosts such as"
+                                    + " gpu[01-04],cpu1: set MASTER_ADDR to the host of process 0")
+                            .formatted(variable, list));
         }
-
-        static LaunchEnvironment read(LaunchVariables variables) {
-            int processes = variables.count(NTASKS, PROCID);
-            int process = variables.index(PROCID, NTASKS, processes);
-            int local = variables.localIndex("SLURM_LOCALID");
-            String address = variables.masterAddress();
-            if (address == null) {
-                // of a step on one machine nobody needs to know the name
-                boolean one = "1".equals(variables.get("SLURM_STEP_NUM_NODES"));
-                address = one ? LaunchVariables.LOOPBACK : firstNode(variables);
-            }
-            if (address == null && processes > 1) {
-                throw LaunchVariables.missing(
-                        "SLURM_STEP_NODELIST",
-                        "SLURM_NTASKS=" + processes,
-                        "by starting with srun, or set MASTER_ADDR to the host of task 0");
-            }
-            int port = variables.masterPort();
-            String run = "";
-            if (port == 0 && variables.isSet(JOB_ID)) {
-                long job = job(variables);
-                port = PORTS + (int) (job % PORTS);
-                // the steps of a job may run at the same time, and a job that was requeued has the
-                // number that it had
-                run = "Slurm " + job + "." + variables.get(STEP_ID);
-                if (variables.isSet("SLURM_RESTART_COUNT")) {
-                    run += " " + variables.get("SLURM_RESTART_COUNT");
-                }
-            }
-            return new LaunchEnvironment("Slurm", process, processes, local, address, port, run);
-        }
-
-        private static String firstNode(LaunchVariables variables) {
-            String[] names = {"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"};
-            for (String name : names) {
-                if (variables.isSet(name)) {
-                    return SlurmNodes.first(name, variables.get(name));
-                }
-            }
-            return null;
-        }
-
-        private static long job(LaunchVariables variables) {
-            String value = variables.get(JOB_ID);
-            try {
-                return Long.parseUnsignedLong(value) & Long.MAX_VALUE;
-            } catch (NumberFormatException e) {
-                throw LaunchVariables.malformed(JOB_ID, value, "the number of the job");
-            }
-        }
-
-        /** Reads lists of hosts as Slurm writes them, such as {@code gpu[003-007,12],cpu1}. */
-        private static final class SlurmNodes {
-
-            private SlurmNodes() {}
-
-            /**
-             * Returns the first host of a list.
-             *
-             * @param variable the variable that holds the list
-             * @param list the list
-             * @return the name of the host
-             */
-            static String first(String variable, String list) {
-                StringBuilder host = new StringBuilder();
-                int i = 0;
-                while (i < list.length() && list.charAt(i) != ',') {
-                    char c = list.charAt(i);
-                    if (c == '[') {
-                        int end = list.indexOf(']', i);
-                        String range = end < 0 ? "" : list.substring(i + 1, end);
-                        String number = range.split("[-,]", 2)[0].trim();
-                        if (number.isEmpty()
-                                || !number.chars().allMatch(Character::isLetterOrDigit)) {
-                            throw malformed(variable, list);
-                        }
-                        host.append(number);
-                        i = end;
-                    } else if (c == ']') {
-                        throw malformed(variable, list);
-                    } else {
-                        host.append(c);
-                    }
-                    i++;
-                }
-                String name = host.toString().trim();
-                if (name.isEmpty()) {
-                    throw malformed(variable, list);
-                }
-                return name;
-            }
-
-            private static IllegalArgumentException malformed(String variable, String list) {
-                return new IllegalArgumentException(
-                        ("The environment variable %s is '%s', which is not a list of hosts such as"
-                                        + " gpu[01-04],cpu1: set MASTER_ADDR to the host of process 0")
-                                .formatted(variable, list));
-            }
-        }
+        return host;
     }
 }

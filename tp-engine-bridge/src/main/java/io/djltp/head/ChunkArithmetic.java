@@ -1,6 +1,6 @@
 package io.djltp.head;
 
-import io.djltp.torch.ShortSumProduct;
+import io.djltp.torch.BrgemmProduct;
 
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
@@ -8,28 +8,29 @@ import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
 /**
- * The operations of a {@link PassWorker} on a chunk that a precision decides: the three products,
- * the exponentials, and in which type these are kept. Logits, and what is one number for each row,
- * are float32 in all of them.
+ * The operations of a {@link ChunkWorker} on a chunk that a precision decides: the three products,
+ * the exponentials, and in which type these are kept. Here everything is float32. Logits, and what
+ * is one number for each row, are float32 in {@link RoundedArithmetic} too.
  */
-abstract class ChunkArithmetic {
+class ChunkArithmetic {
 
-    final FusedPass pass;
-    final ChunkBuffers buffers;
+    final HeadPass pass;
+    final ChunkMemory memory;
     final ChunkedLinear linear;
+    private Tensor features; // [features, rows]
 
-    ChunkArithmetic(FusedPass pass, ChunkBuffers buffers, ChunkedLinear linear) {
+    ChunkArithmetic(HeadPass pass, ChunkMemory memory, ChunkedLinear linear) {
         this.pass = pass;
-        this.buffers = buffers;
+        this.memory = memory;
         this.linear = linear;
     }
 
     /** Returns the arithmetic of a pass. */
-    static ChunkArithmetic of(FusedPass pass, ChunkBuffers buffers, ChunkedLinear linear) {
+    static ChunkArithmetic of(HeadPass pass, ChunkMemory memory, ChunkedLinear linear) {
         return switch (pass.precision) {
-            case BFLOAT16 -> new BFloat16Arithmetic(pass, buffers, linear);
-            case FLOAT16 -> new Float16Arithmetic(pass, buffers, linear);
-            default -> new WideArithmetic(pass, buffers, linear);
+            case BFLOAT16 -> new RoundedArithmetic.BFloat16(pass, memory, linear);
+            case FLOAT16 -> new RoundedArithmetic.Float16(pass, memory, linear);
+            default -> new ChunkArithmetic(pass, memory, linear);
         };
     }
 
@@ -38,7 +39,9 @@ abstract class ChunkArithmetic {
     }
 
     /** Begins to compute in the calling thread. */
-    abstract void begin();
+    void begin() {
+        features = pass.transposedFeatures();
+    }
 
     /** Ends it. */
     void end() {
@@ -52,32 +55,32 @@ abstract class ChunkArithmetic {
      * @param index the chunk
      * @param weight its weights, float32 [classes of the chunk, features]
      */
-    abstract Tensor logits(int index, Tensor weight);
+    Tensor logits(int index, Tensor weight) {
+        Tensor logits = memory.logits(index);
+        linear.classMajor(index, logits, features, pass.rows, weight);
+        return logits;
+    }
 
     /** Returns the {@link #logits} of a chunk as one vector. */
     Tensor flat(int index, Tensor logits) {
-        return logits.view(-1);
+        return memory.flatLogits(index);
     }
 
     /**
-     * Lets the pass and a chunk agree about the logits of the labels.
+     * Lets the pass and a chunk agree about the logits of the labels. In float32 the pass notes
+     * them as they go into the normaliser; those with a margin are there, and go into the chunk.
      *
      * @param places where they are in the logits of the chunk, counted from the first of all
-     * @param ofLabels the part of {@link FusedPass#labelLogits} that is theirs
+     * @param ofLabels the part of {@link HeadPass#labelLogits} that is theirs
      * @param flat the logits of the chunk as one vector
+     * @param again whether the chunk is computed a second time
      */
-    abstract void labelLogits(Tensor places, Tensor ofLabels, Tensor flat);
-
-    /**
-     * Brings the logits of the labels in a chunk that was computed again to where {@link
-     * #labelLogits} has left them in the first pass.
-     *
-     * @param places as there
-     * @param ofLabels as there
-     * @param flat as there
-     */
-    void restoreLabelLogits(Tensor places, Tensor ofLabels, Tensor flat) {
-        // labelLogits changed none in the first pass
+    void labelLogits(Tensor places, Tensor ofLabels, Tensor flat, boolean again) {
+        if (linear.isUnit()) {
+            flat.index_copy_(0, places, ofLabels);
+        } else if (!again) {
+            torch.index_select_out(ofLabels, flat, 0, places);
+        }
     }
 
     /** Puts the largest logit of each row into a tensor, [rows]. */
@@ -91,19 +94,30 @@ abstract class ChunkArithmetic {
     }
 
     /** Puts the exponentials into the place of logits. */
-    abstract void exp(Tensor logits);
+    void exp(Tensor logits) {
+        logits.exp_();
+    }
 
     /** Computes the sums of a chunk's exponentials and returns them, float32 [rows]. */
-    abstract Tensor sum(int index, Tensor exponentials);
+    Tensor sum(int index, Tensor exponentials) {
+        Tensor sum = memory.chunkSum(index);
+        return torch.mv_out(sum, memory.transposedLogits(index), memory.ones(index));
+    }
 
     /** Keeps a chunk's exponentials, or leaves them where they last until the next chunk. */
-    abstract void keep(int index, Tensor exponentials);
+    void keep(int index, Tensor exponentials) {
+        // they were computed in the place where they are kept
+    }
 
     /** Returns what {@link #keep} has kept, [classes of the chunk, rows]. */
-    abstract Tensor kept(int index);
+    Tensor kept(int index) {
+        return memory.logits(index);
+    }
 
     /** Adds the product of a chunk's exponentials, which were kept, and weights to products. */
-    abstract void addProducts(int index, Tensor weight, Tensor products);
+    void addProducts(int index, Tensor weight, Tensor products) {
+        products.addmm_(memory.transposedLogits(index), weight);
+    }
 
     /**
      * Adds a product of factors and the weights of a chunk, whose logits were computed last.
@@ -113,10 +127,14 @@ abstract class ChunkArithmetic {
      * @param weight the weights
      * @param products what is added to, [rows, features]
      */
-    abstract void addProducts(int index, Tensor factors, Tensor weight, Tensor products);
+    void addProducts(int index, Tensor factors, Tensor weight, Tensor products) {
+        products.addmm_(factors.t(), weight);
+    }
 
     /** Puts the product of kept exponentials and a factor of each row into a tensor, [classes]. */
-    abstract void addUp(Tensor target, int index, Tensor exponentials, Tensor factor);
+    void addUp(Tensor target, int index, Tensor exponentials, Tensor factor) {
+        torch.mv_out(target, exponentials, factor);
+    }
 
     /**
      * Returns the gradient of a chunk's weights.
@@ -126,7 +144,9 @@ abstract class ChunkArithmetic {
      *     [classes of the chunk, rows of the batch]
      * @param x the second factor, [rows, features]
      */
-    abstract WeightProduct product(int index, Tensor left, Tensor x);
+    WeightProduct product(int index, Tensor left, Tensor x) {
+        return (target, keep, factor) -> BrgemmProduct.add(left, x, target, keep, factor);
+    }
 
     /** A product with the shape of a chunk's weights, computed where it is wanted. */
     @FunctionalInterface
@@ -140,81 +160,5 @@ abstract class ChunkArithmetic {
          * @param factor the factor of the product
          */
         void addTo(Tensor target, float keep, float factor);
-    }
-
-    /** Everything in float32, and what is kept too. */
-    private static final class WideArithmetic extends ChunkArithmetic {
-
-        private ChunkViews views;
-        private Tensor features; // [features, rows]
-
-        WideArithmetic(FusedPass pass, ChunkBuffers buffers, ChunkedLinear linear) {
-            super(pass, buffers, linear);
-        }
-
-        @Override
-        void begin() {
-            views = buffers.views();
-            features = pass.transposedFeatures();
-        }
-
-        @Override
-        Tensor logits(int index, Tensor weight) {
-            Tensor logits = views.logits(index);
-            linear.classMajor(index, logits, features, pass.rows, weight);
-            return logits;
-        }
-
-        @Override
-        Tensor flat(int index, Tensor logits) {
-            return views.flat(index);
-        }
-
-        /** Notes them as they go into the normaliser. */
-        @Override
-        void labelLogits(Tensor places, Tensor ofLabels, Tensor flat) {
-            torch.index_select_out(ofLabels, flat, 0, places);
-        }
-
-        @Override
-        void exp(Tensor logits) {
-            logits.exp_();
-        }
-
-        @Override
-        Tensor sum(int index, Tensor exponentials) {
-            torch.mv_out(views.sum(index), views.transposed(index), views.ones(index));
-            return views.sum(index);
-        }
-
-        @Override
-        void keep(int index, Tensor exponentials) {
-            // the exponentials were computed in the place where they are kept
-        }
-
-        @Override
-        Tensor kept(int index) {
-            return views.logits(index);
-        }
-
-        @Override
-        void addProducts(int index, Tensor weight, Tensor products) {
-            products.addmm_(views.transposed(index), weight);
-        }
-
-        @Override
-        void addProducts(int index, Tensor factors, Tensor weight, Tensor products) {
-            products.addmm_(factors.t(), weight);
-        }
-
-        @Override
-        void addUp(Tensor target, int index, Tensor exponentials, Tensor factor) {
-            torch.mv_out(target, exponentials, factor);
-        }
-
-        @Override
-        WeightProduct product(int index, Tensor left, Tensor x) {
-            return (target, keep, factor) -> ShortSumProduct.add(left, x, target, keep, factor);
-        }
     }
 }

@@ -22,37 +22,15 @@ final class ChunkRanking {
      * others, [rows]. It is computed as those that it is compared with, to the last bit.
      */
     Tensor labelLogits() {
-        Tensor found = torch.zeros(new long[] {chunks.rows}, chunks.buffers.options());
+        Tensor found = torch.zeros(new long[] {chunks.rows}, chunks.memory.options());
         for (int i = 0; i < chunks.plan().count(); i++) {
-            if (hasLabels(i)) {
+            if (chunks.hasLabels(i, labels)) {
                 try (PointerScope scope = new PointerScope()) {
-                    addLabelLogits(i, chunks.logits(i), found);
+                    chunks.addLabelLogits(i, labels, chunks.logits(i), found);
                 }
             }
         }
         return found;
-    }
-
-    private boolean hasLabels(int index) {
-        long start = chunks.plan().start(index);
-        return labels.from(start) < labels.from(start + chunks.plan().length(index));
-    }
-
-    /** Adds to each row the logit of its label, if it lies in a chunk. */
-    void addLabelLogits(int index, Tensor logits, Tensor target) {
-        long start = chunks.plan().start(index);
-        int from = labels.from(start);
-        int to = labels.from(start + chunks.plan().length(index));
-        if (from < to) {
-            Tensor rows = part(labels.rows, from, to);
-            Tensor columns = part(labels.columns, from, to).sub_(new Scalar(start)).unsqueeze(1);
-            Tensor found = logits.index_select(0, rows).gather(1, columns).squeeze(1);
-            target.index_add_(0, rows, found.to(target.scalar_type()));
-        }
-    }
-
-    private Tensor part(long[] values, int from, int to) {
-        return chunks.buffers.index(values).narrow(0, from, to - from);
     }
 
     /**
@@ -81,7 +59,12 @@ final class ChunkRanking {
                 Tensor inside = local.ge(new Scalar(0)).logical_and_(after.logical_not());
                 Tensor rows = inside.logical_or_(bottom).nonzero().squeeze(1);
                 if (rows.size(0) > 0) {
-                    counts.index_copy_(0, rows, countInRows(logits, values, local, rows));
+                    Tensor exact =
+                            countBefore(
+                                    logits.index_select(0, rows),
+                                    values.index_select(0, rows),
+                                    local.index_select(0, rows));
+                    counts.index_copy_(0, rows, exact);
                 }
                 before.add_(counts);
             }
@@ -89,10 +72,20 @@ final class ChunkRanking {
         return before;
     }
 
-    private static Tensor countInRows(Tensor logits, Tensor values, Tensor columns, Tensor rows) {
-        return RowOrder.countBefore(
-                logits.index_select(0, rows),
-                values.index_select(0, rows),
-                columns.index_select(0, rows));
+    /**
+     * Returns how many elements of each row come before a value in descending order: those that are
+     * larger, those that are equal and in a column before a given one, and those that cannot be
+     * compared because one of the two is NaN.
+     *
+     * @param rows the rows, [rows, columns]
+     * @param values the value, [rows]
+     * @param columns the column, int64 [rows]; may lie outside of the rows
+     * @return the counts, int64 [rows]
+     */
+    static Tensor countBefore(Tensor rows, Tensor values, Tensor columns) {
+        Tensor value = values.unsqueeze(1);
+        Tensor places = torch.arange(new Scalar(rows.size(1)), columns.options());
+        Tensor before = rows.eq(value).logical_and_(places.lt(columns.unsqueeze(1)));
+        return rows.le(value).logical_not_().logical_or_(before).sum(1);
     }
 }

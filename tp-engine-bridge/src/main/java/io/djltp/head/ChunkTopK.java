@@ -20,16 +20,19 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
 @SuppressWarnings("try") // a scope is used by being open
 final class ChunkTopK {
 
+    private static final double LOWEST = Double.NEGATIVE_INFINITY;
+
     private final LogitChunks chunks;
     private final int k;
-    private final ChunkLogSum logSum; // null if not wanted
+    private final LogitChunks.LogSum logSum; // null if not wanted
     private final TensorOptions integers;
     private final Tensor allValues; // [rows, k]
     private final Tensor allColumns;
     private long count; // how many of the k columns have been found
+    private Tensor gathered; // of all ranks, [ranks, rows, columns]
 
     /**
-     * Prepares a pass.
+     * Passes over the chunks.
      *
      * @param chunks the logits
      * @param k how many classes are wanted; if there are fewer, all are
@@ -38,15 +41,11 @@ final class ChunkTopK {
     ChunkTopK(LogitChunks chunks, int k, boolean withSum) {
         this.chunks = chunks;
         this.k = (int) Math.min(k, chunks.plan().range().length());
-        logSum = withSum ? new ChunkLogSum(chunks) : null;
+        logSum = withSum ? new LogitChunks.LogSum(chunks) : null;
         long[] shape = {chunks.rows, this.k};
-        allValues = torch.zeros(shape, chunks.buffers.options());
+        allValues = torch.zeros(shape, chunks.memory.options());
         allColumns = allValues.to(ScalarType.Long);
         integers = allColumns.options();
-    }
-
-    /** Passes over the chunks. */
-    ChunkTopK run() {
         for (int i = 0; i < chunks.plan().count(); i++) {
             try (PointerScope scope = new PointerScope()) {
                 Tensor logits = chunks.logits(i);
@@ -57,22 +56,53 @@ final class ChunkTopK {
                 }
             }
         }
-        return this;
     }
 
-    /** Returns the largest logits, best first, float32 [rows, k]. */
-    Tensor values() {
-        return allValues;
+    /**
+     * Brings the best of each rank together: one all-gather of k logits and classes and, if
+     * probabilities are wanted, of the largest logit and the sum of exponentials above it, for each
+     * row and rank. All of it is in float64, which holds class numbers and logits exactly.
+     *
+     * @param shard the classes of this rank
+     * @param wanted how many classes are wanted, not more than all ranks have
+     * @return the best logits and classes of all ranks, float64 [rows, k]
+     */
+    Best gather(ClassShard shard, int wanted) {
+        long[] missing = {0, wanted - k}; // of a rank with fewer classes
+        TensorVector columns =
+                new TensorVector(
+                        torch.constant_pad_nd(
+                                allValues.to(ScalarType.Double), missing, new Scalar(LOWEST)),
+                        torch.constant_pad_nd(
+                                shard.classesOf(allColumns).to(ScalarType.Double),
+                                missing,
+                                new Scalar(-LOWEST)));
+        if (logSum != null) {
+            Tensor largest = logSum.largest();
+            columns.push_back(largest.to(ScalarType.Double).unsqueeze(1));
+            columns.push_back(logSum.sumAbove(largest).unsqueeze(1));
+        }
+        gathered = shard.allGather(torch.cat(columns, 1));
+        Tensor values = ofAllRanks(0, wanted);
+        Tensor classes = ofAllRanks(wanted, wanted);
+        // of equal logits, that of the lower class comes first
+        Tensor order = classes.argsort(true, 1, false);
+        return sorted(values.gather(1, order), classes.gather(1, order), wanted);
     }
 
-    /** Returns their columns on this rank, int64 [rows, k]. */
-    Tensor columns() {
-        return allColumns;
+    private Tensor ofAllRanks(long start, long length) {
+        Tensor part = gathered.narrow(2, start, length).transpose(0, 1);
+        return part.reshape(chunks.rows, gathered.size(0) * length);
     }
 
-    /** Returns the sum of the exponentials, or {@code null}. */
-    ChunkLogSum logSum() {
-        return logSum;
+    /** Returns the logarithms of the probabilities that belong to logits of all ranks. */
+    Tensor logProbabilities(Tensor logits) {
+        Tensor largest = gathered.select(2, gathered.size(2) - 2); // [ranks, rows]
+        Tensor top = largest.amax(new long[] {0}, false);
+        Tensor sums = gathered.select(2, gathered.size(2) - 1);
+        Tensor sum = largest.sub(top).exp_().mul_(sums).sum(0);
+        // the largest logit first: a log-sum-exp would lose the digits that it has after the point
+        return logits.sub(top.unsqueeze(1)).sub_(sum.log_().unsqueeze(1));
     }
 
     private Best found() {

@@ -8,6 +8,7 @@ import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
 import io.djltp.torch.LibTorch;
+import io.djltp.torch.Precision;
 import io.djltp.torch.TensorView;
 import io.djltp.torch.TorchScope;
 import io.djltp.update.UnitRows;
@@ -17,7 +18,6 @@ import org.bytedeco.pytorch.MemoryFormatOptional;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
-import org.bytedeco.pytorch.TensorVector;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
@@ -26,7 +26,7 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
  * classes, the places of labels, the loss. The logits exist a chunk of classes at a time, and no
  * graph is recorded.
  *
- * <p>Shapes as in {@link FusedCrossEntropy}. Weights and features of 16 bits are computed with in
+ * <p>Shapes as in {@link FusedSoftmaxHead}. Weights and features of 16 bits are computed with in
  * 32. The memory of a chunk is reused by the next call; an instance belongs to one rank, and one
  * thread at a time.
  */
@@ -37,7 +37,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
     private final long budget;
     private final long chunk;
     private final Margin margin; // or null
-    private ChunkBuffers buffers;
+    private ChunkMemory memory;
     private long restoredRows;
 
     /**
@@ -96,17 +96,18 @@ public final class ChunkedEvaluation implements AutoCloseable {
     }
 
     private TopClasses topK(LogitChunks chunks, NDArray rows, int k, boolean withProbabilities) {
-        ChunkTopK found = new ChunkTopK(chunks, k, withProbabilities).run();
-        TopKGather gather = new TopKGather(found, shard, k);
-        ChunkTopK.Best best = gather.best();
-        Shape shape = HeadLayer.leading(rows).add(k);
+        ChunkTopK found = new ChunkTopK(chunks, k, withProbabilities);
+        ChunkTopK.Best best = found.gather(shard, k);
+        Shape shape = ShardLabels.leading(rows).add(k);
         NDManager manager = rows.getManager();
-        Tensor logProbabilities = withProbabilities ? gather.logProbabilities(best.values()) : null;
         return new TopClasses(
                 toArray(best.classes().to(ScalarType.Long), shape, manager),
                 toArray(best.values().to(ScalarType.Float), shape, manager),
                 withProbabilities
-                        ? toArray(logProbabilities.to(ScalarType.Float), shape, manager)
+                        ? toArray(
+                                found.logProbabilities(best.values()).to(ScalarType.Float),
+                                shape,
+                                manager)
                         : null);
     }
 
@@ -114,13 +115,8 @@ public final class ChunkedEvaluation implements AutoCloseable {
         long total = shard.total();
         if (k < 1 || k > total) {
             throw new IllegalArgumentException(
-                    "The "
-                            + k
-                            + " best of "
-                            + total
-                            + " classes were asked for: 1 to "
-                            + total
-                            + " can be had");
+                    "The %s best of %s classes were asked for: 1 to %s can be had"
+                            .formatted(k, total, total));
         }
     }
 
@@ -160,13 +156,13 @@ public final class ChunkedEvaluation implements AutoCloseable {
         ChunkRanking ranking = new ChunkRanking(chunks, labels);
         Tensor logits = ranking.labelLogits();
         shard.allReduce(logits, ReduceOp.SUM);
-        Tensor before = ranking.countBefore(logits, buffers.index(labels.columnsBefore(shard)));
+        Tensor before = ranking.countBefore(logits, memory.index(labels.columnsBefore(shard)));
         shard.allReduce(before, ReduceOp.SUM);
         return TensorView.toArray(before, manager);
     }
 
     /**
-     * Returns the loss that {@link FusedCrossEntropy#evaluate} computes, without a gradient. Two
+     * Returns the loss that {@link FusedSoftmaxHead#evaluate} computes, without a gradient. Two
      * all-reduces.
      *
      * @param features the features, [x1, ..., xn, features]
@@ -183,9 +179,32 @@ public final class ChunkedEvaluation implements AutoCloseable {
         ShardLabels rows = ShardLabels.of(features, labels, shard, options.ignoreIndex());
         try (TorchScope scope = TorchScope.withoutGraph()) {
             LogitChunks chunks = chunks(features, weight, bias);
-            Tensor value = new ChunkLoss(chunks, rows, options).evaluate(shard);
-            return ShardedCrossEntropy.shaped(value, options, features);
+            return ShardedCrossEntropy.shaped(loss(chunks, rows, options), options, features);
         }
+    }
+
+    private Tensor loss(LogitChunks chunks, ShardLabels labels, LossOptions options) {
+        LogitChunks.LogSum logSum = new LogitChunks.LogSum(chunks);
+        Tensor sums = SoftmaxLoss.newSums(options, logSum.largest());
+        for (int i = 0; i < chunks.plan().count(); i++) {
+            try (PointerScope scope = new PointerScope()) {
+                Tensor logits = chunks.logits(i);
+                chunks.addLabelLogits(i, labels, logits, sums.select(0, SoftmaxLoss.LABEL));
+                if (options.labelSmoothing() > 0) {
+                    ScalarTypeOptional same = new ScalarTypeOptional();
+                    sums.select(0, SoftmaxLoss.LOGITS)
+                            .add_(logits.sum(new long[] {1}, false, same));
+                }
+                logSum.add(logits, logits.amax(new long[] {1}, false));
+            }
+        }
+        Tensor largest = logSum.largest().clone();
+        shard.allReduce(largest, ReduceOp.MAX);
+        sums.select(0, SoftmaxLoss.NORMALISER).copy_(logSum.sumAbove(largest));
+        shard.allReduce(sums, ReduceOp.SUM);
+        sums.select(0, SoftmaxLoss.LABEL).sub_(largest);
+        double[] numbers = SoftmaxLoss.read(sums, largest);
+        return new SoftmaxLoss(options, labels, numbers).value(memory.options());
     }
 
     /**
@@ -202,13 +221,13 @@ public final class ChunkedEvaluation implements AutoCloseable {
             LogitChunks chunks = chunks(features, weight, bias);
             ChunkPlan plan = chunks.plan();
             long[] shape = {chunks.rows, plan.range().length()};
-            Tensor logits = torch.empty(shape, buffers.options(), new MemoryFormatOptional());
+            Tensor logits = torch.empty(shape, memory.options(), new MemoryFormatOptional());
             for (int i = 0; i < plan.count(); i++) {
                 try (PointerScope part = new PointerScope()) {
                     logits.narrow(1, plan.start(i), plan.length(i)).copy_(chunks.logits(i));
                 }
             }
-            Shape shapeOfAll = HeadLayer.leading(features).add(plan.range().length());
+            Shape shapeOfAll = ShardLabels.leading(features).add(plan.range().length());
             return toArray(logits, shapeOfAll, features.getManager());
         }
     }
@@ -218,19 +237,19 @@ public final class ChunkedEvaluation implements AutoCloseable {
     }
 
     private LogitChunks chunks(NDArray logits) {
-        Tensor rows = HeadLayer.rows(logits);
+        Tensor rows = ShardLabels.rows(logits);
         prepare(rows, 0, rows.size(1), false);
-        return new LogitChunks.OfLogits(buffers, rows);
+        return LogitChunks.of(memory, rows);
     }
 
     private LogitChunks chunks(NDArray features, NDArray weight, NDArray bias) {
-        Tensor x = HeadLayer.rows(features).to(ScalarType.Float).contiguous();
+        Tensor x = ShardLabels.rows(features).to(ScalarType.Float).contiguous();
         ScalarType type = TensorView.of(weight).tensor().scalar_type().intern();
         prepare(x, x.size(1), weight.getShape().get(0), type != ScalarType.Float || margin != null);
         Tensor w = TensorView.of(weight).tensor().detach();
         Tensor b = bias == null ? null : TensorView.of(bias).tensor().detach();
-        ChunkedLinear linear = new ChunkedLinear(buffers, w, b, null, margin != null);
-        return new LogitChunks.OfLinear(buffers, linear, margin == null ? x : scaled(x));
+        ChunkedLinear linear = new ChunkedLinear(memory, w, b, null, margin != null);
+        return LogitChunks.of(memory, linear, margin == null ? x : scaled(x));
     }
 
     private Tensor scaled(Tensor x) {
@@ -241,29 +260,29 @@ public final class ChunkedEvaluation implements AutoCloseable {
     /** Memory for many rows has too small chunks for few. */
     private void prepare(Tensor x, long features, long classes, boolean copiesWeights) {
         long rows = Math.max(1, x.size(0));
-        if (buffers != null
-                && buffers.fits(rows, features)
-                && buffers.plan().range().length() == classes
-                && buffers.plan().rows() < 4 * rows) {
+        if (memory != null
+                && memory.fits(rows, features)
+                && memory.plan().range().length() == classes
+                && memory.plan().rows() < 4 * rows) {
             return;
         }
         long copied = copiesWeights ? features : 0;
-        boolean before = buffers == null && rows <= restoredRows && restoredRows < 4 * rows;
+        boolean before = memory == null && rows <= restoredRows && restoredRows < 4 * rows;
         long planned = before ? restoredRows : rows;
         long wanted =
-                chunk > 0 ? chunk : ChunkSize.evaluation(planned, copied, budget, x.is_cuda());
+                chunk > 0 ? chunk : ChunkPlan.evaluationSize(planned, copied, budget, x.is_cuda());
         ChunkPlan plan =
                 ChunkPlan.of(
                         planned, features, classes, wanted, budget, Float.BYTES, 1, x.is_cuda())[0];
         close();
-        buffers = new ChunkBuffers(plan, features, x);
+        memory = new ChunkMemory(plan, features, x, Precision.FLOAT32);
     }
 
     /**
      * Returns the rows that chunks were planned for, or 0: how sums are rounded follows from it.
      */
     long plannedRows() {
-        return buffers == null ? restoredRows : buffers.plan().rows();
+        return memory == null ? restoredRows : memory.plan().rows();
     }
 
     /** Sets the rows that chunks were planned for in a run that is continued. */
@@ -275,170 +294,9 @@ public final class ChunkedEvaluation implements AutoCloseable {
     /** Frees the memory. */
     @Override
     public void close() {
-        if (buffers != null) {
-            buffers.close();
-            buffers = null;
-        }
-    }
-
-    /**
-     * The loss of logits that exist a chunk of classes at a time, by the {@link
-     * CrossEntropyFormula}.
-     */
-    @SuppressWarnings("try") // a scope is used by being open
-    private static final class ChunkLoss {
-
-        private final LogitChunks chunks;
-        private final ShardLabels labels;
-        private final LossOptions options;
-        private final ChunkLogSum logSum;
-        private final Tensor sums;
-
-        ChunkLoss(LogitChunks chunks, ShardLabels labels, LossOptions options) {
-            this.chunks = chunks;
-            this.labels = labels;
-            this.options = options;
-            logSum = new ChunkLogSum(chunks);
-            sums = CrossEntropyFormula.newSums(options, chunks.rows, chunks.buffers.wide());
-        }
-
-        /**
-         * Returns the loss over all ranks, a scalar in float32.
-         *
-         * @param shard the classes of the rank
-         */
-        Tensor evaluate(ClassShard shard) {
-            ChunkRanking ranking = new ChunkRanking(chunks, labels);
-            for (int i = 0; i < chunks.plan().count(); i++) {
-                try (PointerScope scope = new PointerScope()) {
-                    add(ranking, i);
-                }
-            }
-            Tensor largest = logSum.largest().clone();
-            shard.allReduce(largest, ReduceOp.MAX);
-            sums.select(0, CrossEntropyFormula.NORMALISER).copy_(logSum.sumAbove(largest));
-            shard.allReduce(sums, ReduceOp.SUM);
-            sums.select(0, CrossEntropyFormula.LABEL).sub_(largest);
-            Tensor weights = CrossEntropyFormula.rowWeights(labels, options, chunks.buffers.wide());
-            Tensor wide = largest.to(ScalarType.Double);
-            return new CrossEntropyFormula(options, shard.total(), weights, wide, sums)
-                    .loss()
-                    .to(ScalarType.Float);
-        }
-
-        private void add(ChunkRanking ranking, int index) {
-            Tensor logits = chunks.logits(index);
-            ranking.addLabelLogits(index, logits, sums.select(0, CrossEntropyFormula.LABEL));
-            if (options.labelSmoothing() > 0) {
-                ScalarTypeOptional same = new ScalarTypeOptional();
-                sums.select(0, CrossEntropyFormula.LOGITS)
-                        .add_(logits.sum(new long[] {1}, false, same));
-            }
-            logSum.add(logits, logits.amax(new long[] {1}, false));
-        }
-    }
-
-    /**
-     * The best classes of each rank brought together: one all-gather of k logits and classes and,
-     * if probabilities are wanted, of the largest logit and the sum of exponentials above it, for
-     * each row and rank. All of it is in float64, which holds class numbers and logits exactly.
-     */
-    private static final class TopKGather {
-
-        private final long rows;
-        private final int k;
-        private final boolean withSum;
-        private final boolean inOrder; // whether the classes of the ranks ascend
-        private final Tensor[] parts; // of each rank, [rows, 2 * its k and 2 for the sum]
-
-        /**
-         * Gathers.
-         *
-         * @param found what this rank has found
-         * @param shard the classes of this rank
-         * @param k how many classes are wanted, not more than there are
-         */
-        TopKGather(ChunkTopK found, ClassShard shard, int k) {
-            this.k = k;
-            rows = found.values().size(0);
-            withSum = found.logSum() != null;
-            inOrder = shard.cut().isConsecutive();
-            Tensor packed = pack(found, shard);
-            int size = shard.cut().getRanks();
-            parts = new Tensor[size];
-            if (size == 1) {
-                parts[0] = packed;
-                return;
-            }
-            long[] counts = new long[size];
-            long sum = 0;
-            for (int rank = 0; rank < size; rank++) {
-                counts[rank] = rows * width(shard.cut().getShardLength(rank));
-                sum += counts[rank];
-            }
-            Tensor all =
-                    torch.empty(new long[] {sum}, packed.options(), new MemoryFormatOptional());
-            shard.group().allGather(TensorView.of(packed), TensorView.of(all), counts).await();
-            long start = 0;
-            for (int rank = 0; rank < size; rank++) {
-                long width = width(shard.cut().getShardLength(rank));
-                parts[rank] = all.narrow(0, start, counts[rank]).view(rows, width);
-                start += counts[rank];
-            }
-        }
-
-        private long width(long classes) {
-            return 2 * Math.min(k, classes) + (withSum ? 2 : 0);
-        }
-
-        private Tensor pack(ChunkTopK found, ClassShard shard) {
-            TensorVector columns =
-                    new TensorVector(
-                            found.values().to(ScalarType.Double),
-                            shard.classesOf(found.columns()).to(ScalarType.Double));
-            if (withSum) {
-                Tensor largest = found.logSum().largest();
-                columns.push_back(largest.to(ScalarType.Double).unsqueeze(1));
-                columns.push_back(found.logSum().sumAbove(largest).unsqueeze(1));
-            }
-            return torch.cat(columns, 1);
-        }
-
-        /** Returns the best logits and classes of all ranks, float64 [rows, k]. */
-        ChunkTopK.Best best() {
-            TensorVector values = new TensorVector();
-            TensorVector classes = new TensorVector();
-            for (Tensor part : parts) {
-                long count = (part.size(1) - (withSum ? 2 : 0)) / 2;
-                values.push_back(part.narrow(1, 0, count));
-                classes.push_back(part.narrow(1, count, count));
-            }
-            Tensor allValues = torch.cat(values, 1);
-            Tensor allClasses = torch.cat(classes, 1);
-            if (!inOrder) { // of equal logits, that of the lower class comes first
-                Tensor order = allClasses.argsort(true, 1, false);
-                allValues = allValues.gather(1, order);
-                allClasses = allClasses.gather(1, order);
-            }
-            return ChunkTopK.sorted(allValues, allClasses, k);
-        }
-
-        /** Returns the logarithms of the probabilities that belong to logits of all ranks. */
-        Tensor logProbabilities(Tensor logits) {
-            Tensor[] largest = new Tensor[parts.length];
-            Tensor top = null;
-            for (int rank = 0; rank < parts.length; rank++) {
-                largest[rank] = parts[rank].select(1, parts[rank].size(1) - 2);
-                top = top == null ? largest[rank] : torch.maximum(top, largest[rank]);
-            }
-            Tensor sum = torch.zeros_like(top);
-            for (int rank = 0; rank < parts.length; rank++) {
-                Tensor ofRank = parts[rank].select(1, parts[rank].size(1) - 1);
-                sum.addcmul_(ofRank, largest[rank].sub(top).exp_());
-            }
-            // the largest logit first: a log-sum-exp would lose the digits that it has after the
-            // point
-            return logits.sub(top.unsqueeze(1)).sub_(sum.log_().unsqueeze(1));
+        if (memory != null) {
+            memory.close();
+            memory = null;
         }
     }
 }

@@ -1,6 +1,7 @@
 package io.djltp.head;
 
-import io.djltp.torch.ShortSumProduct;
+import io.djltp.head.ChunkMemory.Work;
+import io.djltp.torch.BrgemmProduct;
 import io.djltp.update.UnitRows;
 
 import org.bytedeco.pytorch.MemoryFormatOptional;
@@ -16,26 +17,24 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
  */
 final class ChunkedLinear {
 
-    private final ChunkBuffers buffers;
+    private final ChunkMemory memory;
     private final Tensor weight;
     private final Tensor bias;
     private final Tensor sample;
     private final boolean unit;
     private final boolean wide; // whether the weight is in 32 bits
-    private MarginLabels margin;
-    private LabelPlaces labels; // in the outputs, where there is a margin
 
     /**
      * Creates the layer.
      *
-     * @param buffers the memory
+     * @param memory the memory
      * @param weight the weight, [classes, features], no part of a graph
      * @param bias the bias, [classes], or {@code null}
      * @param sample the columns to which the layer is reduced, ascending, int64, or {@code null}
      * @param unit whether rows of the weight are divided by their lengths
      */
-    ChunkedLinear(ChunkBuffers buffers, Tensor weight, Tensor bias, Tensor sample, boolean unit) {
-        this.buffers = buffers;
+    ChunkedLinear(ChunkMemory memory, Tensor weight, Tensor bias, Tensor sample, boolean unit) {
+        this.memory = memory;
         this.weight = weight;
         this.bias = bias == null || sample == null ? bias : bias.index_select(0, sample);
         this.sample = sample;
@@ -43,29 +42,18 @@ final class ChunkedLinear {
         wide = weight.scalar_type().intern() == ScalarType.Float;
     }
 
-    private ChunkedLinear(ChunkedLinear other, ChunkBuffers buffers) {
-        this.buffers = buffers;
+    private ChunkedLinear(ChunkedLinear other, ChunkMemory memory) {
+        this.memory = memory;
         weight = other.weight;
         bias = other.bias;
         sample = other.sample;
         unit = other.unit;
         wide = other.wide;
-        margin = other.margin;
     }
 
     /** Returns the same layer, computed in other memory. */
-    ChunkedLinear in(ChunkBuffers memory) {
-        return new ChunkedLinear(this, memory);
-    }
-
-    /** Sets what takes the place of the outputs of labels. */
-    void setMargin(MarginLabels labels) {
-        margin = labels;
-    }
-
-    /** Sets where the labels lie in the outputs of the chunks, classes first. */
-    void setLabels(LabelPlaces places) {
-        labels = places;
+    ChunkedLinear withMemory(ChunkMemory other) {
+        return new ChunkedLinear(this, other);
     }
 
     /** Returns the bias of the classes that are computed, or {@code null}. */
@@ -90,25 +78,25 @@ final class ChunkedLinear {
 
     /** Returns a chunk's rows to compute with: those of the weight, or a copy in 32 bits. */
     Tensor weight(int index) {
-        Tensor stored = stored(index, ChunkBuffers.Work.USED_WEIGHT);
+        Tensor stored = stored(index, Work.USED_WEIGHT);
         if (!unit) {
             return stored;
         }
-        Tensor place = buffers.work(ChunkBuffers.Work.USED_WEIGHT, stored.size(0));
+        Tensor place = memory.work(Work.USED_WEIGHT, stored.size(0));
         return torch.mul_out(place, stored, UnitRows.inverseLengths(stored).unsqueeze(1));
     }
 
     /** Returns a chunk's rows to update, where {@link #weight(int)} has returned some to use. */
     Tensor updated(int index, Tensor used) {
-        return unit ? stored(index, ChunkBuffers.Work.UPDATED_WEIGHT) : used;
+        return unit ? stored(index, Work.UPDATED_WEIGHT) : used;
     }
 
-    private Tensor stored(int index, ChunkBuffers.Work copy) {
+    private Tensor stored(int index, Work copy) {
         Tensor columns = columns(index);
         if (columns == null && wide) {
             return part(weight, index);
         }
-        Tensor place = buffers.work(copy, buffers.plan().length(index));
+        Tensor place = memory.work(copy, memory.plan().length(index));
         if (columns == null) {
             return place.copy_(part(weight, index));
         }
@@ -128,25 +116,22 @@ final class ChunkedLinear {
     }
 
     /**
-     * Computes the output of a chunk.
+     * Computes the output of a chunk, the rows first.
      *
      * @param index the chunk
      * @param place where it goes, [rows, classes of the chunk]
      * @param features the features, [rows, features]
-     * @param rows the number of the rows to which the bias is added, from the first
      * @param rowsOfWeight the rows of the weight that belong to the chunk
-     * @return the output
      */
-    Tensor output(int index, Tensor place, Tensor features, long rows, Tensor rowsOfWeight) {
+    void rowMajor(int index, Tensor place, Tensor features, Tensor rowsOfWeight) {
         torch.mm_out(place, features, rowsOfWeight.t());
         if (bias != null) {
-            place.narrow(0, 0, rows).add_(part(bias, index));
+            place.add_(part(bias, index));
         }
-        return place;
     }
 
     /**
-     * Computes the output of a chunk, the classes first and with the margin.
+     * Computes the output of a chunk, the classes first.
      *
      * @param index the chunk
      * @param place where it goes, [classes of the chunk, rows]
@@ -155,12 +140,9 @@ final class ChunkedLinear {
      * @param rowsOfWeight the rows of the weight that belong to the chunk
      */
     void classMajor(int index, Tensor place, Tensor features, long rows, Tensor rowsOfWeight) {
-        ShortSumProduct.multiply(rowsOfWeight, features, place);
+        BrgemmProduct.multiply(rowsOfWeight, features, place);
         if (bias != null) {
             place.narrow(1, 0, rows).add_(part(bias, index).unsqueeze(1));
-        }
-        if (margin != null) {
-            margin.replace(labels.of(index), place);
         }
     }
 
@@ -173,7 +155,7 @@ final class ChunkedLinear {
             return target;
         }
         Tensor used = sample == null ? target : sample;
-        return torch.empty(used.shape(), buffers.options(), new MemoryFormatOptional());
+        return torch.empty(used.shape(), memory.options(), new MemoryFormatOptional());
     }
 
     /** Writes the gradient of the bias into that of all classes, where the others have none. */
@@ -188,7 +170,8 @@ final class ChunkedLinear {
         }
     }
 
-    private Tensor part(Tensor parameter, int index) {
-        return parameter.narrow(0, buffers.plan().start(index), buffers.plan().length(index));
+    /** Returns the part of a parameter, or of its gradient, that belongs to a chunk. */
+    Tensor part(Tensor parameter, int index) {
+        return parameter.narrow(0, memory.plan().start(index), memory.plan().length(index));
     }
 }

@@ -99,14 +99,10 @@ public final class ClassLabels {
         return refused(
                 place,
                 label,
-                "but the labels of "
-                        + classes
-                        + " classes are the whole numbers 0 to "
-                        + (classes - 1)
-                        + " (or "
-                        + ignoreIndex
-                        + " for a row that does not count): correct the label, or give the last"
-                        + " layer more classes");
+                ("but the labels of %s classes are the whole numbers 0 to %s (or %s"
+                                + " for a row that does not count): correct the label, or give the"
+                                + " last layer more classes")
+                        .formatted(classes, classes - 1, ignoreIndex));
     }
 
     private IllegalArgumentException refused(int place, Object label, String why) {

@@ -69,14 +69,13 @@ final class ClassSampler {
         long count = Math.round((double) share * classes);
         if (count < HeadOptions.LEAST_CLASSES) {
             throw new IllegalArgumentException(
-                    "A sample share of "
-                            + share
-                            + " of "
-                            + classes
-                            + " classes leaves no negatives: it is "
-                            + (count == 1 ? "1 class" : "no class")
-                            + ". The least share is "
-                            + leastShare(classes));
+                    ("A sample share of %s of %s classes leaves no negatives: it is %s."
+                                    + " The least share is %s")
+                            .formatted(
+                                    share,
+                                    classes,
+                                    count == 1 ? "1 class" : "no class",
+                                    leastShare(classes)));
         }
         return count;
     }

@@ -10,6 +10,7 @@ import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 
 import java.util.List;
+import java.util.stream.LongStream;
 
 /**
  * The classes that one rank holds, and the ranks that hold the others. A <em>class</em> is counted
@@ -55,10 +56,8 @@ final class ClassShard {
         this.rank = rank;
         if (cut.getRanks() != ranks) {
             throw new IllegalArgumentException(
-                    "The classes are cut over "
-                            + cut.getRanks()
-                            + " ranks, but the group has "
-                            + ranks);
+                    "The classes are cut over %s ranks, but the group has %s"
+                            .formatted(cut.getRanks(), ranks));
         }
         if (!cut.isPartition()) {
             throw new IllegalArgumentException(
@@ -80,29 +79,17 @@ final class ClassShard {
         for (ShardRange range : cut.getRanges(ofRank)) {
             if (range.length() > 0 && range.start() < end) {
                 throw new IllegalArgumentException(
-                        "Rank "
-                                + ofRank
-                                + " has the classes "
-                                + cut.getRanges(ofRank)
-                                + ", which do not ascend: of equal logits, that of the class with"
-                                + " the lower number would not come first. Give the ranges of a"
-                                + " rank in ascending order");
+                        ("Rank %s has the classes %s, which do not ascend: of equal logits, that"
+                                        + " of the class with the lower number would not come"
+                                        + " first. Give the ranges of a rank in ascending order")
+                                .formatted(ofRank, cut.getRanges(ofRank)));
             }
             end = Math.max(end, range.end());
         }
     }
 
-    Cut cut() {
-        return cut;
-    }
-
     int rank() {
         return rank;
-    }
-
-    /** Returns the ranks over which the classes are cut, or {@code null}. */
-    Communicator group() {
-        return group;
     }
 
     /** Returns whether there is no other rank. */
@@ -115,6 +102,20 @@ final class ClassShard {
         if (!isAlone()) {
             group.allReduce(TensorView.of(tensor), op).await();
         }
+    }
+
+    /** Returns a tensor of all ranks, which has the same shape on each, [ranks, ...]. */
+    Tensor allGather(Tensor own) {
+        if (isAlone()) {
+            return own.unsqueeze(0);
+        }
+        long ranks = group.getSize();
+        long[] counts = LongStream.generate(own::numel).limit(ranks).toArray();
+        long[] shape =
+                LongStream.concat(LongStream.of(ranks), LongStream.of(own.shape())).toArray();
+        Tensor all = own.new_empty(shape);
+        group.allGather(TensorView.of(own), TensorView.of(all), counts).await();
+        return all;
     }
 
     /** Returns the ranges of the rank, in ascending order. */

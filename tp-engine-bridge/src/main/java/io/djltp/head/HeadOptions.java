@@ -3,7 +3,7 @@ package io.djltp.head;
 import io.djltp.torch.Precision;
 
 /**
- * What the logits of a {@link FusedCrossEntropy} are, and of which classes.
+ * What the logits of a {@link FusedSoftmaxHead} are, and of which classes.
  *
  * @param sampleShare the share of all classes that is drawn for a training step, which computes
  *     with them and with the labels of the batch. Above 0, and up to 1, all classes

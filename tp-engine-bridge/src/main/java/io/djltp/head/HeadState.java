@@ -1,7 +1,7 @@
 package io.djltp.head;
 
 /**
- * What the next pass of a {@link FusedCrossEntropy} depends on beside its inputs, in the last bits
+ * What the next pass of a {@link FusedSoftmaxHead} depends on beside its inputs, in the last bits
  * too.
  *
  * @param steps the number of updates, by which classes are drawn

@@ -103,11 +103,9 @@ public record LossOptions(
     void checkClasses(long classes) {
         if (classWeights != null && classWeights.length != classes) {
             throw new IllegalArgumentException(
-                    "The loss has the weights of "
-                            + classWeights.length
-                            + " classes, and the logits are those of "
-                            + classes
-                            + ": give LossOptions a weight for each class");
+                    ("The loss has the weights of %s classes, and the logits are those"
+                                    + " of %s: give LossOptions a weight for each class")
+                            .formatted(classWeights.length, classes));
         }
     }
 

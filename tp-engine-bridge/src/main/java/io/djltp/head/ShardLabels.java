@@ -3,6 +3,10 @@ package io.djltp.head;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.torch.TensorView;
+
+import org.bytedeco.pytorch.Tensor;
+
 import java.util.Arrays;
 import java.util.stream.IntStream;
 import java.util.stream.LongStream;
@@ -69,14 +73,12 @@ final class ShardLabels {
      * @throws IllegalArgumentException if a label is not a class, or there is not one for each row
      */
     static ShardLabels of(NDArray rows, NDArray labels, ClassShard shard, long ignoreIndex) {
-        Shape each = HeadLayer.leading(rows);
+        Shape each = leading(rows);
         if (labels.size() != each.size()) {
             throw new IllegalArgumentException(
-                    "The labels "
-                            + labels.getShape()
-                            + " do not fit the logits "
-                            + each.add(shard.total())
-                            + " over all ranks: one label for each row is needed");
+                    ("The labels %s do not fit the logits %s over all ranks: one label"
+                                    + " for each row is needed")
+                            .formatted(labels.getShape(), each.add(shard.total())));
         }
         return new ShardLabels(
                 ClassLabels.read(labels, shard.total(), ignoreIndex), shard, ignoreIndex);
@@ -89,13 +91,13 @@ final class ShardLabels {
      * @param classes how many classes the step is over, over all ranks
      * @return the labels, whose columns are positions in the sample
      */
-    ShardLabels in(long[] sampled, long classes) {
+    ShardLabels restrictedTo(long[] sampled, long classes) {
         return new ShardLabels(this, sampled, classes);
     }
 
-    /** Returns the label of a row, over all ranks. */
-    long labelOf(int row) {
-        return labels[row];
+    /** Returns the labels of all rows, over all ranks. */
+    long[] all() {
+        return labels;
     }
 
     /** Returns the labels that count, over all ranks. */
@@ -147,5 +149,73 @@ final class ShardLabels {
             places[i] = (columns[from + i] - start) * ofColumn + rows[from + i] * ofRow;
         }
         return places;
+    }
+
+    /** Returns features, or logits, as rows, [x1 * ... * xn, columns], no part of a graph. */
+    static Tensor rows(NDArray features) {
+        Tensor tensor = TensorView.of(features).tensor().detach();
+        // not -1: of features of length 0, any number of rows would do
+        return tensor.reshape(leading(features).size(), tensor.size(-1));
+    }
+
+    /** Returns the shape without the last axis, [x1, ..., xn]. */
+    static Shape leading(NDArray rows) {
+        return rows.getShape().slice(0, rows.getShape().dimension() - 1);
+    }
+
+    /**
+     * Returns where the labels of a thread lie in its chunks.
+     *
+     * @param memory the memory of the thread
+     * @param ofColumn how far apart the places of neighbouring columns are
+     * @param ofRow how far apart those of neighbouring rows are
+     */
+    Places places(ChunkMemory memory, long ofColumn, long ofRow) {
+        return new Places(memory, ofColumn, ofRow);
+    }
+
+    /**
+     * The places of a thread's labels, for all chunks in one tensor: to make one for each chunk
+     * takes longer than what is done at these places.
+     */
+    final class Places {
+
+        private final ChunkPlan plan;
+        private final int first; // label of the thread
+        private final Tensor all; // or null if there are none
+
+        private Places(ChunkMemory memory, long ofColumn, long ofRow) {
+            plan = memory.plan();
+            first = from(plan.range().start());
+            long[] found = new long[from(plan.range().end()) - first];
+            for (int i = 0; i < found.length; i++) {
+                long column = columns[first + i] - plan.range().start();
+                found[i] = column % plan.chunk() * ofColumn + rows[first + i] * ofRow;
+            }
+            all = found.length == 0 ? null : memory.index(found);
+        }
+
+        /** Returns the labels of a chunk. */
+        OfChunk of(int index) {
+            int from = from(plan.start(index));
+            int to = from(plan.start(index) + plan.length(index));
+            return from == to
+                    ? OfChunk.NONE
+                    : new OfChunk(from, to, all.narrow(0, from - first, to - from));
+        }
+    }
+
+    /** The labels that lie in a chunk, and their places; {@code null} if none do. */
+    record OfChunk(int from, int to, Tensor places) {
+
+        static final OfChunk NONE = new OfChunk(0, 0, null);
+
+        boolean isEmpty() {
+            return places == null;
+        }
+
+        Tensor part(Tensor ofAllLabels) {
+            return ofAllLabels.narrow(0, from, to - from);
+        }
     }
 }

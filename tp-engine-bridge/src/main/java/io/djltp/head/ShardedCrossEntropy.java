@@ -5,7 +5,6 @@ import ai.djl.ndarray.NDArray;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
-import io.djltp.torch.HostReads;
 import io.djltp.torch.LibTorch;
 import io.djltp.torch.TensorView;
 import io.djltp.torch.TorchScope;
@@ -14,17 +13,24 @@ import org.bytedeco.pytorch.AbstractTensor;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
-import org.bytedeco.pytorch.TensorOptions;
-import org.bytedeco.pytorch.TensorVector;
+import org.bytedeco.pytorch.TensorOptional;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
+import java.util.Arrays;
+import java.util.stream.LongStream;
+
 /**
  * The softmax cross entropy of logits that are there, each rank having a shard of the classes, by
- * the {@link CrossEntropyFormula}. The logits are computed with in float32.
+ * the {@link SoftmaxLoss}. The logits are computed with in float32.
  */
 @SuppressWarnings("try") // a scope is used by being open
 public final class ShardedCrossEntropy {
+
+    /** Reductions of libtorch: what {@code at::Reduction} calls None and Sum. */
+    private static final long ROWS = 0;
+
+    private static final long SUM = 2;
 
     private final LossOptions options;
 
@@ -66,11 +72,10 @@ public final class ShardedCrossEntropy {
         options.checkClasses(shard.total());
         ShardLabels ofShard = ShardLabels.of(logits, labels, shard, options.ignoreIndex());
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            Tensor given = HeadLayer.rows(logits);
+            Tensor given = ShardLabels.rows(logits);
             Tensor z = given.to(ScalarType.Float);
             Batch batch = new Batch(z, ofShard, shard);
-            batch.reduce();
-            NDArray value = toLoss(batch.formula, logits);
+            NDArray value = shaped(batch.loss.value(z.options()), options, logits);
             if (!withGradient) {
                 return new Result(value, null);
             }
@@ -86,76 +91,73 @@ public final class ShardedCrossEntropy {
     private final class Batch {
 
         private final Tensor z; // the logits, [rows, classes of the rank]
-        private final ShardLabels labels;
-        private final ClassShard shard;
         private final Tensor labelRows; // int64 [labels]
         private final Tensor places; // of the labels' logits among all of the rank, [labels]
-        private final Tensor localLargest; // of this rank, float32 [rows]
         private final Tensor softmax; // of this rank's classes among themselves
-        private final Tensor largest; // of all ranks, float32 [rows]
+        private final Tensor forbidden; // the rows with minus infinity for all of these, [rows]
+        private final boolean isForbidden; // any of them
         private final Tensor classWeights; // of this rank's classes, float32, or null
-        private Tensor localNormaliser; // of this rank's classes, with the largest of all
-        private CrossEntropyFormula formula;
+        private final Tensor localNormaliser; // of this rank's classes, with the largest of all
+        private final long[] rows; // of the labels
+        private final SoftmaxLoss loss;
 
         Batch(Tensor logits, ShardLabels labels, ClassShard shard) {
-            this.labels = labels;
-            this.shard = shard;
+            z = logits;
+            rows = labels.rows;
             classWeights = classWeights(shard, logits);
             long columns = logits.size(1);
-            labelRows = index(logits, labels.rows);
-            places = index(logits, labels.places(0, labels.rows.length, 0, 1, columns));
-            localLargest = largestOfRows(logits);
-            // a softmax of minus infinities alone is NaN
-            z = isForbidden() ? logits.clamp_min(new Scalar(-Float.MAX_VALUE)) : logits;
+            labelRows = index(logits, rows);
+            places = index(logits, labels.places(0, rows.length, 0, 1, columns));
+            Tensor localLargest = largestOfRows(logits);
             softmax = z.softmax(1);
-            largest = localLargest.clone();
-        }
-
-        private boolean isForbidden() {
-            return localLargest.numel() > 0
-                    && HostReads.number(localLargest.min()) == Float.NEGATIVE_INFINITY;
-        }
-
-        void reduce() {
+            Tensor largest = localLargest.clone();
             shard.allReduce(largest, ReduceOp.MAX);
-            TensorOptions wide = wide(z);
             Tensor m = largest.to(ScalarType.Double);
-            Tensor sums = CrossEntropyFormula.newSums(options, z.size(0), wide);
             // exp(z - m) of this rank's largest logit is its part of the softmax, which is never
             // tiny, of the normaliser: so the exponentials are not computed a second time
             localNormaliser = localLargest.to(ScalarType.Double).sub_(m).exp_();
-            if (z.size(1) > 0) {
+            if (columns > 0) {
                 localNormaliser.div_(softmax.amax(new long[] {1}, false));
             }
-            sums.select(0, CrossEntropyFormula.NORMALISER).copy_(localNormaliser);
+            forbidden = localLargest.isneginf();
+            localNormaliser.masked_fill_(forbidden, new Scalar(0));
+            Tensor sums = SoftmaxLoss.newSums(options, largest);
+            sums.select(0, SoftmaxLoss.NORMALISER).copy_(localNormaliser);
             Tensor labelLogits = z.reshape(-1).index_select(0, places).to(ScalarType.Double);
-            sums.select(0, CrossEntropyFormula.LABEL)
+            sums.select(0, SoftmaxLoss.LABEL)
                     .index_add_(0, labelRows, labelLogits.sub_(m.index_select(0, labelRows)));
             if (options.labelSmoothing() > 0) {
                 Tensor weighted = classWeights == null ? z : z.mul(classWeights);
-                sums.select(0, CrossEntropyFormula.LOGITS)
-                        .copy_(
-                                weighted.sum(
-                                        new long[] {1},
-                                        false,
-                                        new ScalarTypeOptional(ScalarType.Double)));
+                ScalarTypeOptional wide = new ScalarTypeOptional(ScalarType.Double);
+                sums.select(0, SoftmaxLoss.LOGITS).copy_(weighted.sum(new long[] {1}, false, wide));
             }
             shard.allReduce(sums, ReduceOp.SUM);
-            Tensor weights = CrossEntropyFormula.rowWeights(labels, options, wide);
-            formula = new CrossEntropyFormula(options, shard.total(), weights, m, sums);
+            double[] numbers = SoftmaxLoss.read(sums, largest, forbidden);
+            loss = new SoftmaxLoss(options, labels, numbers);
+            isForbidden =
+                    Arrays.stream(numbers, numbers.length - labels.counts.length, numbers.length)
+                            .anyMatch(each -> each == 1);
         }
 
         /** Returns the gradient of the logits, in the memory of the softmax. */
         Tensor gradient() {
-            Tensor factor = formula.softmaxFactor().mul_(localNormaliser);
+            if (isForbidden) { // a softmax of minus infinities alone is NaN
+                softmax.masked_fill_(forbidden.unsqueeze(1), new Scalar(0));
+            }
+            Tensor factor = tensor(loss.softmaxFactors()).mul_(localNormaliser);
             softmax.mul_(factor.to(ScalarType.Float).unsqueeze(1));
             if (options.labelSmoothing() > 0) {
-                Tensor share = formula.smoothedShare().to(ScalarType.Float).unsqueeze(1);
+                Tensor share = tensor(loss.smoothedShares()).to(ScalarType.Float).unsqueeze(1);
                 softmax.sub_(classWeights == null ? share : share.mul(classWeights));
             }
-            Tensor parts = formula.labelPart(labelRows).to(ScalarType.Float);
-            softmax.view(-1).index_add_(0, places, parts);
+            double[] parts =
+                    LongStream.of(rows).mapToDouble(i -> loss.labelPart((int) i)).toArray();
+            softmax.view(-1).index_add_(0, places, tensor(parts).to(ScalarType.Float));
             return softmax;
+        }
+
+        private Tensor tensor(double... numbers) {
+            return SoftmaxLoss.tensor(z.options(), numbers);
         }
     }
 
@@ -179,40 +181,36 @@ public final class ShardedCrossEntropy {
             Tensor z = TensorView.of(logits).tensor().reshape(-1, classes);
             boolean isDouble = z.scalar_type().intern() == ScalarType.Double;
             z = isDouble ? z : z.to(ScalarType.Float);
-            Tensor m = largestOfRows(z.detach());
-            Tensor above = z.sub(m.unsqueeze(1)); // keeps the digits of z_y - m
-            Tensor wide = m.to(ScalarType.Double);
-            Tensor labelLogits = torch.zeros_like(wide);
-            Tensor places = index(z, rows.places(0, rows.rows.length, 0, 1, classes));
-            Tensor found = above.reshape(-1).index_select(0, places).to(ScalarType.Double);
-            labelLogits = labelLogits.index_add(0, index(z, rows.rows), found);
-            Tensor normaliser = above.exp().sum(1).to(ScalarType.Double);
-            TensorVector parts = new TensorVector(normaliser, labelLogits);
-            if (options.labelSmoothing() > 0) {
-                Tensor c = classWeights(shard, z);
-                Tensor weighted = c == null ? above : above.mul(c);
-                Tensor sumAbove = weighted.sum(1).to(ScalarType.Double);
-                Scalar all =
-                        c == null
-                                ? new Scalar((double) classes)
-                                : new Scalar(HostReads.number(c.sum()));
-                parts.push_back(sumAbove.add(wide, all));
+            boolean none = options.reduction() == Reduction.NONE;
+            Tensor weights = classWeights(shard, z);
+            Tensor loss =
+                    torch.cross_entropy_loss(
+                            z,
+                            index(z, rows.all()),
+                            weights == null
+                                    ? new TensorOptional()
+                                    : new TensorOptional(weights.to(z.scalar_type())),
+                            none ? ROWS : SUM,
+                            options.ignoreIndex(),
+                            options.labelSmoothing());
+            if (options.zLoss() > 0) {
+                double[] ofRows =
+                        LongStream.of(rows.all())
+                                .mapToDouble(label -> options.zLoss() * options.weightOf(label))
+                                .toArray();
+                Tensor squares =
+                        z.logsumexp(1).square().mul(SoftmaxLoss.tensor(z.options(), ofRows));
+                loss = loss.add(none ? squares : squares.sum());
             }
-            Tensor sums = torch.stack(parts);
-            Tensor weights = CrossEntropyFormula.rowWeights(rows, options, wide(z));
-            return toLoss(new CrossEntropyFormula(options, classes, weights, wide, sums), logits);
+            Scalar share = new Scalar(SoftmaxLoss.share(options, rows));
+            return shaped(loss.mul(share).to(ScalarType.Float), options, logits);
         }
-    }
-
-    /** Returns the loss in float32: a scalar, or one for each row, [x1, ..., xn]. */
-    private NDArray toLoss(CrossEntropyFormula formula, NDArray logits) {
-        return shaped(formula.loss().to(ScalarType.Float), options, logits);
     }
 
     static NDArray shaped(Tensor loss, LossOptions options, NDArray rows) {
         Tensor value =
                 options.reduction() == Reduction.NONE
-                        ? loss.view(HeadLayer.leading(rows).getShape())
+                        ? loss.view(ShardLabels.leading(rows).getShape())
                         : loss;
         return TensorView.toArray(value, rows.getManager());
     }
@@ -233,9 +231,5 @@ public final class ShardedCrossEntropy {
 
     private static Tensor index(Tensor like, long[] values) {
         return torch.tensor(values).to(like.device(), ScalarType.Long);
-    }
-
-    private static TensorOptions wide(Tensor like) {
-        return like.options().dtype(new ScalarTypeOptional(ScalarType.Double));
     }
 }

@@ -44,12 +44,9 @@ public record TopClasses(NDArray classes, NDArray logits, NDArray logProbabiliti
             if (Float.isNaN(all[i])) {
                 close();
                 throw new ArithmeticException(
-                        "Row "
-                                + i / k
-                                + " of "
-                                + all.length / k
-                                + " has no best classes, because a logit is NaN: its features, the"
-                                + " weight or the bias hold NaN or infinite values");
+                        ("Row %s of %s has no best classes, because a logit is NaN: its features,"
+                                        + " the weight or the bias hold NaN or infinite values")
+                                .formatted(i / k, all.length / k));
             }
         }
         return this;

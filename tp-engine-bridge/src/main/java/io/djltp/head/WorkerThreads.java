@@ -7,10 +7,10 @@ import io.djltp.torch.OpenMpTeam;
 
 import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.ExecutionException;
+import java.util.Objects;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
-import java.util.concurrent.Future;
 import java.util.function.IntConsumer;
 
 /**
@@ -76,44 +76,22 @@ final class WorkerThreads implements AutoCloseable {
             team.run(count, task);
             return;
         }
-        List<Future<?>> results = new ArrayList<>(count);
+        List<CompletableFuture<Throwable>> results = new ArrayList<>(count);
         for (int i = 0; i < count; i++) {
             int worker = i;
-            results.add(threads.get(i).submit(() -> task.accept(worker)));
+            results.add(
+                    CompletableFuture.runAsync(() -> task.accept(worker), threads.get(i))
+                            .handle((nothing, e) -> e == null ? null : e.getCause()));
         }
-        RuntimeException failure = null;
-        for (Future<?> result : results) {
-            RuntimeException next = await(result);
-            if (failure == null) {
-                failure = next;
-            } else if (next != null && next != failure) {
-                failure.addSuppressed(next);
-            }
-        }
-        if (failure != null) {
-            throw failure;
-        }
-    }
-
-    private static RuntimeException await(Future<?> result) {
-        boolean interrupted = false;
-        try {
-            while (true) {
-                try {
-                    result.get();
-                    return null;
-                } catch (InterruptedException e) {
-                    interrupted = true; // a task takes milliseconds: it is waited for
-                } catch (ExecutionException e) {
-                    return e.getCause() instanceof RuntimeException cause
-                            ? cause
-                            : new EngineException("A worker thread has failed", e.getCause());
-                }
-            }
-        } finally {
-            if (interrupted) {
-                Thread.currentThread().interrupt();
-            }
+        List<Throwable> failures =
+                results.stream().map(CompletableFuture::join).filter(Objects::nonNull).toList();
+        if (!failures.isEmpty()) {
+            RuntimeException first =
+                    failures.get(0) instanceof RuntimeException failure
+                            ? failure
+                            : new EngineException("A worker thread has failed", failures.get(0));
+            failures.stream().skip(1).filter(e -> e != first).forEach(first::addSuppressed);
+            throw first;
         }
     }
 

@@ -36,9 +36,9 @@ final class Dialer {
             "see whether process 0 was started there, and MASTER_ADDR and MASTER_PORT are the same"
                     + " on all processes";
 
-    private final Local local;
+    private final JobContext local;
     private final LaunchEnvironment environment;
-    private final Rendezvous rendezvous;
+    private final MasterAddress rendezvous;
     private final JobTls tls;
     private final long limit;
     private final Link.Events events;
@@ -52,7 +52,7 @@ final class Dialer {
      * @param limit the most bytes of a message that comes
      * @param events what to do with what happens on the connection
      */
-    Dialer(Local local, Rendezvous rendezvous, long limit, Link.Events events) {
+    Dialer(JobContext local, MasterAddress rendezvous, long limit, Link.Events events) {
         this.local = local;
         this.rendezvous = rendezvous;
         this.limit = limit;
@@ -117,8 +117,8 @@ final class Dialer {
                                 refused ? "was refused by" : "cannot reach",
                                 rendezvous.place(),
                                 refused ? "for" : "within",
-                                Texts.time(time),
-                                Texts.reason(e),
+                                ErrorTexts.time(time),
+                                ErrorTexts.reason(e),
                                 refused ? rendezvous.whyRefused() : remedy);
         return new JobFailedException(text, -1, -1, e);
     }

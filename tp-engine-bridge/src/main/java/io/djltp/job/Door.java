@@ -1,5 +1,6 @@
 package io.djltp.job;
 
+import io.djltp.environment.Admission;
 import io.netty.bootstrap.ServerBootstrap;
 import io.netty.buffer.UnpooledByteBufAllocator;
 import io.netty.channel.Channel;
@@ -8,39 +9,26 @@ import io.netty.channel.ChannelInitializer;
 import io.netty.channel.ChannelOption;
 import io.netty.channel.socket.SocketChannel;
 import io.netty.channel.socket.nio.NioServerSocketChannel;
-import io.netty.util.concurrent.Future;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.nio.channels.ServerSocketChannel;
-import java.time.Duration;
-import java.util.LinkedHashSet;
-import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 
 /**
- * The port at which members come in.
- *
- * <p>Anyone may connect to it, so that what strangers can take is bounded: a connection has {@link
- * #PATIENCE} to be let in, and when more than {@link #MAX_PENDING} are at it, the oldest is
- * dropped. Members are done within a round trip or two, and come again if they are dropped.
+ * The port at which members come in by an {@link Admission}. Members are done within a round trip
+ * or two, and come again if they are dropped.
  */
 final class Door {
-
-    /** How many connections may be waiting to be let in. */
-    static final int MAX_PENDING = 512;
-
-    /** How long a connection may take until it is let in. */
-    static final Duration PATIENCE = Duration.ofSeconds(5);
 
     private static final Logger logger = LoggerFactory.getLogger(Door.class);
     private static final long REPORT_NANOS = TimeUnit.SECONDS.toNanos(60);
 
     private final JobLoop loop;
-    private final Set<Channel> pending = new LinkedHashSet<>(); // in the order of arrival
+    private final Admission<Channel> admission = new Admission<>(Channel::close);
     // counted on one thread, read on others
     private volatile long strangers;
     private volatile long wrongKeys;
@@ -77,11 +65,13 @@ final class Door {
                                     }
                                 });
         loop.keep(bootstrap.register().syncUninterruptibly().channel());
+        long sweep = Admission.SWEEP.toMillis();
+        loop.thread().scheduleAtFixedRate(admission::dropLate, sweep, sweep, TimeUnit.MILLISECONDS);
     }
 
     /** Notes that a connection is of a member. On the thread of the connections. */
     void letIn(Channel channel) {
-        pending.remove(channel);
+        admission.leave(channel);
     }
 
     /** Returns how many connections were not let in because they have another key. */
@@ -96,28 +86,12 @@ final class Door {
 
     private void arrive(Channel channel) {
         loop.keep(channel);
-        pending.add(channel);
-        Runnable tooLate =
-                () -> {
-                    if (pending.contains(channel)) {
-                        channel.close();
-                    }
-                };
-        Future<?> alarm =
-                loop.thread().schedule(tooLate, PATIENCE.toMillis(), TimeUnit.MILLISECONDS);
-        channel.closeFuture()
-                .addListener(
-                        closed -> {
-                            alarm.cancel(false);
-                            drop(channel);
-                        });
-        if (pending.size() > MAX_PENDING) {
-            pending.iterator().next().close();
-        }
+        channel.closeFuture().addListener(closed -> end(channel));
+        admission.arrive(channel);
     }
 
-    private void drop(Channel channel) {
-        if (!pending.remove(channel)) {
+    private void end(Channel channel) {
+        if (!admission.leave(channel)) {
             return;
         }
         TlsHandler tls = channel.pipeline().get(TlsHandler.class);
@@ -129,7 +103,7 @@ final class Door {
         // at most once a minute: a line is cheap to cause
         if (System.nanoTime() - lastReport > REPORT_NANOS) {
             lastReport = System.nanoTime();
-            String refused = Texts.count(wrongKeys, "connection was", "connections were");
+            String refused = ErrorTexts.count(wrongKeys, "connection was", "connections were");
             logger.warn("{} refused: wrong secret", refused);
         }
     }

@@ -21,7 +21,7 @@ final class Heartbeats implements Runnable {
     private static final int TICKS_OF_HEARTBEAT = 2;
     private static final int SEVERAL = 3;
 
-    private final Local local;
+    private final JobContext local;
     private final Supplier<Collection<Link>> links;
     private final Consumer<Link> silent;
     private volatile long timeoutNanos;
@@ -35,7 +35,7 @@ final class Heartbeats implements Runnable {
      * @param links the connections to the peers, at each time
      * @param silent what to do with a peer that has not been heard for the time-out
      */
-    Heartbeats(Local local, Supplier<Collection<Link>> links, Consumer<Link> silent) {
+    Heartbeats(JobContext local, Supplier<Collection<Link>> links, Consumer<Link> silent) {
         this.local = local;
         this.links = links;
         this.silent = silent;

@@ -29,7 +29,7 @@ record Hello(
     private static final String OTHER_JOB = ", or another MASTER_PORT if they are of two jobs";
 
     /** Returns what this process says. */
-    static Hello own(Local local, InetAddress address) {
+    static Hello own(JobContext local, InetAddress address) {
         String host;
         try {
             host = InetAddress.getLocalHost().getHostName();

@@ -39,14 +39,19 @@ public final class Job implements AutoCloseable {
     private final int process;
     private final List<JobMember> members;
     private final Duration timeout;
-    private final Local local;
+    private final JobContext local;
     private final JobState state;
-    private final Control control;
+    private final ControlPlane control;
     private final ReentrantLock turn = new ReentrantLock();
     private final AtomicInteger openRanks = new AtomicInteger(); // trainers and predictors
     private final AtomicBoolean closed = new AtomicBoolean();
 
-    Job(int process, List<JobMember> members, Duration timeout, Local local, Control control) {
+    Job(
+            int process,
+            List<JobMember> members,
+            Duration timeout,
+            JobContext local,
+            ControlPlane control) {
         this.process = process;
         this.members = List.copyOf(members);
         this.timeout = timeout;
@@ -83,7 +88,7 @@ public final class Job implements AutoCloseable {
             LaunchEnvironment environment, JobOptions options, ServerSocketChannel bound) {
         Objects.requireNonNull(environment, "environment is null: say which process this is");
         Objects.requireNonNull(options, "options is null: give those of JobOptions.builder()");
-        return new Joining(environment, options, bound).join();
+        return new JobBootstrap(environment, options, bound).join();
     }
 
     /**
@@ -277,7 +282,7 @@ public final class Job implements AutoCloseable {
      */
     public void fail(int rank, Throwable cause) {
         JobMember self = getMember(process);
-        String message = self.describeRank(rank) + " failed: " + Texts.causes(cause);
+        String message = self.describeRank(rank) + " failed: " + ErrorTexts.causes(cause);
         int known = self.holds(rank) ? rank : -1;
         control.fail(new JobFailedException(message, process, known, cause));
         if (known < 0 && state.isOver()) { // the caller will close what its ranks use
@@ -349,7 +354,7 @@ public final class Job implements AutoCloseable {
             // the first byte tells an empty error from none
             return error == null
                     ? new byte[0]
-                    : ("!" + Texts.cut(error, MAX_ERROR)).getBytes(StandardCharsets.UTF_8);
+                    : ("!" + ErrorTexts.cut(error, MAX_ERROR)).getBytes(StandardCharsets.UTF_8);
         }
 
         /**
@@ -372,7 +377,8 @@ public final class Job implements AutoCloseable {
                 }
             }
             if (count > 0) {
-                String message = what + " failed on " + Texts.cut(text.toString(), 2 * MAX_ERROR);
+                String message =
+                        what + " failed on " + ErrorTexts.cut(text.toString(), 2 * MAX_ERROR);
                 throw new JobFailedException(message, count == 1 ? failed : -1, -1, null);
             }
         }

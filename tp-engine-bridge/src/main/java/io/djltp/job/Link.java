@@ -116,7 +116,7 @@ final class Link extends ByteToMessageDecoder {
     /** Says in words that nothing has come for so long. */
     String describeSilence(Duration silence) {
         String last = lastStatus.isEmpty() ? "" : "; when last heard it was in: " + lastStatus;
-        return " has not been heard for " + Texts.time(silence) + last;
+        return " has not been heard for " + ErrorTexts.time(silence) + last;
     }
 
     /** Queues a message. */

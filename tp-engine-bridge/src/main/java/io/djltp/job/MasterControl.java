@@ -21,7 +21,7 @@ import java.util.stream.IntStream;
  * The control of process 0: it hears all others, and tells all what one says. The exchange and who
  * has gone are known on the thread of the connections alone.
  */
-final class MasterControl implements Control, Link.Events {
+final class MasterControl implements ControlPlane, Link.Events {
 
     private static final String WAITED_IN_VAIN = "time-out after"; // as the backends say it
     private static final String NOT_COME =
@@ -34,7 +34,7 @@ final class MasterControl implements Control, Link.Events {
 
     private final List<JobMember> members;
     private final Map<Integer, Link> others;
-    private final Local local;
+    private final JobContext local;
     private final EventLoop loop;
     private final ExchangeRound round;
     private final Set<Integer> gone = new TreeSet<>();
@@ -49,7 +49,7 @@ final class MasterControl implements Control, Link.Events {
      * @param others the links to all but this one, by their numbers
      * @param local this process
      */
-    MasterControl(List<JobMember> members, Map<Integer, Link> others, Local local) {
+    MasterControl(List<JobMember> members, Map<Integer, Link> others, JobContext local) {
         this.members = members;
         this.others = others;
         this.local = local;
@@ -102,7 +102,7 @@ final class MasterControl implements Control, Link.Events {
                         .map(member -> lastStatus(member.process()))
                         .filter(last -> !last.isEmpty())
                         .collect(joining("; "));
-        String text = Texts.cut(failure.getMessage() + ". Meanwhile: " + places, MAX_TEXT);
+        String text = ErrorTexts.cut(failure.getMessage() + ". Meanwhile: " + places, MAX_TEXT);
         return places.isEmpty()
                 ? failure
                 : new JobFailedException(
@@ -188,7 +188,7 @@ final class MasterControl implements Control, Link.Events {
             List<Integer> processes, IntFunction<String> describe, String text) {
         String who =
                 processes.stream().mapToInt(it -> it).mapToObj(describe).collect(joining(", "));
-        String time = Texts.time(local.options().getTimeout());
+        String time = ErrorTexts.time(local.options().getTimeout());
         int one = processes.size() == 1 ? processes.get(0) : -1;
         return new JobFailedException(text.formatted(who, round.name(), time), one, -1, null);
     }

@@ -9,14 +9,14 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 
 /** The control of every process but the master: it talks with the master alone. */
-final class MemberControl implements Control, Link.Events {
+final class MemberControl implements ControlPlane, Link.Events {
 
     private static final Duration VERDICT = Duration.ofSeconds(2);
     private static final Duration MARGIN = Duration.ofSeconds(5);
 
     private static final int MAX_MEMBER = 8192;
 
-    private final Local local;
+    private final JobContext local;
     private final JobState state;
     // what the master says to the last hello; nothing, if it dropped the connection before that
     private volatile CompletableFuture<Optional<Message.Welcome>> answer;
@@ -32,7 +32,7 @@ final class MemberControl implements Control, Link.Events {
     private String exchange;
     private long sent;
 
-    MemberControl(Local local) {
+    MemberControl(JobContext local) {
         this.local = local;
         state = local.state();
         heartbeatTimeout = local.options().getHeartbeatTimeout();
@@ -46,7 +46,7 @@ final class MemberControl implements Control, Link.Events {
      * @return what the master said
      * @throws JobFailedException if the job does not come together
      */
-    Message.Welcome join(Rendezvous rendezvous) throws InterruptedException {
+    Message.Welcome join(MasterAddress rendezvous) throws InterruptedException {
         long limit = (long) local.environment().processes() * (Job.MAX_EXCHANGE + MAX_MEMBER);
         Dialer dialer = new Dialer(local, rendezvous, limit, this);
         Hello own = Hello.own(local, InetAddress.getLoopbackAddress()); // the name may take long
@@ -62,7 +62,7 @@ final class MemberControl implements Control, Link.Events {
         answer = new CompletableFuture<>();
         link = connection;
         InetSocketAddress there = link.channel().remoteAddress();
-        place = " at " + Texts.address(local.environment().masterAddress(), there.getPort());
+        place = " at " + ErrorTexts.address(local.environment().masterAddress(), there.getPort());
         master = "process 0" + place;
         if (heartbeats == null) {
             heartbeats = new Heartbeats(local, () -> List.of(link), this::silent);
@@ -78,7 +78,7 @@ final class MemberControl implements Control, Link.Events {
             String text =
                     ("%s did not say within %s that all processes have come: see whether all were"
                                     + " started, or give a longer time-out")
-                            .formatted(master, Texts.time(local.options().getTimeout()));
+                            .formatted(master, ErrorTexts.time(local.options().getTimeout()));
             throw new JobFailedException(text, -1, -1, null);
         }
         return said;

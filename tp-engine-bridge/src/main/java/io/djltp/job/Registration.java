@@ -24,7 +24,7 @@ final class Registration implements Link.Events {
 
     private static final long MAX_MESSAGE = Job.MAX_EXCHANGE + 64 * 1024;
 
-    private final Local local;
+    private final JobContext local;
     private final Hello own;
     private final Door door;
     private final SortedMap<Integer, Link> come = new TreeMap<>();
@@ -41,7 +41,7 @@ final class Registration implements Link.Events {
      * @param server the port at which they come
      * @param tls the encryption of their connections
      */
-    Registration(Local local, ServerSocketChannel server, JobTls tls) throws IOException {
+    Registration(JobContext local, ServerSocketChannel server, JobTls tls) throws IOException {
         this.local = local;
         own = Hello.own(local, server.socket().getInetAddress());
         door = new Door(local.loop());
@@ -184,15 +184,15 @@ final class Registration implements Link.Events {
     private String describeMissing() {
         SortedSet<Integer> again = missing();
         again.retainAll(lost);
-        String ended = " (" + Texts.processes(again) + " came, but ended again)";
+        String ended = " (" + ErrorTexts.processes(again) + " came, but ended again)";
         return ("%s of %d did not come to %s within %s%s: see whether each was started, reaches"
                         + " MASTER_ADDR:MASTER_PORT and has the same TP_SECRET, or give a longer"
                         + " time-out")
                 .formatted(
-                        Texts.processes(missing()),
+                        ErrorTexts.processes(missing()),
                         own.processes(),
                         own.who(),
-                        Texts.time(local.options().getTimeout()),
+                        ErrorTexts.time(local.options().getTimeout()),
                         again.isEmpty() ? "" : ended);
     }
 

@@ -59,7 +59,7 @@ final class Status {
         try {
             Supplier<String> now = supplier;
             String status = now == null ? null : now.get();
-            text = status == null ? "" : Texts.cut(status, MAX_STATUS);
+            text = status == null ? "" : ErrorTexts.cut(status, MAX_STATUS);
         } catch (RuntimeException e) {
             logger.debug("The status of the ranks cannot be told", e);
             text = "";

@@ -116,13 +116,9 @@ public final class Connector {
             String first = new String(all[0], StandardCharsets.UTF_8);
             if (!other.equals(first)) {
                 throw new IllegalArgumentException(
-                        "The processes want different backends: process 0 "
-                                + first
-                                + ", process "
-                                + i
-                                + " "
-                                + other
-                                + ": start all with the same settings");
+                        ("The processes want different backends: process 0 %s, process %s"
+                                        + " %s: start all with the same settings")
+                                .formatted(first, i, other));
             }
         }
     }

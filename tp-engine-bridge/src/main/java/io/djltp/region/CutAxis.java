@@ -230,19 +230,16 @@ final class CutAxis implements AutoCloseable {
         long expected = whole ? cut.getLength() : cut.getShardLength(rank);
         if (axis < 0 || axis >= shape.dimension() || shape.get(axis) != expected) {
             throw new IllegalArgumentException(
-                    "Axis "
-                            + axis
-                            + (whole ? " of " : " of the slice ")
-                            + shape
-                            + " of rank "
-                            + rank
-                            + " must have length "
-                            + expected
-                            + " for a whole of "
-                            + cut.getLength()
-                            + " over "
-                            + cut.getRanks()
-                            + " ranks");
+                    ("Axis %s%s%s of rank %s must have length %s for a whole of %s over"
+                                    + " %s ranks")
+                            .formatted(
+                                    axis,
+                                    whole ? " of " : " of the slice ",
+                                    shape,
+                                    rank,
+                                    expected,
+                                    cut.getLength(),
+                                    cut.getRanks()));
         }
     }
 

@@ -113,13 +113,8 @@ final class Exchange implements AutoCloseable {
         long going = Arrays.stream(sent).sum();
         if (shape.dimension() == 0 || shape.get(0) != going) {
             throw new IllegalArgumentException(
-                    "Axis 0 of "
-                            + shape
-                            + " must have length "
-                            + going
-                            + " for the rows "
-                            + Arrays.toString(sent)
-                            + " that go to the ranks");
+                    ("Axis 0 of %s must have length %s for the rows %s that go to the" + " ranks")
+                            .formatted(shape, going, Arrays.toString(sent)));
         }
     }
 

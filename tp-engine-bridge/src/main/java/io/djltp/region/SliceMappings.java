@@ -215,10 +215,8 @@ abstract class SliceMappings implements AutoCloseable {
     private boolean isWhole(Cut cut) {
         if (cut.getRanks() != communicator.getSize()) {
             throw new IllegalArgumentException(
-                    "A cut over "
-                            + cut.getRanks()
-                            + " ranks is not one of a group of "
-                            + communicator.getSize());
+                    "A cut over %s ranks is not one of a group of %s"
+                            .formatted(cut.getRanks(), communicator.getSize()));
         }
         return single() && cut.isConsecutive();
     }

@@ -1,5 +1,6 @@
 package io.djltp.sockets;
 
+import io.djltp.environment.Admission;
 import io.djltp.environment.MasterPort;
 
 import java.io.Closeable;
@@ -12,44 +13,30 @@ import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.locks.LockSupport;
 
 /**
  * The port at which the ranks of a process are reached while a mesh is connected. A connection that
- * shows a {@linkplain RankTokens token} is let in.
- *
- * <p>Anyone may connect to it, so that what strangers can take is bounded: a connection has {@link
- * #PATIENCE} to show its token, and when more than {@link #MAX_PENDING} are at it, the oldest is
- * dropped.
+ * shows a {@linkplain RankTokens token} is let in, by an {@link Admission}.
  */
 final class RankDoor implements Closeable, Runnable {
 
-    /** How many connections may be waiting to be let in. */
-    static final int MAX_PENDING = 512;
-
-    /** How long a connection may take until it is let in. */
-    static final Duration PATIENCE = Duration.ofSeconds(5);
-
-    private static final long SWEEP_MILLIS = 250;
     private static final long ACCEPT_AGAIN_NANOS = 10_000_000;
 
     private final RankTokens tokens;
     private final ServerSocketChannel server;
     private final Selector selector = Selector.open();
-    // what each has shown so far, in the order of arrival
-    private final Map<SocketChannel, Shown> pending = new LinkedHashMap<>();
+    private final Admission<SocketChannel> admission = new Admission<>(this::drop);
     private final List<Shown> complete = new ArrayList<>();
     private final Map<RankTokens.Pair, SocketChannel> arrived = new HashMap<>();
     private boolean taken;
 
-    /** The bytes that a connection has shown, and since when it is there. */
-    private record Shown(SelectionKey key, ByteBuffer bytes, long since) {
+    /** The bytes that a connection has shown so far. */
+    private record Shown(SelectionKey key, ByteBuffer bytes) {
 
         SocketChannel channel() {
             return (SocketChannel) key.channel();
@@ -83,19 +70,19 @@ final class RankDoor implements Closeable, Runnable {
         try (selector;
                 server) {
             while (server.isOpen()) {
-                selector.select(this::handle, SWEEP_MILLIS);
+                selector.select(this::handle, Admission.SWEEP.toMillis());
                 if (!complete.isEmpty()) {
                     // frees the channels of their keys: only then can they block again
                     selector.selectNow(key -> {});
                     complete.forEach(this::letIn);
                     complete.clear();
                 }
-                dropLate();
+                admission.dropLate();
             }
         } catch (IOException | ClosedSelectorException e) {
             return; // closed
         } finally {
-            pending.keySet().forEach(RankSockets::closeQuietly);
+            admission.dropAll();
         }
     }
 
@@ -125,12 +112,9 @@ final class RankDoor implements Closeable, Runnable {
         SelectionKey key = channel.register(selector, SelectionKey.OP_READ);
         // one byte more than there may be: a rank waits for the answer before it says more
         ByteBuffer bytes = ByteBuffer.allocate(RankTokens.SHOWN + 1);
-        Shown shown = new Shown(key, bytes, System.nanoTime());
+        Shown shown = new Shown(key, bytes);
         key.attach(shown);
-        pending.put(channel, shown);
-        if (pending.size() > MAX_PENDING) {
-            drop(pending.keySet().iterator().next());
-        }
+        admission.arrive(channel);
     }
 
     private void read(Shown shown) throws IOException {
@@ -138,7 +122,7 @@ final class RankDoor implements Closeable, Runnable {
         if (ended || !shown.bytes.hasRemaining()) {
             drop(shown.channel());
         } else if (shown.bytes.position() == RankTokens.SHOWN) {
-            pending.remove(shown.channel());
+            admission.leave(shown.channel());
             shown.key.cancel();
             complete.add(shown);
         }
@@ -163,15 +147,8 @@ final class RankDoor implements Closeable, Runnable {
     }
 
     private void drop(SocketChannel channel) {
-        pending.remove(channel);
+        admission.leave(channel);
         RankSockets.closeQuietly(channel);
-    }
-
-    private void dropLate() {
-        long late = System.nanoTime() - PATIENCE.toNanos();
-        List.copyOf(pending.values()).stream()
-                .filter(shown -> shown.since - late < 0)
-                .forEach(shown -> drop(shown.channel()));
     }
 
     private synchronized void arrive(RankTokens.Pair pair, SocketChannel channel) {

@@ -166,15 +166,9 @@ public final class Float16Product {
                             });
             if (status != 0) {
                 throw new EngineException(
-                        "cublasGemmEx has refused a product in float16 of "
-                                + b.columns()
-                                + " x "
-                                + a.columns()
-                                + " x "
-                                + a.rows()
-                                + " with the status "
-                                + status
-                                + " of cublasStatus_t; use bfloat16 or float32");
+                        ("cublasGemmEx has refused a product in float16 of %s x %s x %s with the"
+                                        + " status %s of cublasStatus_t; use bfloat16 or float32")
+                                .formatted(b.columns(), a.columns(), a.rows(), status));
             }
         };
     }

@@ -10,9 +10,9 @@ import java.util.concurrent.atomic.LongAdder;
 
 /**
  * Numbers that the host reads from a device. On a GPU the reading thread waits until the device has
- * computed everything that was queued before, and the device then waits for the next operation: so
- * there is one place for it, which counts, and a test of the architecture that no step reads
- * elsewhere.
+ * computed everything that was queued before, and the device then waits for the next operation. All
+ * reads of a step go through this class, which counts them; a test of the architecture holds that.
+ * Copies from ordinary memory to the device wait too, and are not counted.
  */
 public final class HostReads {
 

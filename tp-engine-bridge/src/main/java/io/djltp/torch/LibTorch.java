@@ -75,11 +75,10 @@ public final class LibTorch {
         } catch (ExceptionInInitializerError e) {
             // a default engine that is not even on the class path
             throw new EngineException(
-                    "DJL cannot start: "
-                            + e.getCause().getMessage()
-                            + ". Tensor parallelism runs on PyTorch only: set the system property"
-                            + " ai.djl.default_engine=PyTorch or the environment variable"
-                            + " DJL_DEFAULT_ENGINE=PyTorch.",
+                    ("DJL cannot start: %s. Tensor parallelism runs on PyTorch only: set"
+                                    + " the system property ai.djl.default_engine=PyTorch or the"
+                                    + " environment variable DJL_DEFAULT_ENGINE=PyTorch.")
+                            .formatted(e.getCause().getMessage()),
                     e);
         }
     }
@@ -93,18 +92,17 @@ public final class LibTorch {
     static void checkEngine(String defaultEngine, Set<String> engines) {
         if (!engines.contains(ENGINE)) {
             throw new EngineException(
-                    "DJL's PyTorch engine is not on the class path (found: "
-                            + engines
-                            + "). Add ai.djl.pytorch:pytorch-engine, pytorch-jni and"
-                            + " pytorch-native-cpu.");
+                    ("DJL's PyTorch engine is not on the class path (found: %s). Add"
+                                    + " ai.djl.pytorch:pytorch-engine, pytorch-jni and"
+                                    + " pytorch-native-cpu.")
+                            .formatted(engines));
         }
         if (!ENGINE.equals(defaultEngine)) {
             throw new EngineException(
-                    "DJL's default engine is "
-                            + defaultEngine
-                            + ", but tensor parallelism runs on PyTorch only. Set the system"
-                            + " property ai.djl.default_engine=PyTorch or the environment variable"
-                            + " DJL_DEFAULT_ENGINE=PyTorch.");
+                    ("DJL's default engine is %s, but tensor parallelism runs on PyTorch only. Set"
+                                    + " the system property ai.djl.default_engine=PyTorch or the"
+                                    + " environment variable DJL_DEFAULT_ENGINE=PyTorch.")
+                            .formatted(defaultEngine));
         }
     }
 
@@ -120,19 +118,11 @@ public final class LibTorch {
         String actual = djl.split("[-+]", 2)[0];
         if (!expected.equals(actual)) {
             throw new EngineException(
-                    "DJL has loaded libtorch "
-                            + djl
-                            + ", but the JavaCPP PyTorch preset on the class path ("
-                            + preset
-                            + ") needs "
-                            + expected
-                            + ". Use pytorch-native "
-                            + expected
-                            + ", or set PYTORCH_LIBRARY_PATH to a libtorch "
-                            + expected
-                            + " (and PYTORCH_VERSION="
-                            + expected
-                            + ").");
+                    ("DJL has loaded libtorch %s, but the JavaCPP PyTorch preset on the class path"
+                                    + " (%s) needs %s. Use pytorch-native %s, or set"
+                                    + " PYTORCH_LIBRARY_PATH to a libtorch %s (and"
+                                    + " PYTORCH_VERSION=%s).")
+                            .formatted(djl, preset, expected, expected, expected, expected));
         }
     }
 
@@ -151,12 +141,10 @@ public final class LibTorch {
             }
             if (copies.size() > 1) {
                 throw new EngineException(
-                        "The process holds "
-                                + copies.size()
-                                + " copies of libtorch: "
-                                + copies
-                                + ". Remove org.bytedeco:pytorch-platform or other artifacts that"
-                                + " bring their own, and load LibTorch before them.");
+                        ("The process holds %s copies of libtorch: %s. Remove"
+                                        + " org.bytedeco:pytorch-platform or other artifacts that"
+                                        + " bring their own, and load LibTorch before them.")
+                                .formatted(copies.size(), copies));
             }
         }
     }
@@ -180,19 +168,17 @@ public final class LibTorch {
             PresetLibraries.load(folder);
         } catch (IOException e) {
             throw new EngineException(
-                    "The library of the JavaCPP PyTorch preset cannot be unpacked into JavaCPP's"
-                            + " cache: "
-                            + e.getMessage()
-                            + ". Another folder can be named by the system property"
-                            + " org.bytedeco.javacpp.cachedir.",
+                    ("The library of the JavaCPP PyTorch preset cannot be unpacked into JavaCPP's"
+                                    + " cache: %s. Another folder can be named by the system"
+                                    + " property org.bytedeco.javacpp.cachedir.")
+                            .formatted(e.getMessage()),
                     e);
         } catch (UnsatisfiedLinkError e) {
             throw new EngineException(
-                    "The JavaCPP PyTorch preset could not be loaded against the libtorch in "
-                            + folder
-                            + ". Is org.bytedeco:pytorch with the classifier of this platform ("
-                            + Loader.getPlatform()
-                            + ") on the class path?",
+                    ("The JavaCPP PyTorch preset could not be loaded against the libtorch in %s."
+                                    + " Is org.bytedeco:pytorch with the classifier of this"
+                                    + " platform (%s) on the class path?")
+                            .formatted(folder, Loader.getPlatform()),
                     e);
         }
         logger.debug("JavaCPP PyTorch preset bound to libtorch in {}", folder);

@@ -65,10 +65,8 @@ public enum Precision {
                 .orElseThrow(
                         () ->
                                 new IllegalArgumentException(
-                                        "The precision must be one of "
-                                                + names(List.of(values()))
-                                                + ", not "
-                                                + name));
+                                        "The precision must be one of %s, not %s"
+                                                .formatted(names(List.of(values())), name)));
     }
 
     /**
@@ -153,12 +151,8 @@ public enum Precision {
                 .ifPresent(
                         why -> {
                             throw new IllegalArgumentException(
-                                    "The precision "
-                                            + text
-                                            + " "
-                                            + why
-                                            + ". It is not emulated; use "
-                                            + names(available(device)));
+                                    "The precision %s %s. It is not emulated; use %s"
+                                            .formatted(text, why, names(available(device))));
                         });
     }
 

@@ -41,11 +41,9 @@ public final class RandomState implements AutoCloseable {
             Tensor state = torch.getDefaultCPUGenerator().get_state(); // of the type and length
             if (state.numel() != bytes.length) {
                 throw new IllegalArgumentException(
-                        "The state of a generator has "
-                                + state.numel()
-                                + " bytes, not "
-                                + bytes.length
-                                + ": it is of another version of libtorch");
+                        ("The state of a generator has %s bytes, not %s: it is of another"
+                                        + " version of libtorch")
+                                .formatted(state.numel(), bytes.length));
             }
             new BytePointer(state.data_ptr()).put(bytes);
             state.retainReference(); // beyond the scope

@@ -30,10 +30,8 @@ public final class TensorBuffers {
         TensorView view = TensorView.of(array);
         if (!view.isContiguous() || view.getDevice().isGpu()) {
             throw new IllegalArgumentException(
-                    "A contiguous array in host memory is needed, not "
-                            + view
-                            + " on "
-                            + view.getDevice());
+                    "A contiguous array in host memory is needed, not %s on %s"
+                            .formatted(view, view.getDevice()));
         }
         return of(view.tensor(), 0, view.size());
     }

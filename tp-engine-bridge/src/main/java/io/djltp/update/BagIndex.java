@@ -35,11 +35,9 @@ public final class BagIndex {
             for (int i = bag * width; i < (bag + 1) * width; i++) {
                 if (ids[i] < 0 || ids[i] >= tableRows) {
                     throw new IllegalArgumentException(
-                            "A row of an embedding bag is "
-                                    + ids[i]
-                                    + ", but the table has the rows 1 to "
-                                    + (tableRows - 1)
-                                    + " (or 0 for none)");
+                            ("A row of an embedding bag is %s, but the table has the rows 1 to"
+                                            + " %s (or 0 for none)")
+                                    .formatted(ids[i], tableRows - 1));
                 }
                 if (ids[i] != 0) {
                     rows[count++] = ids[i];

@@ -60,7 +60,7 @@ final class DenseUpdate {
      * @param update the update, begun
      */
     static void run(NDArray weight, NDArray gradient, WeightUpdate update) {
-        if (weight.size() == 0 || gradient == null && update.isStill()) {
+        if (weight.size() == 0 || gradient == null && update.ignoresZeroGradient()) {
             return;
         }
         Tensor values = TensorView.of(weight).tensor();
@@ -90,16 +90,16 @@ final class DenseUpdate {
         forBlocks(update::apply, true);
     }
 
-    private void forBlocks(Consumer<GradientRows> rule, boolean changed) {
+    private void forBlocks(Consumer<RowGradient> rule, boolean changed) {
         long[] whole = {weight.size(0)};
         long start = 0;
-        for (long rows : update.stretches == null ? whole : update.stretches) {
+        for (long rows : update.rowGroups == null ? whole : update.rowGroups) {
             forBlocks(start, start + rows, rule, changed);
             start += rows;
         }
     }
 
-    private void forBlocks(long start, long end, Consumer<GradientRows> rule, boolean changed) {
+    private void forBlocks(long start, long end, Consumer<RowGradient> rule, boolean changed) {
         for (long first = start; first < end; first += step) {
             long count = Math.min(step, end - first);
             try (PointerScope block = new PointerScope()) {
@@ -120,7 +120,7 @@ final class DenseUpdate {
     }
 
     /** Consecutive rows of a weight, in place, with their gradient. */
-    private static final class DenseRows extends RowsWithGradient {
+    private static final class DenseRows extends RowGradient {
 
         private final long first;
 
@@ -133,12 +133,6 @@ final class DenseUpdate {
         @Override
         public Tensor rowsOf(Tensor state, int number) {
             return state.narrow(0, first, weight.size(0));
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public void setRows(Tensor state, Tensor rows) {
-            // they are the state's own
         }
     }
 }

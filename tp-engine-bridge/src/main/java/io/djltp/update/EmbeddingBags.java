@@ -80,7 +80,7 @@ public final class EmbeddingBags {
     }
 
     /** Some rows of a table, copied out of it, with their gradient in float32. */
-    private static final class SparseRows extends RowsWithGradient {
+    private static final class SparseRows extends RowGradient {
 
         private final Tensor table;
         private final Tensor rows; // int64 [length]

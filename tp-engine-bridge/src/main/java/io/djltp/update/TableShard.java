@@ -60,22 +60,20 @@ public final class TableShard {
             if (given.is_floating_point()) { // as an integer, 1.5 would be 1
                 inside.logical_and_(given.eq(given.floor()));
             }
-            if (inside.all().item_bool()) {
+            if (HostReads.number(inside.all()) != 0) {
                 return;
             }
             long place = inside.reshape(-1).logical_not_().nonzero().reshape(-1).get(0).item_long();
             throw new IllegalArgumentException(
-                    what
-                            + " was asked for the id "
-                            + idAt(given, place)
-                            + ", at the position "
-                            + ElementPosition.of(place, ids.getShape())
-                            + " of ids "
-                            + ids.getShape()
-                            + ": the ids of a vocabulary of "
-                            + rows()
-                            + " are the whole numbers 0 to "
-                            + (rows() - 1));
+                    ("%s was asked for the id %s, at the position %s of ids %s: the ids"
+                                    + " of a vocabulary of %s are the whole numbers 0 to %s")
+                            .formatted(
+                                    what,
+                                    idAt(given, place),
+                                    ElementPosition.of(place, ids.getShape()),
+                                    ids.getShape(),
+                                    rows(),
+                                    rows() - 1));
         }
     }
 

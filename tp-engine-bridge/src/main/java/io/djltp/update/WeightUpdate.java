@@ -59,9 +59,15 @@ public abstract class WeightUpdate implements AutoCloseable {
         }
     }
 
+    /** What the names of state begin with that is there for the computation alone. */
+    static final String SCRATCH = "scratch ";
+
+    private static final String NUMBER = SCRATCH + "number";
+
     final Settings settings;
+    private final Map<String, Tensor> tensors = new TreeMap<>(); // the state
     float learningRate;
-    long[] stretches; // of rows that are updated together, or null: all are
+    long[] rowGroups; // lengths of groups of rows that are updated together; null: all are
 
     /**
      * Creates an update without state.
@@ -152,10 +158,10 @@ public abstract class WeightUpdate implements AutoCloseable {
      * left at the end); so that replicas stay equal bit for bit, such rows are updated by
      * themselves.
      *
-     * @param rows the lengths of the stretches of rows that the same ranks hold, in their order
+     * @param rows the lengths of the groups of rows that the same ranks hold, in their order
      */
-    public final void setStretches(long... rows) {
-        stretches = rows.clone();
+    public final void setRowGroups(long... rows) {
+        rowGroups = rows.clone();
     }
 
     /**
@@ -219,15 +225,32 @@ public abstract class WeightUpdate implements AutoCloseable {
         }
     }
 
+    /** Returns the state by its names, without what is there for the computation alone. */
+    private Map<String, Tensor> state() {
+        Map<String, Tensor> named = new TreeMap<>(tensors);
+        named.keySet().removeIf(name -> name.startsWith(SCRATCH));
+        return named;
+    }
+
     /**
-     * Returns the state by its names, without what is there for the computation alone.
+     * Returns a piece of the state, zeros at first, which lives until the update is closed.
      *
-     * @return the state by its names, without what is there for the computation alone
+     * @param name its name; what begins with {@link #SCRATCH} is there for the computation alone
+     * @param options where it lies, and its type
+     * @param shape its shape
      */
-    protected abstract Map<String, Tensor> state();
+    final Tensor state(String name, TensorOptions options, long... shape) {
+        return tensors.computeIfAbsent(name, key -> zeros(options, shape));
+    }
+
+    /** Returns where the number of the step goes, which PyTorch's operators want in float32. */
+    final Tensor number(TensorOptions options) {
+        return tensors.computeIfAbsent(
+                NUMBER, key -> zeros(options.dtype(new ScalarTypeOptional(ScalarType.Float))));
+    }
 
     /** Returns whether a gradient of zero changes nothing. */
-    boolean isStill() {
+    boolean ignoresZeroGradient() {
         return settings.weightDecay() == 0 && state().isEmpty();
     }
 
@@ -242,7 +265,7 @@ public abstract class WeightUpdate implements AutoCloseable {
     }
 
     /** Looks at the gradient of some rows, which stays as it is. */
-    void measure(GradientRows chunk) {
+    void measure(RowGradient chunk) {
         throw new IllegalStateException("nothing is measured");
     }
 
@@ -263,7 +286,7 @@ public abstract class WeightUpdate implements AutoCloseable {
      *
      * @param chunk the rows and their gradient
      */
-    public abstract void apply(GradientRows chunk);
+    public abstract void apply(RowGradient chunk);
 
     /** Returns zeros that live until they are closed. */
     static Tensor zeros(TensorOptions options, long... shape) {
@@ -272,20 +295,12 @@ public abstract class WeightUpdate implements AutoCloseable {
         }
     }
 
-    /** Returns the options of numbers that PyTorch's operators want in float32. */
-    static TensorOptions float32(TensorOptions options) {
-        return options.dtype(new ScalarTypeOptional(ScalarType.Float));
-    }
-
-    static void free(Tensor state) {
-        if (state != null) {
-            state.close();
-        }
-    }
-
     /** Frees the state. */
     @Override
-    public abstract void close();
+    public void close() {
+        tensors.values().forEach(Tensor::close);
+        tensors.clear();
+    }
 
     /**
      * Adagrad: {@code sum += gradient^2}, {@code weight -= rate * gradient / (sqrt(sum) +
@@ -304,7 +319,7 @@ public abstract class WeightUpdate implements AutoCloseable {
 
         /** {@inheritDoc} */
         @Override
-        boolean isStill() {
+        boolean ignoresZeroGradient() {
             return settings.weightDecay() == 0;
         }
 
@@ -317,15 +332,13 @@ public abstract class WeightUpdate implements AutoCloseable {
         /** {@inheritDoc} */
         @Override
         public void prepare(long classes, long features, TensorOptions options) {
-            if (sums == null) {
-                sums = zeros(options, classes, features);
-                number = zeros(float32(options)).fill_(new Scalar(1f));
-            }
+            sums = state("sums", options, classes, features);
+            number = number(options);
         }
 
         /** {@inheritDoc} */
         @Override
-        public void apply(GradientRows chunk) {
+        public void apply(RowGradient chunk) {
             Tensor gradient = chunk.whole(settings);
             Tensor state = chunk.rowsOf(sums, 0);
             Tensor weight = chunk.weight;
@@ -343,21 +356,6 @@ public abstract class WeightUpdate implements AutoCloseable {
             }
             chunk.setRows(sums, state);
         }
-
-        /** {@inheritDoc} */
-        @Override
-        protected Map<String, Tensor> state() {
-            return sums == null ? Map.of() : Map.of("sums", sums);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public void close() {
-            free(sums);
-            free(number);
-            sums = null;
-            number = null;
-        }
     }
 
     /** Adam, and AdamW with weight decay apart from the gradient. */
@@ -371,7 +369,6 @@ public abstract class WeightUpdate implements AutoCloseable {
         private int number;
         private Tensor mean;
         private Tensor variance;
-        private Tensor numberOnDevice;
 
         AdamUpdate(Settings settings, float beta1, float beta2, float epsilon, boolean decoupled) {
             super(settings);
@@ -391,12 +388,10 @@ public abstract class WeightUpdate implements AutoCloseable {
         /** {@inheritDoc} */
         @Override
         public void prepare(long classes, long features, TensorOptions options) {
-            if (mean == null) {
-                mean = zeros(options, classes, features);
-                variance = zeros(options, classes, features);
-                numberOnDevice = zeros(float32(options));
-            }
-            numberOnDevice.fill_(new Scalar((float) number));
+            mean = state("mean", options, classes, features);
+            variance = state("variance", options, classes, features);
+            Tensor onDevice = number(options);
+            onDevice.fill_(new Scalar((float) number));
             // DJL adds epsilon to the root as it is, PyTorch to the corrected one
             double corrected = epsilon / Math.sqrt(1 - Math.pow(beta2, number));
             step =
@@ -406,35 +401,18 @@ public abstract class WeightUpdate implements AutoCloseable {
                             beta2,
                             settings.weightDecay(),
                             corrected,
-                            numberOnDevice);
+                            onDevice);
         }
 
         /** {@inheritDoc} */
         @Override
-        public void apply(GradientRows chunk) {
+        public void apply(RowGradient chunk) {
             Tensor gradient = chunk.whole(settings);
             Tensor means = chunk.rowsOf(mean, 0);
             Tensor variances = chunk.rowsOf(variance, 1);
             FusedOperator.adam(chunk.weight, gradient, means, variances, step, decoupled);
             chunk.setRows(mean, means);
             chunk.setRows(variance, variances);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        protected Map<String, Tensor> state() {
-            return mean == null ? Map.of() : Map.of("mean", mean, "variance", variance);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public void close() {
-            free(mean);
-            free(variance);
-            free(numberOnDevice);
-            mean = null;
-            variance = null;
-            numberOnDevice = null;
         }
     }
 
@@ -461,15 +439,10 @@ public abstract class WeightUpdate implements AutoCloseable {
                                 || each == DataType.FLOAT64 && weight == DataType.FLOAT64;
                 if (!known || each != type) {
                     throw new IllegalArgumentException(
-                            "The state of parameter "
-                                    + name
-                                    + " is kept in float32, or in float64 if the parameter is in"
-                                    + " float64, but "
-                                    + value.getKey()
-                                    + " is in "
-                                    + each
-                                    + " and the parameter in "
-                                    + weight);
+                            ("The state of parameter %s is kept in float32, or in float64 if the"
+                                            + " parameter is in float64, but %s is in %s and the"
+                                            + " parameter in %s")
+                                    .formatted(name, value.getKey(), each, weight));
                 }
             }
             return type;
@@ -486,28 +459,28 @@ public abstract class WeightUpdate implements AutoCloseable {
         static void copy(String name, Map<String, NDArray> values, Map<String, Tensor> targets) {
             if (!values.keySet().equals(targets.keySet())) {
                 throw new IllegalArgumentException(
-                        "The optimizer keeps "
-                                + (targets.isEmpty() ? "no state" : new TreeSet<>(targets.keySet()))
-                                + " of parameter "
-                                + name
-                                + ", but "
-                                + new TreeSet<>(values.keySet())
-                                + " is to be set: it is the state of another optimizer");
+                        ("The optimizer keeps %s of parameter %s, but %s is to be set: it is"
+                                        + " the state of another optimizer")
+                                .formatted(
+                                        targets.isEmpty()
+                                                ? "no state"
+                                                : new TreeSet<>(targets.keySet()),
+                                        name,
+                                        new TreeSet<>(values.keySet())));
             }
             values.forEach(
                     (kind, value) -> {
                         TensorView target = TensorView.of(targets.get(kind));
                         if (!value.getShape().equals(target.getShape())) {
                             throw new IllegalArgumentException(
-                                    "The state "
-                                            + kind
-                                            + " of parameter "
-                                            + name
-                                            + " has the shape "
-                                            + target.getShape()
-                                            + " on this rank, but "
-                                            + value.getShape()
-                                            + " is to be set: give each rank the state of its shard");
+                                    ("The state %s of parameter %s has the shape %s on this rank,"
+                                                    + " but %s is to be set: give each rank the"
+                                                    + " state of its shard")
+                                            .formatted(
+                                                    kind,
+                                                    name,
+                                                    target.getShape(),
+                                                    value.getShape()));
                         }
                     });
             values.forEach((kind, value) -> targets.get(kind).copy_(TensorView.of(value).tensor()));
@@ -559,7 +532,7 @@ public abstract class WeightUpdate implements AutoCloseable {
 
         /** {@inheritDoc} */
         @Override
-        boolean isStill() {
+        boolean ignoresZeroGradient() {
             // ranks that share a row meet, whether they have a gradient or not
             return settings.weightDecay() == 0 && group == null;
         }
@@ -573,12 +546,8 @@ public abstract class WeightUpdate implements AutoCloseable {
         /** {@inheritDoc} */
         @Override
         public void prepare(long classes, long features, TensorOptions options) {
-            if (sums == null) {
-                sums = zeros(options, classes);
-            }
-            if (group != null && squares == null) {
-                squares = zeros(options, classes);
-            }
+            sums = state("sums", options, classes);
+            squares = group == null ? null : state(SCRATCH + "squares", options, classes);
         }
 
         /** {@inheritDoc} */
@@ -589,7 +558,7 @@ public abstract class WeightUpdate implements AutoCloseable {
 
         /** {@inheritDoc} */
         @Override
-        void measure(GradientRows chunk) {
+        void measure(RowGradient chunk) {
             Tensor place = chunk.spare();
             torch.mul_out(place, chunk.gradient(1), new Scalar(settings.rescale()));
             if (settings.isClipped()) {
@@ -614,7 +583,7 @@ public abstract class WeightUpdate implements AutoCloseable {
 
         /** {@inheritDoc} */
         @Override
-        public void apply(GradientRows chunk) {
+        public void apply(RowGradient chunk) {
             Tensor gradient = chunk.whole(settings);
             decay(gradient, chunk.weight);
             Tensor state = chunk.rowsOf(sums, 0);
@@ -631,7 +600,7 @@ public abstract class WeightUpdate implements AutoCloseable {
         }
 
         /** Returns the means of the squared gradients of whole rows, [length]. */
-        private Tensor means(GradientRows chunk, Tensor gradient) {
+        private Tensor means(RowGradient chunk, Tensor gradient) {
             if (group != null) {
                 return chunk.rowsOf(squares, 0).div(new Scalar((double) rowLength));
             }
@@ -644,21 +613,6 @@ public abstract class WeightUpdate implements AutoCloseable {
             return ofElements.size(1) == 1
                     ? ofElements.squeeze(1) // of a bias: the sum of one number each takes its time
                     : ofElements.sum(new long[] {1}, false, new ScalarTypeOptional());
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        protected Map<String, Tensor> state() {
-            return sums == null ? Map.of() : Map.of("sums", sums);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public void close() {
-            free(sums);
-            free(squares);
-            sums = null;
-            squares = null;
         }
     }
 
@@ -678,14 +632,12 @@ public abstract class WeightUpdate implements AutoCloseable {
         /** {@inheritDoc} */
         @Override
         public void prepare(long classes, long features, TensorOptions options) {
-            if (momentum != 0 && state == null) {
-                state = zeros(options, classes, features);
-            }
+            state = momentum == 0 ? null : state("momentum", options, classes, features);
         }
 
         /** {@inheritDoc} */
         @Override
-        public void apply(GradientRows chunk) {
+        public void apply(RowGradient chunk) {
             if (chunk.isMade() && state == null && settings.weightDecay() == 0) {
                 // the bits of the fused operator, whose list of arguments takes longer than the sum
                 chunk.weight.add_(chunk.whole(settings), new Scalar(-learningRate));
@@ -707,34 +659,21 @@ public abstract class WeightUpdate implements AutoCloseable {
         }
 
         /** The same with a gradient that is only computed into what it is added to. */
-        private void addProduct(GradientRows chunk) {
+        private void addProduct(RowGradient chunk) {
             Tensor weight = chunk.weight;
             float decay = learningRate * settings.weightDecay();
             float factor = learningRate * settings.rescale();
             if (momentum == 0) {
-                chunk.addTo(weight, 1 - decay, -factor);
+                chunk.accumulateInto(weight, 1 - decay, -factor);
                 return;
             }
             Tensor moved = chunk.rowsOf(state, 0);
-            chunk.addTo(moved, momentum, factor);
+            chunk.accumulateInto(moved, momentum, factor);
             if (decay != 0) {
                 moved.add_(weight, new Scalar(decay));
             }
             weight.sub_(moved);
             chunk.setRows(state, moved);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        protected Map<String, Tensor> state() {
-            return state == null ? Map.of() : Map.of("momentum", state);
-        }
-
-        /** {@inheritDoc} */
-        @Override
-        public void close() {
-            free(state);
-            state = null;
         }
     }
 }

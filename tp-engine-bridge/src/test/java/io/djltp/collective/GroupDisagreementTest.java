@@ -185,10 +185,10 @@ public class GroupDisagreementTest {
                 RankThreads.outcomes(
                         group,
                         (communicator, manager) -> {
-                            communicator.setTerms("1 of 2 parameters frozen");
+                            communicator.setAgreement("1 of 2 parameters frozen");
                             Communicator part = communicator.split(0, communicator.getRank());
                             reduce(part, ReduceOp.SUM, DataType.FLOAT32, 3); // the same is said
-                            communicator.setTerms(
+                            communicator.setAgreement(
                                     communicator.getRank() == 1 ? "2 of 2 parameters frozen" : "");
                             reduce(part, ReduceOp.SUM, DataType.FLOAT32, 3);
                         });

@@ -249,7 +249,7 @@ public class ChunkedEvaluationTest {
                     NDArray ids = manager.create(labels);
                     NDArray logits = features.matMul(w.transpose());
                     NDArray own = logits.gather(ids.expandDims(1), 1).flatten();
-                    long[] expected = RowOrderTest.countBefore(logits, own, ids).toLongArray();
+                    long[] expected = ChunkRankingTest.countBefore(logits, own, ids).toLongArray();
                     for (int chunk : new int[] {1, 7, 0}) {
                         try (ChunkedEvaluation chunks = evaluation(group, classes, chunk)) {
                             NDArray before =

@@ -66,10 +66,10 @@ public class Float16HeadTest extends RoundedHeadTest {
                     NDArray ofWeight = manager.zeros(w.getShape());
                     NDArray ofBias = manager.zeros(b.getShape());
                     Cut cut = Cut.ofLengths(data.classes);
-                    try (FusedCrossEntropy fused =
-                            new FusedCrossEntropy(null, cut, 1 << 20, 64, head)) {
+                    try (FusedSoftmaxHead fused =
+                            new FusedSoftmaxHead(null, cut, 1 << 20, 64, head)) {
                         NDArray labels = manager.create(data.labels);
-                        FusedCrossEntropy.Result result = fused.evaluate(x, w, b, labels, loss);
+                        FusedSoftmaxHead.Result result = fused.evaluate(x, w, b, labels, loss);
                         fused.accumulate(w, b, ofBias, ofWeight, true, scale);
                         step[0] =
                                 new Step(
@@ -300,15 +300,15 @@ public class Float16HeadTest extends RoundedHeadTest {
                     NDArray[] ofBatches = {labels, labels.get("0:4")};
                     // memory for two chunks of 4 classes, of which one is kept
                     Cut cut = Cut.ofLengths(data.classes);
-                    try (FusedCrossEntropy fused =
-                                    new FusedCrossEntropy(null, cut, 10 * 4 * 6, 4, FLOAT16);
+                    try (FusedSoftmaxHead fused =
+                                    new FusedSoftmaxHead(null, cut, 10 * 4 * 6, 4, FLOAT16);
                             WeightUpdate update =
                                     WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0)) {
                         long[] pointers = new long[1001];
                         int[] pieces = new int[1001];
                         for (int step = 1; step <= 1000; step++) {
                             NDArray batch = batches[step % 2];
-                            FusedCrossEntropy.Result result =
+                            FusedSoftmaxHead.Result result =
                                     fused.evaluate(batch, w, null, ofBatches[step % 2], PLAIN);
                             result.value().close();
                             result.gradient().close();

@@ -42,8 +42,8 @@ public class LearnedLabelTest {
                             NDArray w = all.get(range.start() + ":" + range.end()).duplicate();
                             NDArray row = manager.create(x, new Shape(1, FEATURES));
                             NDArray labels = manager.create(new long[] {label});
-                            try (FusedCrossEntropy fused =
-                                    new FusedCrossEntropy(
+                            try (FusedSoftmaxHead fused =
+                                    new FusedSoftmaxHead(
                                             group, Cut.balanced(CLASSES, ranks), 1 << 20, 4)) {
                                 double loss =
                                         fused.evaluate(row, w, null, labels, LossOptions.DEFAULT)

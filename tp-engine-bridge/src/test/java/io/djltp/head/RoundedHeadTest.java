@@ -102,9 +102,9 @@ public class RoundedHeadTest {
                     NDArray labels = manager.create(data.labels);
                     NDArray before = w.duplicate();
                     NDArray biasGradient = manager.zeros(b.getShape());
-                    try (FusedCrossEntropy fused =
-                            new FusedCrossEntropy(group, cut, budget, 4, rounded)) {
-                        FusedCrossEntropy.Result result = fused.evaluate(x, w, b, labels, options);
+                    try (FusedSoftmaxHead fused =
+                            new FusedSoftmaxHead(group, cut, budget, 4, rounded)) {
+                        FusedSoftmaxHead.Result result = fused.evaluate(x, w, b, labels, options);
                         Assert.assertEquals(w, before);
                         // of 100, 1e-5 of it is lost to float32
                         Assert.assertEquals(result.value().getFloat(), data.loss, bounds.loss);
@@ -194,8 +194,8 @@ public class RoundedHeadTest {
             NDArray weight,
             NDArray labels) {
         float[] losses = new float[3];
-        try (FusedCrossEntropy fused =
-                        new FusedCrossEntropy(null, Cut.ofLengths(CLASSES), 1 << 20, 4, head);
+        try (FusedSoftmaxHead fused =
+                        new FusedSoftmaxHead(null, Cut.ofLengths(CLASSES), 1 << 20, 4, head);
                 WeightUpdate update = kind.update(new WeightUpdate.Settings(0.1f, 1, -1))) {
             for (int i = 0; i < losses.length; i++) {
                 losses[i] =
@@ -219,8 +219,8 @@ public class RoundedHeadTest {
                     NDArray w = manager.create(new float[] {0, 20, 0}, new Shape(3, 1));
                     NDArray before = w.duplicate();
                     NDArray label = manager.create(new long[] {1});
-                    try (FusedCrossEntropy fused =
-                            new FusedCrossEntropy(null, Cut.ofLengths(3), 1 << 10, 0, rounded)) {
+                    try (FusedSoftmaxHead fused =
+                            new FusedSoftmaxHead(null, Cut.ofLengths(3), 1 << 10, 0, rounded)) {
                         float loss =
                                 fused.evaluate(x, w, null, label, LossOptions.DEFAULT)
                                         .value()
@@ -249,8 +249,8 @@ public class RoundedHeadTest {
                     NDArray labels = manager.create(data.labels);
                     NDArray w = manager.create(data.weight, new Shape(CLASSES, FEATURES));
                     NDArray sum = manager.zeros(w.getShape());
-                    try (FusedCrossEntropy fused =
-                            new FusedCrossEntropy(
+                    try (FusedSoftmaxHead fused =
+                            new FusedSoftmaxHead(
                                     null, Cut.ofLengths(CLASSES), 1 << 20, 4, rounded)) {
                         int[][] parts = {{0, 4}, {4, 5}, {5, ROWS}};
                         for (int[] part : parts) {
@@ -281,8 +281,8 @@ public class RoundedHeadTest {
                     NDArray x = manager.ones(new Shape(2, 3));
                     NDArray weight = narrow(manager);
                     NDArray labels = manager.zeros(new Shape(2));
-                    try (FusedCrossEntropy fused =
-                            new FusedCrossEntropy(null, Cut.ofLengths(4), 1 << 10, 0, rounded)) {
+                    try (FusedSoftmaxHead fused =
+                            new FusedSoftmaxHead(null, Cut.ofLengths(4), 1 << 10, 0, rounded)) {
                         IllegalArgumentException error =
                                 Assert.expectThrows(
                                         IllegalArgumentException.class,

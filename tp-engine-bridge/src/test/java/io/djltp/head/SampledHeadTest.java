@@ -94,10 +94,10 @@ public class SampledHeadTest {
                     NDArray b = slice(manager, reference.bias, own, 1).flatten();
                     NDArray biasGradient = manager.ones(b.getShape());
                     NDArray before = w.duplicate();
-                    try (FusedCrossEntropy fused =
-                            new FusedCrossEntropy(group, cut, budget, 4, head)) {
+                    try (FusedSoftmaxHead fused =
+                            new FusedSoftmaxHead(group, cut, budget, 4, head)) {
                         CollectiveCounts start = group.getCounts();
-                        FusedCrossEntropy.Result result =
+                        FusedSoftmaxHead.Result result =
                                 fused.evaluate(
                                         x(manager, reference),
                                         w,
@@ -218,8 +218,8 @@ public class SampledHeadTest {
                         NDArray w = slice(manager, steps.get(0).weight, own, FEATURES);
                         HeadOptions head = new HeadOptions(share, SEED, margin);
                         try (WeightUpdate update = kind.update(settings);
-                                FusedCrossEntropy fused =
-                                        new FusedCrossEntropy(group, cut, 1 << 20, 4, head)) {
+                                FusedSoftmaxHead fused =
+                                        new FusedSoftmaxHead(group, cut, 1 << 20, 4, head)) {
                             for (int i = 0; i < steps.size(); i++) {
                                 HeadReference step = steps.get(i);
                                 NDArray before = w.duplicate();
@@ -318,10 +318,10 @@ public class SampledHeadTest {
                         NDArray x = manager.create(new float[] {3, 4}, new Shape(1, 2));
                         NDArray label = manager.create(new long[] {0});
                         HeadOptions head = new HeadOptions(1, 0, margin);
-                        try (FusedCrossEntropy fused =
-                                new FusedCrossEntropy(
+                        try (FusedSoftmaxHead fused =
+                                new FusedSoftmaxHead(
                                         group, Cut.balanced(2, ranks), 1 << 20, 1, head)) {
-                            FusedCrossEntropy.Result result =
+                            FusedSoftmaxHead.Result result =
                                     fused.evaluate(x, w, null, label, LossOptions.DEFAULT);
                             Assert.assertEquals(result.value().getFloat(), loss, 1e-6);
                             group.allReduce(result.gradient(), ReduceOp.SUM);
@@ -346,10 +346,10 @@ public class SampledHeadTest {
                     NDArray x = manager.create(new float[] {0, 0, 1, 2}, new Shape(2, 2));
                     NDArray w = manager.create(new float[] {0, 0, 1, 0, 3, 1}, new Shape(3, 2));
                     HeadOptions head = new HeadOptions(1, 0, Margin.arcFace(8, 0.5f));
-                    try (FusedCrossEntropy fused =
-                            new FusedCrossEntropy(null, Cut.ofLengths(3), 1 << 20, 0, head)) {
+                    try (FusedSoftmaxHead fused =
+                            new FusedSoftmaxHead(null, Cut.ofLengths(3), 1 << 20, 0, head)) {
                         NDArray labels = manager.create(new long[] {1, 0});
-                        FusedCrossEntropy.Result result =
+                        FusedSoftmaxHead.Result result =
                                 fused.evaluate(x, w, null, labels, LossOptions.DEFAULT);
                         float[] gradient = result.gradient().toFloatArray();
                         Assert.assertEquals(new float[] {gradient[0], gradient[1]}, new float[2]);

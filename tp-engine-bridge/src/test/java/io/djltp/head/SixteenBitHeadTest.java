@@ -56,8 +56,8 @@ public class SixteenBitHeadTest {
                     NDArray wide = to(narrow, ScalarType.Float);
                     NDArray labels = manager.create(data.labels);
                     WeightUpdate.Settings settings = new WeightUpdate.Settings(0.1f, 1, -1);
-                    try (FusedCrossEntropy ofNarrow = function(head);
-                            FusedCrossEntropy ofWide = function(head);
+                    try (FusedSoftmaxHead ofNarrow = function(head);
+                            FusedSoftmaxHead ofWide = function(head);
                             WeightUpdate narrowUpdate = kind.update(settings);
                             WeightUpdate wideUpdate = kind.update(settings)) {
                         for (int i = 1; i <= 5; i++) {
@@ -75,19 +75,19 @@ public class SixteenBitHeadTest {
                 });
     }
 
-    private static FusedCrossEntropy function(HeadOptions head) {
-        return new FusedCrossEntropy(
+    private static FusedSoftmaxHead function(HeadOptions head) {
+        return new FusedSoftmaxHead(
                 null, Cut.ofLengths(CLASSES), 2 * 4 * ROWS * Float.BYTES, 4, head);
     }
 
     private static float step(
-            FusedCrossEntropy function,
+            FusedSoftmaxHead function,
             NDArray x,
             NDArray weight,
             NDArray labels,
             WeightUpdate update,
             int number) {
-        FusedCrossEntropy.Result result =
+        FusedSoftmaxHead.Result result =
                 function.evaluate(x, weight, null, labels, LossOptions.DEFAULT);
         update.begin(0.1f, number);
         function.update(weight, null, null, update, 1);

@@ -12,7 +12,7 @@ import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.TensorView;
-import io.djltp.update.GradientRows;
+import io.djltp.update.RowGradient;
 import io.djltp.update.WeightUpdate;
 
 import org.bytedeco.pytorch.Tensor;
@@ -24,7 +24,6 @@ import org.testng.annotations.Test;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 import java.util.SplittableRandom;
 import java.util.stream.Stream;
 
@@ -212,23 +211,13 @@ public class SmoothedHeadTest {
         }
 
         @Override
-        protected Map<String, Tensor> state() {
-            return Map.of();
-        }
-
-        @Override
         public void prepare(long classes, long features, TensorOptions options) {
             // the target is there
         }
 
         @Override
-        public void apply(GradientRows chunk) {
+        public void apply(RowGradient chunk) {
             chunk.rowsOf(gradient, 0).copy_(chunk.gradient(1));
-        }
-
-        @Override
-        public void close() {
-            // the target is the test's
         }
     }
 
@@ -332,8 +321,8 @@ public class SmoothedHeadTest {
                         ShardRange range = Cut.balanced(classes, ranks).getRange(group.getRank());
                         Autograd.setThreads(c.lanes);
                         try (NDManager scope = manager.newSubManager();
-                                FusedCrossEntropy head =
-                                        new FusedCrossEntropy(
+                                FusedSoftmaxHead head =
+                                        new FusedSoftmaxHead(
                                                 group,
                                                 Cut.balanced(classes, ranks),
                                                 c.budget,

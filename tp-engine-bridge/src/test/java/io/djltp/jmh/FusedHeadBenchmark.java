@@ -7,7 +7,7 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.local.LocalCommunicator;
 import io.djltp.cut.Cut;
-import io.djltp.head.FusedCrossEntropy;
+import io.djltp.head.FusedSoftmaxHead;
 import io.djltp.head.LossOptions;
 import io.djltp.torch.LibTorch;
 import io.djltp.torch.NativeAllocator;
@@ -45,7 +45,7 @@ public class FusedHeadBenchmark {
     private NDArray features;
     private NDArray weight;
     private NDArray labels;
-    private FusedCrossEntropy head;
+    private FusedSoftmaxHead head;
     private WeightUpdate sgd;
     private int step;
 
@@ -60,7 +60,7 @@ public class FusedHeadBenchmark {
         labels = manager.randomInteger(0, CLASSES, new Shape(ROWS), DataType.INT64);
         sgd = WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
         head =
-                new FusedCrossEntropy(
+                new FusedSoftmaxHead(
                         LocalCommunicator.create(1).get(0), Cut.ofLengths(CLASSES), BUDGET, 0);
     }
 
@@ -86,7 +86,7 @@ public class FusedHeadBenchmark {
         head.update(weight, null, null, sgd, 1);
     }
 
-    private static void free(FusedCrossEntropy.Result result) {
+    private static void free(FusedSoftmaxHead.Result result) {
         result.value().close();
         result.gradient().close();
     }

@@ -1,5 +1,6 @@
 package io.djltp.job;
 
+import io.djltp.environment.Admission;
 import io.djltp.environment.MasterPort;
 
 import org.testng.Assert;
@@ -138,7 +139,7 @@ public class DoorTest {
     public void whenTooManyAreAtItTheOldestIsDropped() throws Exception {
         List<SocketChannel> silent = new ArrayList<>();
         try {
-            for (int i = 0; i < Door.MAX_PENDING + 10; i++) {
+            for (int i = 0; i < Admission.MAX_PENDING + 10; i++) {
                 silent.add(connect());
             }
             for (SocketChannel channel : silent.subList(0, 10)) {

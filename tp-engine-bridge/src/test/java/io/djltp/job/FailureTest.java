@@ -303,7 +303,7 @@ public class FailureTest {
         JobState state = new JobState();
         JobLoop loop = new JobLoop();
         JobOptions options = Jobs.options(2).optHeartbeatTimeout(Duration.ofMillis(100)).build();
-        Local local = new Local(null, options, state, new Status(state::isOver), loop);
+        JobContext local = new JobContext(null, options, state, new Status(state::isOver), loop);
         CountDownLatch looks = new CountDownLatch(3);
         new Heartbeats(
                         local,

@@ -38,7 +38,7 @@ public class WireTest {
         recorded.clear();
     }
 
-    /** Joining, heartbeats with what the ranks do, exchanges, and a failure of either side. */
+    /** JobBootstrap, heartbeats with what the ranks do, exchanges, and a failure of either side. */
     @Test(timeOut = 60_000, dataProvider = "processes")
     public void nothingIsInClear(int failing) throws Exception {
         ServerSocketChannel bound = Jobs.bind();

@@ -66,7 +66,7 @@ public class BFloat16ProductTest {
             torch.manual_seed(3);
             TensorOptions floats = new TensorOptions(ScalarType.Float);
             Tensor all = torch.randn(new long[] {140_000, 64}, floats);
-            Assert.assertTrue(MemoryFetch.isWorthwhile(all));
+            Assert.assertTrue(Brgemm.isFar(all));
             Tensor rows = all.narrow(0, 137_000, 3000); // to the last element of the memory
             Tensor near = rows.clone();
             Tensor left = random(3000, 24);

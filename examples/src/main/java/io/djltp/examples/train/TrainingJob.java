@@ -7,7 +7,7 @@ import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.checkpoint.TrainingStoppedException;
 import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.examples.BadInputException;
-import io.djltp.job.Facts;
+import io.djltp.job.AgreedSettings;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 import io.djltp.rank.ParallelConfig;
@@ -233,9 +233,9 @@ public final class TrainingJob {
          * @throws BadInputException on all processes, if two of them differ
          */
         static void check(Map<String, String> values, Job job) {
-            byte[] mine = new Facts(values).write().getBytes(StandardCharsets.UTF_8);
+            byte[] mine = new AgreedSettings(values).write().getBytes(StandardCharsets.UTF_8);
             byte[][] all = job.exchange("options", mine);
-            Facts first = decode(all[0]);
+            AgreedSettings first = decode(all[0]);
             for (int process = 1; process < all.length; process++) {
                 String difference =
                         first.difference(decode(all[process]), "process 0", "process " + process);
@@ -246,8 +246,8 @@ public final class TrainingJob {
             }
         }
 
-        private static Facts decode(byte[] values) {
-            return Facts.read(new String(values, StandardCharsets.UTF_8));
+        private static AgreedSettings decode(byte[] values) {
+            return AgreedSettings.read(new String(values, StandardCharsets.UTF_8));
         }
     }
 }

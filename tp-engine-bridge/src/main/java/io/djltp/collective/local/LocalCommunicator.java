@@ -33,19 +33,19 @@ public final class LocalCommunicator extends AbstractCommunicator {
     /** How long a rank waits for the others when nothing else is said. */
     public static final Duration DEFAULT_TIMEOUT = Duration.ofMinutes(5);
 
-    private final LocalRendezvous rendezvous;
+    private final LocalBarrier rendezvous;
     private final BlockReduction reduction = new BlockReduction();
     private final SmallMessages small;
     private final AtomicBoolean closed = new AtomicBoolean();
 
-    private LocalCommunicator(LocalRendezvous rendezvous, int rank) {
+    private LocalCommunicator(LocalBarrier rendezvous, int rank) {
         super(rank, rendezvous.size(), rendezvous.getFailure());
         this.rendezvous = rendezvous;
         small = new SmallMessages(rank, rendezvous.getShelves());
     }
 
     private LocalCommunicator(
-            LocalCommunicator parent, int color, LocalRendezvous rendezvous, int rank) {
+            LocalCommunicator parent, int color, LocalBarrier rendezvous, int rank) {
         super(parent, color, rank, rendezvous.size());
         this.rendezvous = rendezvous;
         small = new SmallMessages(rank, rendezvous.getShelves());
@@ -76,7 +76,7 @@ public final class LocalCommunicator extends AbstractCommunicator {
             throw new IllegalArgumentException("The time-out must be positive, not " + timeout);
         }
         int[] ranks = IntStream.range(0, size).toArray();
-        LocalRendezvous rendezvous = new LocalRendezvous(ranks, size, timeout, new GroupFailure());
+        LocalBarrier rendezvous = new LocalBarrier(ranks, size, timeout, new GroupFailure());
         List<Communicator> group = new ArrayList<>(size);
         for (int i = 0; i < size; i++) {
             group.add(new LocalCommunicator(rendezvous, i));
@@ -165,14 +165,12 @@ public final class LocalCommunicator extends AbstractCommunicator {
             long sent = calls[i].getShares()[getRank()];
             if (sent != expected) {
                 throw new CollectiveException(
-                        "rank "
-                                + rendezvous.getWorldRank(i)
-                                + " sends "
-                                + sent
-                                + " elements to rank "
-                                + getWorldRank()
-                                + ", which expects "
-                                + expected);
+                        "rank %s sends %s elements to rank %s, which expects %s"
+                                .formatted(
+                                        rendezvous.getWorldRank(i),
+                                        sent,
+                                        getWorldRank(),
+                                        expected));
             }
             long from = Arrays.stream(calls[i].getShares(), 0, getRank()).sum();
             BlockReduction.copy(
@@ -200,7 +198,7 @@ public final class LocalCommunicator extends AbstractCommunicator {
     /** {@inheritDoc} */
     @Override
     protected LocalCommunicator startSplit(CollectiveCall call, int color, int key) {
-        LocalRendezvous.Part part = rendezvous.split(getRank(), call, color, key);
+        LocalBarrier.Part part = rendezvous.split(getRank(), call, color, key);
         return new LocalCommunicator(this, color, part.rendezvous(), part.rank());
     }
 

@@ -15,13 +15,13 @@ import java.nio.ByteOrder;
 import java.util.Arrays;
 
 /**
- * Small operations of one rank: it copies what it puts in to its shelf, meets the others, and
- * computes the whole result from all shelves, in the order of the ranks.
+ * Small operations of one rank: it copies what it puts in into its mailbox, meets the others, and
+ * computes the whole result from all mailboxes, in the order of the ranks.
  *
  * <p>That is more arithmetic than if every rank did its part, but one meeting instead of two, and
- * no call of libtorch: for some kilobytes these take most of the time. A shelf has two places, used
- * in turn. What a rank puts there in an operation is read by the others before they come to the
- * next meeting, and it is overwritten only after that one.
+ * no call of libtorch: for some kilobytes these take most of the time. A mailbox has two places,
+ * used in turn. What a rank puts there in an operation is read by the others before they come to
+ * the next meeting, and it is overwritten only after that one.
  */
 final class SmallMessages {
 
@@ -29,64 +29,64 @@ final class SmallMessages {
     private static final long MOST_READ = 1 << 16;
 
     private final int rank;
-    private final Shelf[] shelves;
+    private final Mailbox[] mailboxes;
     private final Address tensor = new Address();
-    private int turn;
+    private int parity;
     private final SmallSums sums = new SmallSums();
 
     /**
      * Creates a rank's end.
      *
      * @param rank the rank
-     * @param shelves those of all ranks, where it puts its own
+     * @param mailboxes those of all ranks, where it puts its own
      */
-    SmallMessages(int rank, Shelf[] shelves) {
+    SmallMessages(int rank, Mailbox[] mailboxes) {
         this.rank = rank;
-        this.shelves = shelves;
+        this.mailboxes = mailboxes;
     }
 
     /** Memory of a rank that the others read. */
-    static final class Shelf {
+    static final class Mailbox {
 
         private final ByteBuffer[] places = new ByteBuffer[2]; // keep the memory, too
         private final Pointer[] pointers = new Pointer[2];
 
-        Shelf(int bytes) {
+        Mailbox(int bytes) {
             for (int i = 0; i < places.length; i++) {
                 places[i] = ByteBuffer.allocateDirect(bytes).order(ByteOrder.nativeOrder());
                 pointers[i] = new BytePointer(places[i]);
             }
         }
 
-        ByteBuffer place(int turn) {
-            return places[turn];
+        ByteBuffer place(int parity) {
+            return places[parity];
         }
 
-        Pointer pointer(int turn) {
-            return pointers[turn];
+        Pointer pointer(int parity) {
+            return pointers[parity];
         }
     }
 
     /** Returns whether an operation is small, which all ranks find alike if they agree on it. */
     boolean take(CollectiveCall call) {
         Collective kind = call.getCollective();
-        if (shelves.length == 1 || kind == Collective.BARRIER || kind == Collective.ALL_TO_ALL) {
+        if (mailboxes.length == 1 || kind == Collective.BARRIER || kind == Collective.ALL_TO_ALL) {
             return false;
         }
         DataType type = call.getDataType();
         boolean adds = type == DataType.FLOAT32 || type == DataType.FLOAT64;
         long bytes = call.getPayload();
-        return bytes > 0 && bytes * shelves.length <= MOST_READ && (adds || call.getOp() == null);
+        return bytes > 0 && bytes * mailboxes.length <= MOST_READ && (adds || call.getOp() == null);
     }
 
     /** Puts what the rank gives where the others read it, before they meet. */
     void put(CollectiveCall call) {
-        if (shelves[rank] == null) {
-            shelves[rank] = new Shelf((int) (MOST_READ / shelves.length));
+        if (mailboxes[rank] == null) {
+            mailboxes[rank] = new Mailbox((int) (MOST_READ / mailboxes.length));
         }
-        turn = 1 - turn;
+        parity = 1 - parity;
         if (call.getRoot() < 0 || call.getRoot() == rank) {
-            copy(shelves[rank].pointer(turn), tensor.of(call.getInput(), 0), call.getBytes());
+            copy(mailboxes[rank].pointer(parity), tensor.of(call.getInput(), 0), call.getBytes());
         }
     }
 
@@ -115,7 +115,7 @@ final class SmallMessages {
     private void gather(CollectiveCall call) {
         int width = call.getDataType().getNumOfBytes();
         long start = 0;
-        for (int i = 0; i < shelves.length; i++) {
+        for (int i = 0; i < mailboxes.length; i++) {
             long share = call.getShares()[i];
             take(i, tensor.of(call.getOutput(), start * width), share * width);
             start += share;
@@ -123,7 +123,7 @@ final class SmallMessages {
     }
 
     private void take(int from, Pointer to, long bytes) {
-        copy(to, shelves[from].pointer(turn), bytes);
+        copy(to, mailboxes[from].pointer(parity), bytes);
     }
 
     private static void copy(Pointer to, Pointer from, long bytes) {
@@ -135,9 +135,9 @@ final class SmallMessages {
     private void reduce(CollectiveCall call, long start, long length) {
         int width = call.getDataType().getNumOfBytes();
         if (call.getDataType() == DataType.FLOAT32) {
-            sums.reduceFloats(shelves, turn, (int) start, (int) length, call.getOp());
+            sums.reduceFloats(mailboxes, parity, (int) start, (int) length, call.getOp());
         } else {
-            sums.reduceDoubles(shelves, turn, (int) start, (int) length, call.getOp());
+            sums.reduceDoubles(mailboxes, parity, (int) start, (int) length, call.getOp());
         }
         copy(tensor.of(call.getOutput(), 0), sums.getResult(), length * width);
     }
@@ -169,24 +169,24 @@ final class SmallMessages {
         }
 
         /**
-         * Reduces a range of the elements on all shelves.
+         * Reduces a range of the elements in all mailboxes.
          *
-         * @param shelves what is reduced
-         * @param turn the place on each shelf
+         * @param mailboxes what is reduced
+         * @param parity which of the two places of each mailbox
          * @param start the first element of the range
          * @param length the number of elements
          * @param op the reduction
          */
         void reduceFloats(
-                SmallMessages.Shelf[] shelves, int turn, int start, int length, ReduceOp op) {
+                SmallMessages.Mailbox[] mailboxes, int parity, int start, int length, ReduceOp op) {
             if (floatSum.length < length) {
                 floatSum = new float[length];
                 floats = new float[length];
             }
             float[] sum = floatSum;
-            shelves[0].place(turn).asFloatBuffer().get(start, sum, 0, length);
-            for (int rank = 1; rank < shelves.length; rank++) {
-                shelves[rank].place(turn).asFloatBuffer().get(start, floats, 0, length);
+            mailboxes[0].place(parity).asFloatBuffer().get(start, sum, 0, length);
+            for (int rank = 1; rank < mailboxes.length; rank++) {
+                mailboxes[rank].place(parity).asFloatBuffer().get(start, floats, 0, length);
                 add(sum, floats, length, op);
             }
             result(length * Float.BYTES).asFloatBuffer().put(0, sum, 0, length);
@@ -210,13 +210,13 @@ final class SmallMessages {
 
         /** Does the same with doubles, one by one: they are few, such as a sum of squares. */
         void reduceDoubles(
-                SmallMessages.Shelf[] shelves, int turn, int start, int length, ReduceOp op) {
+                SmallMessages.Mailbox[] mailboxes, int parity, int start, int length, ReduceOp op) {
             ByteBuffer sums = result(length * Double.BYTES);
             for (int i = 0; i < length; i++) {
                 int place = (start + i) * Double.BYTES;
-                double sum = shelves[0].place(turn).getDouble(place);
-                for (int rank = 1; rank < shelves.length; rank++) {
-                    sum = add(sum, shelves[rank].place(turn).getDouble(place), op);
+                double sum = mailboxes[0].place(parity).getDouble(place);
+                for (int rank = 1; rank < mailboxes.length; rank++) {
+                    sum = add(sum, mailboxes[rank].place(parity).getDouble(place), op);
                 }
                 sums.putDouble(i * Double.BYTES, sum);
             }

@@ -40,7 +40,7 @@ final class NcclBootstrap {
      * @return the communicators of this process's ranks
      */
     ncclComm[] run(byte[] uniqueId) {
-        int device = Gpu.currentOrNone();
+        int device = Cuda.currentOrNone();
         // in memory that outlives the call: NCCL fills it in again when a communicator is ready
         try (PointerPointer<ncclComm> places = new PointerPointer<>(devices.length)) {
             for (int i = 0; i < devices.length; i++) {
@@ -52,7 +52,7 @@ final class NcclBootstrap {
                 comms[i] = places.get(ncclComm.class, i);
             }
             try {
-                NcclErrors.checkNccl(error, "ncclGroupEnd");
+                Cuda.checkNccl(error, "ncclGroupEnd");
                 await(comms);
             } catch (CollectiveException e) {
                 abort(Arrays.asList(comms));
@@ -61,7 +61,7 @@ final class NcclBootstrap {
             }
             return comms;
         } finally {
-            Gpu.restore(device);
+            Cuda.restore(device);
         }
     }
 
@@ -71,7 +71,7 @@ final class NcclBootstrap {
             id.internal().put(uniqueId);
             int error = nccl.ncclGroupStart();
             for (int i = 0; i < devices.length && isGood(error); i++) {
-                Gpu.use(devices[i]);
+                Cuda.use(devices[i]);
                 error =
                         nccl.ncclCommInitRankConfig(
                                 places.position(i), size, id, firstRank + i, config);
@@ -100,22 +100,18 @@ final class NcclBootstrap {
         long start = System.nanoTime();
         int[] state = new int[1];
         for (int i = 0; i < devices.length; ) {
-            NcclErrors.checkNccl(
-                    nccl.ncclCommGetAsyncError(comms[i], state), "rank " + (firstRank + i));
-            NcclErrors.checkNccl(state[0], "rank " + (firstRank + i));
+            Cuda.checkNccl(nccl.ncclCommGetAsyncError(comms[i], state), "rank " + (firstRank + i));
+            Cuda.checkNccl(state[0], "rank " + (firstRank + i));
             if (state[0] == nccl.ncclSuccess) {
                 i++;
                 continue;
             }
             if (System.nanoTime() - start > timeout.toNanos()) {
                 throw new CollectiveException(
-                        "after "
-                                + timeout.toMillis()
-                                + " ms not all "
-                                + size
-                                + " ranks have come; start the others with the same unique id and"
-                                + " see that the machines reach each other (NCCL_SOCKET_IFNAME),"
-                                + " or allow more time");
+                        ("after %s ms not all %s ranks have come; start the others with the same"
+                                        + " unique id and see that the machines reach each other"
+                                        + " (NCCL_SOCKET_IFNAME), or allow more time")
+                                .formatted(timeout.toMillis(), size));
             }
             if (Thread.currentThread().isInterrupted()) {
                 throw new CollectiveException(
@@ -139,11 +135,10 @@ final class NcclBootstrap {
 
     private String describe() {
         int last = firstRank + devices.length - 1;
-        return "A group of "
-                + size
-                + " ranks with "
-                + (last == firstRank ? "rank " + last : "ranks " + firstRank + " to " + last)
-                + " in this process";
+        return "A group of %s ranks with %s in this process"
+                .formatted(
+                        size,
+                        last == firstRank ? "rank " + last : "ranks " + firstRank + " to " + last);
     }
 
     private static boolean isGood(int result) {

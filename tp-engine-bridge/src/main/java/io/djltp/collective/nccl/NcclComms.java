@@ -15,12 +15,20 @@ import java.util.List;
 final class NcclComms {
 
     private final List<ncclComm> open = new ArrayList<>();
-    private final SplitResult part = new SplitResult();
+    // where NCCL puts the communicator of a part when the call that asked for it has long returned:
+    // in memory that outlives the call, therefore, and not an argument that JavaCPP copies back
+    private final PointerPointer<ncclComm> part = new PointerPointer<>(1L);
     private final int[] state = new int[1];
     private boolean ended; // they have been given to be aborted, or freed
 
     NcclComms(ncclComm group) {
         open.add(group);
+        clearPart();
+        part.retainReference(); // not to be freed with a scope of the caller
+    }
+
+    private void clearPart() {
+        part.put(0, (ncclComm) null);
     }
 
     boolean isEnded() {
@@ -53,12 +61,13 @@ final class NcclComms {
 
     /** Begins a split; the result is there when the communicator is ready again. */
     int beginSplit(ncclComm comm, int color, int key) {
-        return part.begin(comm, color, key);
+        clearPart();
+        return nccl.ncclCommSplit(comm, color, key, part, null);
     }
 
     /** Returns the result of the split, or {@code null} if the communicators have ended. */
     ncclComm takePart() {
-        ncclComm comm = ended ? null : part.take();
+        ncclComm comm = ended ? null : takeUnclaimedPart();
         if (comm != null) {
             open.add(comm);
         }
@@ -70,7 +79,9 @@ final class NcclComms {
      * thread, after the end.
      */
     ncclComm takeUnclaimedPart() {
-        return part.take();
+        ncclComm comm = part.get(ncclComm.class, 0);
+        clearPart();
+        return comm;
     }
 
     /** Returns those that are open, those of parts first. */
@@ -97,42 +108,6 @@ final class NcclComms {
     /** Frees the memory for results of splits. */
     void close() {
         ended = true;
-        part.close();
-    }
-
-    /**
-     * Where NCCL puts the communicator of a part, when the call that asked for it has long
-     * returned: in memory that outlives the call, therefore, and not in an argument that JavaCPP
-     * copies back.
-     */
-    private static final class SplitResult {
-
-        private final PointerPointer<ncclComm> place = new PointerPointer<>(1L);
-
-        SplitResult() {
-            clear();
-            place.retainReference(); // not to be freed with a scope of the caller
-        }
-
-        /** Begins a split; the result is there when the communicator is ready again. */
-        int begin(ncclComm comm, int color, int key) {
-            clear();
-            return nccl.ncclCommSplit(comm, color, key, place, null);
-        }
-
-        /** Returns the result, once; {@code null} if there is none. */
-        ncclComm take() {
-            ncclComm comm = place.get(ncclComm.class, 0);
-            clear();
-            return comm;
-        }
-
-        private void clear() {
-            place.put(0, (ncclComm) null);
-        }
-
-        void close() {
-            place.releaseReference();
-        }
+        part.releaseReference();
     }
 }

@@ -92,7 +92,8 @@ public final class NcclCommunicator extends AbstractCommunicator {
      * @return the reason, or nothing if NCCL and a GPU for each rank are there
      */
     public static Optional<String> whyNot(int firstRank, List<Device> devices) {
-        return NcclLibrary.whyNot().or(() -> new GpuAssignment(firstRank, devices).whyNot());
+        return NcclLibrary.whyNot()
+                .or(() -> Optional.ofNullable(assign(firstRank, devices, new int[devices.size()])));
     }
 
     /**
@@ -113,11 +114,15 @@ public final class NcclCommunicator extends AbstractCommunicator {
         checkRanks(uniqueId, size, firstRank, devices.size(), timeout);
         LibTorch.load();
         NcclLibrary.load();
-        int[] gpus = new GpuAssignment(firstRank, devices).getGpus();
+        int[] gpus = new int[devices.size()];
+        String refusal = assign(firstRank, devices, gpus);
+        if (refusal != null) {
+            throw new IllegalArgumentException(refusal);
+        }
         ncclComm[] comms = new NcclBootstrap(size, firstRank, gpus, timeout).run(uniqueId);
         NcclGroup group = new NcclGroup(size, timeout);
         List<NcclCommunicator> ranks = new ArrayList<>();
-        int device = Gpu.currentOrNone();
+        int device = Cuda.currentOrNone();
         try {
             for (int i = 0; i < gpus.length; i++) {
                 NcclEndpoint endpoint = new NcclEndpoint(group, firstRank + i, gpus[i], comms[i]);
@@ -132,7 +137,7 @@ public final class NcclCommunicator extends AbstractCommunicator {
             NcclBootstrap.abort(Arrays.asList(comms).subList(ranks.size(), comms.length));
             throw e;
         } finally {
-            Gpu.restore(device);
+            Cuda.restore(device);
         }
         group.startWatch();
         return ranks;
@@ -142,21 +147,15 @@ public final class NcclCommunicator extends AbstractCommunicator {
             byte[] uniqueId, int size, int firstRank, int local, Duration timeout) {
         if (uniqueId.length != NcclLibrary.UNIQUE_ID_BYTES) {
             throw new IllegalArgumentException(
-                    "A unique id has "
-                            + NcclLibrary.UNIQUE_ID_BYTES
-                            + " bytes, not "
-                            + uniqueId.length
-                            + ": pass on what newUniqueId() has returned");
+                    ("A unique id has %s bytes, not %s: pass on what newUniqueId() has"
+                                    + " returned")
+                            .formatted(NcclLibrary.UNIQUE_ID_BYTES, uniqueId.length));
         }
         if (local < 1 || firstRank < 0 || firstRank + local > size) {
             throw new IllegalArgumentException(
-                    "This process cannot hold "
-                            + local
-                            + " ranks from rank "
-                            + firstRank
-                            + " of a group of "
-                            + size
-                            + ": the ranks are numbered from 0 to one less than the size");
+                    ("This process cannot hold %s ranks from rank %s of a group of %s:"
+                                    + " the ranks are numbered from 0 to one less than the size")
+                            .formatted(local, firstRank, size));
         }
         if (timeout.isNegative() || timeout.isZero()) {
             throw new IllegalArgumentException("The time-out must be positive, not " + timeout);
@@ -227,15 +226,14 @@ public final class NcclCommunicator extends AbstractCommunicator {
                 ? device.getDeviceId() != endpoint.getDevice()
                 : !endpoint.reachesHostMemory() && tensor.size() > 0) {
             throw new IllegalArgumentException(
-                    call
-                            + ": the tensor is on "
-                            + device
-                            + ", which GPU "
-                            + endpoint.getDevice()
-                            + " of rank "
-                            + getWorldRank()
-                            + " does not work on: copy it to "
-                            + Device.gpu(endpoint.getDevice()));
+                    ("%s: the tensor is on %s, which GPU %s of rank %s does not work on:"
+                                    + " copy it to %s")
+                            .formatted(
+                                    call,
+                                    device,
+                                    endpoint.getDevice(),
+                                    getWorldRank(),
+                                    Device.gpu(endpoint.getDevice())));
         }
         return onGpu;
     }
@@ -248,12 +246,8 @@ public final class NcclCommunicator extends AbstractCommunicator {
             getFailure()
                     .set(
                             new CollectiveException(
-                                    "rank "
-                                            + getWorldRank()
-                                            + " failed in "
-                                            + call
-                                            + ": "
-                                            + e.getMessage(),
+                                    "rank %s failed in %s: %s"
+                                            .formatted(getWorldRank(), call, e.getMessage()),
                                     e));
             checkFailure();
         }
@@ -280,7 +274,7 @@ public final class NcclCommunicator extends AbstractCommunicator {
     /** {@inheritDoc} */
     @Override
     public void close() {
-        int before = Gpu.currentOrNone(); // the thread need not be the rank's
+        int before = Cuda.currentOrNone(); // the thread need not be the rank's
         try {
             if (isPart) {
                 endpoint.close(comm);
@@ -288,85 +282,46 @@ public final class NcclCommunicator extends AbstractCommunicator {
                 endpoint.close();
             }
         } finally {
-            Gpu.restore(before);
+            Cuda.restore(before);
             super.close();
         }
     }
 
     /**
-     * Which GPU each rank of this process works on: the one that it was given, or, for ranks on the
-     * CPU, one after another.
+     * Finds out which GPU each rank of this process works on: the one that it was given, or, for
+     * ranks on the CPU, one after another.
+     *
+     * @param firstRank the first rank of this process
+     * @param devices the devices that the ranks were given
+     * @param gpus where the numbers of the GPUs go
+     * @return why there is not a GPU for each rank, or {@code null} if there is
      */
-    private static final class GpuAssignment {
-
-        private final int[] gpus;
-        private final String refusal;
-
-        /**
-         * Finds a GPU for each rank.
-         *
-         * @param firstRank the first rank of this process
-         * @param devices the devices that the ranks were given
-         */
-        GpuAssignment(int firstRank, List<Device> devices) {
-            gpus = new int[devices.size()];
-            refusal = assign(firstRank, devices, NcclLibrary.deviceCount());
-        }
-
-        /** Returns why there is not a GPU for each rank, or nothing if there is. */
-        Optional<String> whyNot() {
-            return Optional.ofNullable(refusal);
-        }
-
-        /**
-         * Returns the GPUs.
-         *
-         * @return the number of each rank's GPU
-         * @throws IllegalArgumentException if there is not one for each
-         */
-        int[] getGpus() {
-            if (refusal != null) {
-                throw new IllegalArgumentException(refusal);
+    private static String assign(int firstRank, List<Device> devices, int[] gpus) {
+        int count = NcclLibrary.deviceCount();
+        Set<Integer> taken = new HashSet<>();
+        for (int i = 0; i < gpus.length; i++) {
+            Device device = devices.get(i);
+            String rank = "Rank " + (firstRank + i);
+            boolean isCpu = Device.Type.CPU.equals(device.getDeviceType());
+            int gpu = isCpu ? (firstRank + i) % Math.max(1, count) : device.getDeviceId();
+            if (gpu >= count) {
+                return ("%s cannot work on GPU %s: this process sees %s GPUs, numbered from"
+                                + " 0; use fewer ranks, or check CUDA_VISIBLE_DEVICES")
+                        .formatted(rank, gpu, count);
             }
-            return gpus;
-        }
-
-        private String assign(int firstRank, List<Device> devices, int count) {
-            Set<Integer> taken = new HashSet<>();
-            for (int i = 0; i < gpus.length; i++) {
-                Device device = devices.get(i);
-                String rank = "Rank " + (firstRank + i);
-                boolean isCpu = Device.Type.CPU.equals(device.getDeviceType());
-                int gpu = isCpu ? (firstRank + i) % Math.max(1, count) : device.getDeviceId();
-                if (gpu >= count) {
-                    return rank
-                            + " cannot work on GPU "
-                            + gpu
-                            + ": this process sees "
-                            + count
-                            + " GPUs, numbered from 0; use fewer ranks, or check CUDA_VISIBLE_DEVICES";
-                }
-                if (!taken.add(gpu)) {
-                    return rank
-                            + " cannot share GPU "
-                            + gpu
-                            + " with another rank, NCCL needs one for each: this process sees "
-                            + count
-                            + " GPUs for "
-                            + gpus.length
-                            + " ranks; use fewer ranks, or the local backend on the CPU";
-                }
-                if (isCpu && !NcclLibrary.reachesHostMemory(gpu)) {
-                    return rank
-                            + " cannot work on cpu(): GPU "
-                            + gpu
-                            + " does not reach host memory; give the rank Device.gpu("
-                            + gpu
-                            + ") or use the backend local or tcp";
-                }
-                gpus[i] = gpu;
+            if (!taken.add(gpu)) {
+                return ("%s cannot share GPU %s with another rank, NCCL needs one for each:"
+                                + " this process sees %s GPUs for %s ranks; use fewer ranks, or"
+                                + " the local backend on the CPU")
+                        .formatted(rank, gpu, count, gpus.length);
             }
-            return null;
+            if (isCpu && !NcclLibrary.reachesHostMemory(gpu)) {
+                return ("%s cannot work on cpu(): GPU %s does not reach host memory; give"
+                                + " the rank Device.gpu(%s) or use the backend local or tcp")
+                        .formatted(rank, gpu, gpu);
+            }
+            gpus[i] = gpu;
         }
+        return null;
     }
 }

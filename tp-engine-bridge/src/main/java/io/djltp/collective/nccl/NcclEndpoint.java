@@ -23,6 +23,12 @@ import java.util.function.ToIntFunction;
  */
 final class NcclEndpoint {
 
+    /** How long the end of a communicator that has not failed may take. */
+    private static final Duration CLOSING = Duration.ofSeconds(5);
+
+    /** No result of NCCL's. */
+    private static final int ALREADY_CLOSED = -1;
+
     private final NativeCallLock lock = new NativeCallLock();
     private final NcclGroup group;
     private final int rank;
@@ -39,11 +45,10 @@ final class NcclEndpoint {
         this.rank = rank;
         this.device = device;
         comms = new NcclComms(comm);
-        Gpu.use(device);
+        Cuda.use(device);
         reachesHostMemory = NcclLibrary.reachesHostMemory(device);
         queue = new OperationQueue(device);
-        NcclErrors.checkCuda(
-                cudart.cudaMalloc(scratch, Integer.BYTES), "cudaMalloc on GPU " + device);
+        Cuda.check(cudart.cudaMalloc(scratch, Integer.BYTES), "cudaMalloc on GPU " + device);
     }
 
     int getRank() {
@@ -88,7 +93,7 @@ final class NcclEndpoint {
         lock.run(
                 () -> {
                     if (!comms.isEnded()) {
-                        Gpu.use(device);
+                        Cuda.use(device);
                         queue.add(work);
                     }
                 });
@@ -117,7 +122,7 @@ final class NcclEndpoint {
         if (comms.isEnded()) {
             return nccl.ncclSuccess;
         }
-        Gpu.use(device);
+        Cuda.use(device);
         queue.sweep();
         queue.begin(work);
         return call.getAsInt();
@@ -167,7 +172,7 @@ final class NcclEndpoint {
         lock.run(
                 () -> {
                     if (!comms.isEnded()) {
-                        Gpu.use(device);
+                        Cuda.use(device);
                         queue.awaitOnStream(work);
                     }
                 });
@@ -198,7 +203,7 @@ final class NcclEndpoint {
     /** Says what went wrong in an operation, or in none if that is {@code null}. */
     String describe(NcclWork work, int error) {
         String where = work == null ? "between operations" : "in " + work.getCall();
-        return "rank " + rank + " failed " + where + ": " + NcclErrors.ncclText(error);
+        return "rank " + rank + " failed " + where + ": " + Cuda.ncclText(error);
     }
 
     /** Begins a split; the result is there when the communicator is ready again. */
@@ -242,7 +247,43 @@ final class NcclEndpoint {
 
     /** Frees a communicator when its operations are done; aborts the group if they do not end. */
     void close(ncclComm comm) {
-        new NcclFinalizer(this, lock, comms).close(comm);
+        int result = lock.get(() -> finish(comm));
+        if (result == ALREADY_CLOSED) {
+            return;
+        }
+        if (result == nccl.ncclSuccess || result == nccl.ncclInProgress) {
+            awaitFinished(comm);
+        } else {
+            group.fail(describe(queue.getOldest(), result));
+        }
+        lock.run(
+                () -> {
+                    if (!comms.isEnded()) {
+                        Cuda.use(device);
+                        comms.destroy(comm);
+                    }
+                });
+    }
+
+    private int finish(ncclComm comm) {
+        if (!comms.contains(comm)) {
+            return ALREADY_CLOSED;
+        }
+        Cuda.use(device);
+        return nccl.ncclCommFinalize(comm);
+    }
+
+    private void awaitFinished(ncclComm comm) {
+        Backoff backoff = new Backoff();
+        long start = System.nanoTime();
+        while (getState(comm) == nccl.ncclInProgress) {
+            if (System.nanoTime() - start > CLOSING.toNanos()) {
+                NcclWork work = queue.getOldest();
+                String where = work == null ? "" : " in " + work.getCall();
+                group.fail("rank " + rank + " was closed while it waits" + where);
+            }
+            backoff.pause();
+        }
     }
 
     /** Frees everything. */
@@ -257,7 +298,7 @@ final class NcclEndpoint {
 
     private void free() {
         if (!closed) {
-            Gpu.use(device);
+            Cuda.use(device);
             if (!comms.isEnded()) {
                 queue.sweep();
             }
@@ -265,74 +306,6 @@ final class NcclEndpoint {
             queue.close();
             cudart.cudaFree(scratch);
             comms.close();
-        }
-    }
-
-    /** The end of a communicator that has not failed: NCCL is told, and then waited for. */
-    private static final class NcclFinalizer {
-
-        private static final Duration TIMEOUT = Duration.ofSeconds(5);
-
-        /** No result of NCCL's. */
-        private static final int ALREADY_CLOSED = -1;
-
-        private final NcclEndpoint endpoint;
-        private final NativeCallLock lock;
-        private final NcclComms comms;
-
-        NcclFinalizer(NcclEndpoint endpoint, NativeCallLock lock, NcclComms comms) {
-            this.endpoint = endpoint;
-            this.lock = lock;
-            this.comms = comms;
-        }
-
-        /**
-         * Frees a communicator when its operations are done; aborts the group if they do not end.
-         */
-        void close(ncclComm comm) {
-            int result =
-                    lock.get(
-                            () -> {
-                                if (!comms.contains(comm)) {
-                                    return ALREADY_CLOSED;
-                                }
-                                Gpu.use(endpoint.getDevice());
-                                return nccl.ncclCommFinalize(comm);
-                            });
-            if (result == ALREADY_CLOSED) {
-                return;
-            }
-            if (result == nccl.ncclSuccess || result == nccl.ncclInProgress) {
-                awaitFinalized(comm);
-            } else {
-                endpoint.getGroup()
-                        .fail(endpoint.describe(endpoint.getQueue().getOldest(), result));
-            }
-            lock.run(
-                    () -> {
-                        if (!comms.isEnded()) {
-                            Gpu.use(endpoint.getDevice());
-                            comms.destroy(comm);
-                        }
-                    });
-        }
-
-        private void awaitFinalized(ncclComm comm) {
-            Backoff backoff = new Backoff();
-            long start = System.nanoTime();
-            while (lock.get(() -> comms.getState(comm)) == nccl.ncclInProgress) {
-                if (System.nanoTime() - start > TIMEOUT.toNanos()) {
-                    NcclWork work = endpoint.getQueue().getOldest();
-                    String where = work == null ? "" : " in " + work.getCall();
-                    endpoint.getGroup()
-                            .fail(
-                                    "rank "
-                                            + endpoint.getRank()
-                                            + " was closed while it waits"
-                                            + where);
-                }
-                backoff.pause();
-            }
         }
     }
 }

@@ -78,7 +78,7 @@ final class NcclGroup {
                 calls.put(endpoint.getRank(), work.getCall());
             }
         }
-        String disagreement = Disagreement.find(calls);
+        String disagreement = findDisagreement(calls);
         CollectiveException seen = new CollectiveException(message);
         failure.set(disagreement == null ? seen : new CollectiveException(disagreement, seen));
     }
@@ -178,10 +178,10 @@ final class NcclGroup {
 
     private void abortAll() {
         try {
-            int device = Gpu.currentOrNone();
+            int device = Cuda.currentOrNone();
             settle();
             abortComms();
-            Gpu.restore(device);
+            Cuda.restore(device);
         } finally {
             aborted.countDown();
         }
@@ -219,56 +219,46 @@ final class NcclGroup {
     /**
      * Finds out whether ranks of this process are in calls that do not fit each other: NCCL does
      * not look, and what comes of it is a time-out or an error that names no operation.
+     *
+     * @param calls the call that each rank is in
+     * @return in what they differ, or {@code null}
      */
-    private static final class Disagreement {
-
-        private Disagreement() {}
-
-        /**
-         * Compares calls.
-         *
-         * @param calls the call that each rank is in
-         * @return in what they differ, or {@code null}
-         */
-        static String find(SortedMap<Integer, CollectiveCall> calls) {
-            if (calls.isEmpty()) {
-                return null;
-            }
-            CollectiveCall first = calls.get(calls.firstKey());
-            boolean same = true;
-            for (CollectiveCall call : calls.values()) {
-                if (call.getSequence() != first.getSequence()) {
-                    return null; // one is on its way: that is no disagreement yet
-                }
-                same &= call.getAgreement().equals(first.getAgreement());
-            }
-            if (same) {
-                return first.getCollective() == Collective.ALL_TO_ALL ? findShares(calls) : null;
-            }
-            List<String> texts = new ArrayList<>();
-            calls.forEach((rank, call) -> texts.add("rank " + rank + " " + call));
-            return DifferentCalls.describe(texts);
-        }
-
-        private static String findShares(SortedMap<Integer, CollectiveCall> calls) {
-            for (Map.Entry<Integer, CollectiveCall> from : calls.entrySet()) {
-                for (Map.Entry<Integer, CollectiveCall> to : calls.entrySet()) {
-                    long sent = from.getValue().getShares()[to.getKey()];
-                    long expected = to.getValue().getReceivedShares()[from.getKey()];
-                    if (sent != expected) {
-                        return from.getValue().describe()
-                                + ": rank "
-                                + from.getKey()
-                                + " sends "
-                                + sent
-                                + " elements to rank "
-                                + to.getKey()
-                                + ", which expects "
-                                + expected;
-                    }
-                }
-            }
+    private static String findDisagreement(SortedMap<Integer, CollectiveCall> calls) {
+        if (calls.isEmpty()) {
             return null;
         }
+        CollectiveCall first = calls.get(calls.firstKey());
+        boolean same = true;
+        for (CollectiveCall call : calls.values()) {
+            if (call.getSequence() != first.getSequence()) {
+                return null; // one is on its way: that is no disagreement yet
+            }
+            same &= call.getAgreement().equals(first.getAgreement());
+        }
+        if (same) {
+            return first.getCollective() == Collective.ALL_TO_ALL ? findShares(calls) : null;
+        }
+        List<String> texts = new ArrayList<>();
+        calls.forEach((rank, call) -> texts.add("rank " + rank + " " + call));
+        return DifferentCalls.describe(texts);
+    }
+
+    private static String findShares(SortedMap<Integer, CollectiveCall> calls) {
+        for (Map.Entry<Integer, CollectiveCall> from : calls.entrySet()) {
+            for (Map.Entry<Integer, CollectiveCall> to : calls.entrySet()) {
+                long sent = from.getValue().getShares()[to.getKey()];
+                long expected = to.getValue().getReceivedShares()[from.getKey()];
+                if (sent != expected) {
+                    return "%s: rank %s sends %s elements to rank %s, which expects %s"
+                            .formatted(
+                                    from.getValue().describe(),
+                                    from.getKey(),
+                                    sent,
+                                    to.getKey(),
+                                    expected);
+                }
+            }
+        }
+        return null;
     }
 }

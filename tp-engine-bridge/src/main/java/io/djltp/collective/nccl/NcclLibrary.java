@@ -83,11 +83,9 @@ public final class NcclLibrary {
         for (Throwable cause = error; cause != null; cause = cause.getCause()) {
             Matcher matcher = MISSING.matcher(String.valueOf(cause.getMessage()));
             if (matcher.find()) {
-                return "The nccl backend needs "
-                        + matcher.group(1)
-                        + ", which the system does not have: "
-                        + remedy(matcher.group(1))
-                        + ", or name its folder in LD_LIBRARY_PATH.";
+                return ("The nccl backend needs %s, which the system does not have: %s, or"
+                                + " name its folder in LD_LIBRARY_PATH.")
+                        .formatted(matcher.group(1), remedy(matcher.group(1)));
             }
         }
         return "The nccl backend cannot load the CUDA binding for "
@@ -116,12 +114,10 @@ public final class NcclLibrary {
     static void checkVersion(int version) {
         if (version < MINIMUM_VERSION) {
             throw new CollectiveException(
-                    "The nccl backend needs NCCL "
-                            + formatVersion(MINIMUM_VERSION)
-                            + " or newer, but libnccl.so.2 is "
-                            + formatVersion(version)
-                            + ": install a newer one (apt-get install libnccl2), or name its folder"
-                            + " in LD_LIBRARY_PATH.");
+                    ("The nccl backend needs NCCL %s or newer, but libnccl.so.2 is %s: install a"
+                                    + " newer one (apt-get install libnccl2), or name its folder"
+                                    + " in LD_LIBRARY_PATH.")
+                            .formatted(formatVersion(MINIMUM_VERSION), formatVersion(version)));
         }
     }
 
@@ -139,7 +135,7 @@ public final class NcclLibrary {
                 cudart.cudaGetLastError(); // not to be found by others
                 return Optional.of(
                         "The nccl backend finds no GPU ("
-                                + NcclErrors.cudaText(error)
+                                + Cuda.describe(error)
                                 + "): check nvidia-smi and CUDA_VISIBLE_DEVICES.");
             }
             return Optional.empty();
@@ -166,7 +162,7 @@ public final class NcclLibrary {
     public static String driverVersion() {
         load();
         int[] version = new int[1];
-        NcclErrors.checkCuda(cudart.cudaDriverGetVersion(version), "cudaDriverGetVersion");
+        Cuda.check(cudart.cudaDriverGetVersion(version), "cudaDriverGetVersion");
         return formatCudaVersion(version[0]);
     }
 
@@ -178,7 +174,7 @@ public final class NcclLibrary {
     public static String runtimeVersion() {
         load();
         int[] version = new int[1];
-        NcclErrors.checkCuda(cudart.cudaRuntimeGetVersion(version), "cudaRuntimeGetVersion");
+        Cuda.check(cudart.cudaRuntimeGetVersion(version), "cudaRuntimeGetVersion");
         return formatCudaVersion(version[0]);
     }
 
@@ -195,7 +191,7 @@ public final class NcclLibrary {
             cudart.cudaGetLastError();
             return 0;
         }
-        NcclErrors.checkCuda(error, "cudaGetDeviceCount");
+        Cuda.check(error, "cudaGetDeviceCount");
         return count[0];
     }
 
@@ -228,7 +224,7 @@ public final class NcclLibrary {
     public static boolean reachesHostMemory(int device) {
         load();
         int[] value = new int[1];
-        NcclErrors.checkCuda(
+        Cuda.check(
                 cudart.cudaDeviceGetAttribute(
                         value, cudart.cudaDevAttrPageableMemoryAccess, device),
                 "cudaDeviceGetAttribute of GPU " + device);
@@ -244,7 +240,7 @@ public final class NcclLibrary {
     static byte[] newUniqueId() {
         load();
         try (ncclUniqueId id = new ncclUniqueId()) {
-            NcclErrors.checkNccl(nccl.ncclGetUniqueId(id), "ncclGetUniqueId");
+            Cuda.checkNccl(nccl.ncclGetUniqueId(id), "ncclGetUniqueId");
             byte[] bytes = new byte[UNIQUE_ID_BYTES];
             id.internal().get(bytes);
             return bytes;
@@ -253,7 +249,7 @@ public final class NcclLibrary {
 
     private static int versionCode() {
         int[] version = new int[1];
-        NcclErrors.checkNccl(nccl.ncclGetVersion(version), "ncclGetVersion");
+        Cuda.checkNccl(nccl.ncclGetVersion(version), "ncclGetVersion");
         return version[0];
     }
 

@@ -35,7 +35,7 @@ final class OperationQueue {
     /** Creates the queue on the calling thread's GPU. */
     OperationQueue(int device) {
         this.device = device;
-        NcclErrors.checkCuda(
+        Cuda.check(
                 cudart.cudaStreamCreateWithFlags(stream, cudart.cudaStreamNonBlocking),
                 "cudaStreamCreateWithFlags on GPU " + device);
     }
@@ -67,8 +67,7 @@ final class OperationQueue {
         if (work.isOnGpu()) {
             CUevent_st event = events.take();
             CurrentStream.record(event, device);
-            NcclErrors.checkCuda(
-                    cudart.cudaStreamWaitEvent(stream, event, 0), "cudaStreamWaitEvent");
+            Cuda.check(cudart.cudaStreamWaitEvent(stream, event, 0), "cudaStreamWaitEvent");
             // the wait is for what was recorded: the event may be recorded anew at once
             events.giveBack(event);
         }
@@ -77,7 +76,7 @@ final class OperationQueue {
     /** Marks the end of an operation that is on the stream. */
     void add(NcclWork work) {
         CUevent_st event = events.take();
-        NcclErrors.checkCuda(cudart.cudaEventRecord(event, stream), "cudaEventRecord");
+        Cuda.check(cudart.cudaEventRecord(event, stream), "cudaEventRecord");
         work.setEvent(event);
         pending.add(work);
         oldest = pending.peek();
@@ -91,14 +90,14 @@ final class OperationQueue {
 
     /** Takes the operations that are done off the list, on any thread: it works on the GPU then. */
     void sweep() {
-        Gpu.use(device); // a thread that never said where it works takes memory of GPU 0
+        Cuda.use(device); // a thread that never said where it works takes memory of GPU 0
         while (!pending.isEmpty()) {
             NcclWork work = pending.peek();
             int result = cudart.cudaEventQuery(work.getEvent());
             if (result == cudart.cudaErrorNotReady) {
                 break;
             }
-            NcclErrors.checkCuda(result, work.getCall().toString());
+            Cuda.check(result, work.getCall().toString());
             work.getCall().finish();
             release(work);
             pending.remove();
@@ -154,10 +153,9 @@ final class OperationQueue {
 
         /** Records an event behind everything that the current stream has queued. */
         static void record(CUevent_st event, int device) {
-            LibTorch.load(); // a barrier may be the first call of all
-            if (!torch.hasDeviceGuardImpl(DeviceType.CUDA)) {
-                NcclErrors.checkCuda(
-                        cudart.cudaEventRecord(event, nullStream()), "cudaEventRecord");
+            CUstream_st none = null;
+            if (!isThere()) {
+                Cuda.check(cudart.cudaEventRecord(event, none), "cudaEventRecord");
                 return;
             }
             DeviceGuardImplInterface cuda = torch.getDeviceGuardImpl(DeviceType.CUDA);
@@ -169,10 +167,9 @@ final class OperationQueue {
 
         /** Makes the current stream wait for an event; the calling thread goes on. */
         static void await(CUevent_st event, int device) {
-            LibTorch.load(); // a barrier may be the first call of all
-            if (!torch.hasDeviceGuardImpl(DeviceType.CUDA)) {
-                NcclErrors.checkCuda(
-                        cudart.cudaStreamWaitEvent(nullStream(), event, 0), "cudaStreamWaitEvent");
+            CUstream_st none = null;
+            if (!isThere()) {
+                Cuda.check(cudart.cudaStreamWaitEvent(none, event, 0), "cudaStreamWaitEvent");
                 return;
             }
             DeviceGuardImplInterface cuda = torch.getDeviceGuardImpl(DeviceType.CUDA);
@@ -182,8 +179,9 @@ final class OperationQueue {
             }
         }
 
-        private static CUstream_st nullStream() {
-            return null;
+        private static boolean isThere() {
+            LibTorch.load(); // a barrier may be the first call of all
+            return torch.hasDeviceGuardImpl(DeviceType.CUDA);
         }
     }
 
@@ -198,7 +196,7 @@ final class OperationQueue {
             CUevent_st event = free.poll();
             if (event == null) {
                 event = new CUevent_st();
-                NcclErrors.checkCuda(
+                Cuda.check(
                         cudart.cudaEventCreateWithFlags(event, cudart.cudaEventDisableTiming),
                         "cudaEventCreateWithFlags");
             }

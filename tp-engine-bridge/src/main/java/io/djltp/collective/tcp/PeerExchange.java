@@ -261,13 +261,8 @@ final class PeerExchange implements AutoCloseable {
 
         PeerLostException(int peer, String description, IOException cause) {
             super(
-                    "the connection to rank "
-                            + peer
-                            + " was lost in "
-                            + description
-                            + " ("
-                            + cause.getMessage()
-                            + ")",
+                    "the connection to rank %s was lost in %s (%s)"
+                            .formatted(peer, description, cause.getMessage()),
                     cause);
         }
     }
@@ -416,16 +411,8 @@ final class PeerExchange implements AutoCloseable {
             long size = fixed.getLong(8);
             if (size != expected) {
                 throw new CollectiveException(
-                        "rank "
-                                + peer
-                                + " sends "
-                                + size
-                                + " bytes to rank "
-                                + rank
-                                + ", which expects "
-                                + expected
-                                + ", in "
-                                + description());
+                        "rank %s sends %s bytes to rank %s, which expects %s, in %s"
+                                .formatted(peer, size, rank, expected, description()));
             }
         }
 

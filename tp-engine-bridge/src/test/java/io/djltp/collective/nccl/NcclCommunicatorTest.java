@@ -137,7 +137,7 @@ public class NcclCommunicatorTest {
                     NDArray array = manager.zeros(new Shape(1000));
                     NDArray result = manager.zeros(new Shape(1000));
                     group.barrier();
-                    Gpu.use(rank);
+                    Cuda.use(rank);
                     long start = System.nanoTime();
                     NcclDouble.copyLater(address(array), address(source), 1000, millis);
                     Work work = group.allReduce(TensorView.of(array), ReduceOp.SUM);

@@ -18,9 +18,9 @@ final class NcclDevices {
     public static void main(String[] args) throws Exception {
         NcclDouble.load(Path.of(args[0]));
         run();
-        Gpu.use(2);
+        Cuda.use(2);
         run();
-        System.out.println("works on " + Gpu.currentOrNone());
+        System.out.println("works on " + Cuda.currentOrNone());
     }
 
     private static void run() throws InterruptedException {

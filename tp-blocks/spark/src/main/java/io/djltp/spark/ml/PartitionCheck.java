@@ -32,11 +32,11 @@ final class PartitionCheck {
      * @param checksum tells its rows from others
      * @param problem what is wrong with its first bad row, or {@code null}
      */
-    record Facts(long rows, int width, double largest, long checksum, String problem)
+    record AgreedSettings(long rows, int width, double largest, long checksum, String problem)
             implements Serializable {}
 
     /** Reads the rows. */
-    Facts of(Iterator<Row> rows, int partition) {
+    AgreedSettings of(Iterator<Row> rows, int partition) {
         String problem = null;
         while (problem == null && rows.hasNext()) {
             Row row = rows.next();
@@ -49,7 +49,7 @@ final class PartitionCheck {
                                 .formatted(count, partition, wrong, shown(row));
             }
         }
-        return new Facts(count, width, largest, sum.value(), problem);
+        return new AgreedSettings(count, width, largest, sum.value(), problem);
     }
 
     /** Adds the row whose features were read last. */
