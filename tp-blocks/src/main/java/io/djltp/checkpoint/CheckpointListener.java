@@ -277,7 +277,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         begin();
         told = true;
         if (progress.position().isRunning()) {
-            progress.endEpoch(trainer); // a loop of the user's own, which tells no listener
+            progress.position().endEpoch(); // a loop of the user's own, which tells no listener
         }
         progress.restoreMetrics(trainer);
         afterBatches = null;
@@ -356,7 +356,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         afterBatches = null;
         checkTold();
         told = false; // the next one may be another loop's
-        progress.endEpoch(trainer);
+        progress.position().endEpoch();
         if (everyEpoch) {
             save();
         }

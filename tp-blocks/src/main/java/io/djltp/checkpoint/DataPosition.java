@@ -162,7 +162,7 @@ final class DataPosition {
             Long epoch,
             Long batches,
             Long order,
-            @SavedValues.Optional Long records,
+            Long records,
             Boolean begun,
             @SerializedName("epoch_random") Long epochRandom,
             Long random) {}
@@ -176,7 +176,7 @@ final class DataPosition {
         epoch = saved.epoch();
         batches = saved.batches();
         order = new BatchOrder(saved.order());
-        records = saved.records() == null ? UNKNOWN : saved.records();
+        records = saved.records();
         epochRandom = saved.epochRandom();
         begun = saved.begun();
         random = saved.random();

@@ -242,8 +242,6 @@ final class ParticipantStates {
             int rank, Checkpoint checkpoint, CutTensor stored, StateCut cut, NDManager manager)
             throws IOException {
         CutTensor own = layout.ofParticipant(stored.name(), stored.type(), stored.shape(), cut);
-        return own.isWhole()
-                ? checkpoint.read(own.name(), manager)
-                : checkpoint.read(own.name(), own.axis(), layout.rangesOf(own, rank), manager);
+        return checkpoint.read(own.name(), own.axis(), layout.rangesOf(own, rank), manager);
     }
 }

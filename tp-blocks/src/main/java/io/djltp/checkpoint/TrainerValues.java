@@ -9,7 +9,6 @@ import com.google.gson.annotations.SerializedName;
 import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.checkpoint.store.CutTensor;
-import io.djltp.collective.GatheredNumbers;
 import io.djltp.head.Margin;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.optimizer.LossScale;
@@ -24,13 +23,12 @@ import io.djltp.training.TrainerState;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-import java.nio.ByteBuffer;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Base64;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
@@ -50,6 +48,7 @@ final class TrainerValues {
     private final TrainerState state;
     private final Block network;
     private final StateLayout layout;
+    private final Agreement agreement;
     private final List<StateKind> kinds;
     private final Function<Object, String> names;
 
@@ -60,8 +59,7 @@ final class TrainerValues {
      * @param shared the other names of parameters that blocks share, each with the one that it has
      *     there
      * @param optimizer the class of the optimizer, and what it keeps
-     * @param margins the margins of heads by the names of their weights; {@code null} if an older
-     *     version has written them
+     * @param margins the margins of heads by the names of their weights
      * @param updates the number of the last update of each parameter that was updated
      * @param frozen the names of the parameters that are frozen
      * @param lossScale the scale, or {@code null} if the trainer had none
@@ -77,7 +75,7 @@ final class TrainerValues {
             List<String> parameters,
             Map<String, String> shared,
             String optimizer,
-            @SavedValues.Optional Map<String, Margin> margins,
+            Map<String, Margin> margins,
             Map<String, Integer> updates,
             List<String> frozen,
             @SavedValues.Optional @SerializedName("loss_scale") Scale lossScale,
@@ -114,6 +112,7 @@ final class TrainerValues {
      * @param state the trainer
      * @param network its network
      * @param layout how its parameters lie
+     * @param agreement speaks with the other processes
      * @param kinds what its optimizer keeps
      * @param names returns the name of a parameter or a block
      */
@@ -121,11 +120,13 @@ final class TrainerValues {
             TrainerState state,
             Block network,
             StateLayout layout,
+            Agreement agreement,
             List<StateKind> kinds,
             Function<Object, String> names) {
         this.state = state;
         this.network = network;
         this.layout = layout;
+        this.agreement = agreement;
         this.kinds = kinds;
         this.names = names;
     }
@@ -229,18 +230,16 @@ final class TrainerValues {
     void check(Checkpoint checkpoint, Saved saved) {
         Map<String, CutTensor> stored = new LinkedHashMap<>();
         saved.parameters().forEach(name -> stored.put(name, checkpoint.getTensors().get(name)));
-        checkNetwork(checkpoint, stored);
+        checkNetwork(checkpoint, stored, saved.margins());
         checkOptimizer(checkpoint, saved.optimizer());
-        if (saved.margins() != null) {
-            checkMargins(checkpoint, saved.margins());
-        }
         byte[] own = generator(saved);
         if (own != null) {
             RandomState.of(own).close(); // of the same version of libtorch
         }
     }
 
-    private void checkNetwork(Checkpoint checkpoint, Map<String, CutTensor> stored) {
+    private void checkNetwork(
+            Checkpoint checkpoint, Map<String, CutTensor> stored, Map<String, Margin> trained) {
         List<String> differences = new ArrayList<>();
         for (Parameter parameter : state.getParameters().getAll()) {
             CutTensor own = layout.ofWeight(parameter);
@@ -253,6 +252,20 @@ final class TrainerValues {
         }
         stored.values()
                 .forEach(other -> differences.add(describe(other) + " is not in the network"));
+        Map<String, Margin> built = margins();
+        Set<String> heads = new TreeSet<>(trained.keySet());
+        heads.addAll(built.keySet());
+        for (String weight : heads) { // with another margin the same weights compute another thing
+            if (!Objects.equals(trained.get(weight), built.get(weight))) {
+                differences.add(
+                        "the head of %s was trained with %s, and this one is built with %s: give it"
+                                        .formatted(
+                                                weight,
+                                                describeMargin(trained.get(weight)),
+                                                describeMargin(built.get(weight)))
+                                + " the margin that it had (optMargin)");
+            }
+        }
         if (!differences.isEmpty()) {
             throw new IllegalArgumentException(
                     "The checkpoint "
@@ -273,29 +286,6 @@ final class TrainerValues {
                             + optimizer()
                             + ": give it the same one. To go on from the weights alone, load them"
                             + " from a saved model");
-        }
-    }
-
-    /** A head with another margin, or with none, computes something else of the same weights. */
-    private void checkMargins(Checkpoint checkpoint, Map<String, Margin> trained) {
-        Map<String, Margin> built = margins();
-        TreeSet<String> weights = new TreeSet<>(trained.keySet());
-        weights.addAll(built.keySet());
-        for (String weight : weights) {
-            Margin before = trained.get(weight);
-            Margin now = built.get(weight);
-            if (before == null || !before.equals(now)) {
-                throw new IllegalArgumentException(
-                        String.format(
-                                "The checkpoint %s is of another network: the head of %s was"
-                                        + " trained with %s, and this one is built with %s. Give"
-                                        + " the head the margin that it had (optMargin). Nothing"
-                                        + " has been changed",
-                                checkpoint.getPath(),
-                                weight,
-                                describeMargin(before),
-                                describeMargin(now)));
-            }
         }
     }
 
@@ -372,29 +362,22 @@ final class TrainerValues {
         }
     }
 
-    /** Returns the states of the generators of all processes. */
+    /** Returns the states of the generators of all processes, by their first ranks. */
     private Map<String, String> generators() {
         byte[] own = bytes();
-        long[] words = new long[(own.length + Long.BYTES - 1) / Long.BYTES];
-        ByteBuffer buffer = ByteBuffer.allocate(words.length * Long.BYTES).put(own).rewind();
-        buffer.asLongBuffer().get(words);
-        long[] numbers = new long[words.length + 1];
-        System.arraycopy(words, 0, numbers, 1, words.length);
-        long[] all =
+        List<byte[]> gathered =
                 state.getRanks()
                         .run(
-                                context -> {
-                                    long[] ofRank = numbers.clone();
-                                    ofRank[0] = context.getLocalIndex();
-                                    return gather(context, ofRank);
-                                })
+                                context ->
+                                        agreement.gather(
+                                                context,
+                                                context.getLocalIndex() == 0 ? own : new byte[0],
+                                                "the generators of random numbers"))
                         .get(0);
         Map<String, String> states = new LinkedHashMap<>();
-        for (int rank = 0; rank < all.length / numbers.length; rank++) {
-            long[] ofRank =
-                    Arrays.copyOfRange(all, rank * numbers.length, (rank + 1) * numbers.length);
-            if (ofRank[0] == 0) { // the first rank of a process
-                states.put("" + rank, encode(ofRank, own.length));
+        for (int rank = 0; rank < gathered.size(); rank++) {
+            if (gathered.get(rank).length > 0) {
+                states.put("" + rank, Base64.getEncoder().encodeToString(gathered.get(rank)));
             }
         }
         return states;
@@ -404,20 +387,6 @@ final class TrainerValues {
         try (RandomState present = RandomState.save()) {
             return present.toBytes();
         }
-    }
-
-    private long[] gather(ParallelContext context, long... numbers) {
-        return GatheredNumbers.of(
-                context.getWorld(),
-                state.getParameters().getStore(context).getManager(),
-                numbers,
-                "the generators of random numbers");
-    }
-
-    private static String encode(long[] ofRank, int length) {
-        ByteBuffer buffer = ByteBuffer.allocate((ofRank.length - 1) * Long.BYTES);
-        buffer.asLongBuffer().put(ofRank, 1, ofRank.length - 1);
-        return Base64.getEncoder().encodeToString(Arrays.copyOf(buffer.array(), length));
     }
 
     /** Returns the state of this process's generator, or null if none began with the same rank. */

@@ -15,6 +15,7 @@ import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.checkpoint.store.CheckpointWriter;
 import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.collective.GatheredNumbers;
+import io.djltp.cut.ShardRange;
 import io.djltp.head.Margin;
 import io.djltp.optimizer.OptimizerState;
 import io.djltp.optimizer.StateKind;
@@ -87,8 +88,8 @@ public final class TrainingState implements AutoCloseable {
                                 ? state.getParameters().nameOf(parameter)
                                 : paths.get(part);
         participants = new ParticipantStates(state, layout, names);
-        values = new TrainerValues(state, network, layout, optimizer.kinds(), names);
         agreement = new Agreement(state);
+        values = new TrainerValues(state, network, layout, agreement, optimizer.kinds(), names);
         // other processes wait for this one's step in a collective operation
         writer = new StateWriter(state.getConfig().getTimeout().dividedBy(2));
         state.addBeforeChange(writer::awaitRead);
@@ -166,11 +167,9 @@ public final class TrainingState implements AutoCloseable {
      * @throws CheckpointException if what it says of the trainer is damaged
      */
     public static Map<String, Margin> getMargins(Checkpoint checkpoint) throws CheckpointException {
-        Map<String, Margin> margins =
-                checkpoint.getValues().has(VALUES)
-                        ? TrainerValues.read(checkpoint).margins()
-                        : null;
-        return margins == null ? Map.of() : margins;
+        return checkpoint.getValues().has(VALUES)
+                ? TrainerValues.read(checkpoint).margins()
+                : Map.of();
     }
 
     private TrainerValues.Saved take(TakenState taken) {
@@ -329,48 +328,22 @@ public final class TrainingState implements AutoCloseable {
     }
 
     /** Reads a rank's part into its memory, where it may have another shape. */
+    @SuppressWarnings("try") // a scope is used by being open
     private void read(
             ParallelContext context, Checkpoint checkpoint, CutTensor tensor, NDArray target)
             throws IOException {
+        List<ShardRange> ranges = layout.rangesOf(tensor, context.getLocalIndex());
         TensorView view = TensorView.of(target);
         if (target.getDataType() == tensor.type()
                 && view.isContiguous()
                 && !view.getDevice().isGpu()) {
-            readInto(context, checkpoint, tensor, target);
-        } else {
-            readAndCopy(context, checkpoint, tensor, target);
+            checkpoint.readInto(tensor.name(), tensor.axis(), ranges, target);
+            return;
         }
-    }
-
-    private void readInto(
-            ParallelContext context, Checkpoint checkpoint, CutTensor tensor, NDArray target)
-            throws IOException {
-        if (tensor.isWhole()) {
-            checkpoint.readInto(tensor.name(), target);
-        } else {
-            checkpoint.readInto(
-                    tensor.name(),
-                    tensor.axis(),
-                    layout.rangesOf(tensor, context.getLocalIndex()),
-                    target);
-        }
-    }
-
-    @SuppressWarnings("try") // a scope is used by being open
-    private void readAndCopy(
-            ParallelContext context, Checkpoint checkpoint, CutTensor tensor, NDArray target)
-            throws IOException {
         NDManager manager = state.getParameters().getStore(context).getManager();
         try (Autograd.GradMode mode = Autograd.gradMode(false);
                 NDManager scope = manager.newSubManager()) {
-            NDArray part =
-                    tensor.isWhole()
-                            ? checkpoint.read(tensor.name(), scope)
-                            : checkpoint.read(
-                                    tensor.name(),
-                                    tensor.axis(),
-                                    layout.rangesOf(tensor, context.getLocalIndex()),
-                                    scope);
+            NDArray part = checkpoint.read(tensor.name(), tensor.axis(), ranges, scope);
             if (part.size() > 0) {
                 target.set(new NDIndex("..."), part.reshape(target.getShape()));
             }
@@ -596,7 +569,7 @@ public final class TrainingState implements AutoCloseable {
 
         /** Waits until the last state was read, or gives its save up. */
         void awaitRead() {
-            if (last != null && !last.awaitRead(limit)) {
+            if (last != null && !last.isGivenUp() && !last.awaitRead(limit)) {
                 logger.warn(
                         "The checkpoint of step {} is given up: the weights were not written within {}."
                                 + " Training goes on",

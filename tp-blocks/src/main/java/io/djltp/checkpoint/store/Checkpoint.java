@@ -190,8 +190,7 @@ public final class Checkpoint implements Closeable {
      * @throws IOException if it cannot be read
      */
     public NDArray read(String name, NDManager manager) throws IOException {
-        CutTensor tensor = getTensor(name);
-        return read(tensor, whole(tensor), manager);
+        return read(name, 0, null, manager);
     }
 
     /**
@@ -199,7 +198,8 @@ public final class Checkpoint implements Closeable {
      *
      * @param name its name
      * @param axis the axis, whether the tensor is cut along it or not
-     * @param ranges the ranges, in the order in which the array has them
+     * @param ranges the ranges, in the order in which the array has them, or {@code null} for the
+     *     whole tensor
      * @param manager the manager of the array, whose device it gets
      * @return the array: the shape of the tensor, with the length of all ranges along the axis
      * @throws CheckpointException if there is none of this name, or it is damaged
@@ -209,22 +209,17 @@ public final class Checkpoint implements Closeable {
     public NDArray read(String name, int axis, List<ShardRange> ranges, NDManager manager)
             throws IOException {
         CutTensor tensor = getTensor(name);
-        return read(tensor, box(tensor, axis, ranges), manager);
-    }
-
-    /**
-     * Reads a whole tensor into the memory of an array, without a second copy.
-     *
-     * @param name its name
-     * @param target a contiguous array in host memory, of the tensor's data type and size; its
-     *     shape may be another. If the tensor is damaged, it has what was read before the damage
-     * @throws CheckpointException if there is none of this name, or it is damaged
-     * @throws IOException if it cannot be read
-     * @throws IllegalArgumentException if the array is another
-     */
-    public void readInto(String name, NDArray target) throws IOException {
-        CutTensor tensor = getTensor(name);
-        readInto(tensor, whole(tensor), target);
+        List<List<ShardRange>> box = box(tensor, axis, ranges);
+        Device device = manager.getDevice();
+        try (NDManager host = manager.newSubManager(Device.cpu())) {
+            NDArray array = host.create(new Shape(TensorReader.lengths(box)), tensor.type());
+            readInto(tensor, box, array);
+            if (device.isGpu()) {
+                array = array.toDevice(device, true);
+            }
+            array.attach(manager);
+            return array;
+        }
     }
 
     /**
@@ -232,7 +227,8 @@ public final class Checkpoint implements Closeable {
      *
      * @param name its name
      * @param axis the axis, whether the tensor is cut along it or not
-     * @param ranges the ranges, in the order in which the array has them
+     * @param ranges the ranges, in the order in which the array has them, or {@code null} for the
+     *     whole tensor
      * @param target a contiguous array in host memory, of the tensor's data type and the size of
      *     the ranges; its shape may be another. If the tensor is damaged, it has what was read
      *     before the damage
@@ -248,6 +244,9 @@ public final class Checkpoint implements Closeable {
     }
 
     private static List<List<ShardRange>> box(CutTensor tensor, int axis, List<ShardRange> ranges) {
+        if (ranges == null) {
+            return whole(tensor);
+        }
         if (axis < 0 || axis >= tensor.shape().dimension()) {
             throw new IllegalArgumentException(
                     "Tensor " + tensor.name() + " " + tensor.shape() + " has no axis " + axis);
@@ -263,20 +262,6 @@ public final class Checkpoint implements Closeable {
         List<List<ShardRange>> box = whole(tensor);
         box.set(axis, ranges);
         return box;
-    }
-
-    private NDArray read(CutTensor tensor, List<List<ShardRange>> box, NDManager manager)
-            throws IOException {
-        Device device = manager.getDevice();
-        try (NDManager host = manager.newSubManager(Device.cpu())) {
-            NDArray array = host.create(new Shape(TensorReader.lengths(box)), tensor.type());
-            readInto(tensor, box, array);
-            if (device.isGpu()) {
-                array = array.toDevice(device, true);
-            }
-            array.attach(manager);
-            return array;
-        }
     }
 
     private void readInto(CutTensor tensor, List<List<ShardRange>> box, NDArray target)
