@@ -317,6 +317,11 @@ public final class NameMapping {
                     tensors.stream().map(part -> part.name().tensorName(places)).toList());
         }
 
+        /** Returns whether a parameter is a tensor as it is. */
+        boolean isPlain() {
+            return parameters.size() == 1 && tensors.size() == 1 && !transposed && !padded;
+        }
+
         /** Returns the rule for tensors with a word before their names. */
         Rule withPrefix(String prefix) {
             List<Part> parts =
@@ -374,10 +379,15 @@ public final class NameMapping {
      */
     record Match<P>(Rule rule, List<String> paths, List<P> parameters, List<String> tensors) {
 
+        /** Returns the length of axis 0; a scalar is one row. */
+        static long rows(Shape shape) {
+            return shape.dimension() == 0 ? 1 : shape.get(0);
+        }
+
         /** Returns the rows of the parameters. */
         StackedRows parameterRows(Function<P, Shape> shapes) {
             return new StackedRows(
-                    parameters.stream().mapToLong(each -> shapes.apply(each).get(0)).toArray());
+                    parameters.stream().mapToLong(each -> rows(shapes.apply(each))).toArray());
         }
 
         /**

@@ -7,6 +7,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.ShardRange;
+import io.djltp.exchange.NameMapping.Match;
 import io.djltp.exchange.NameMapping.StackedRows;
 import io.djltp.parameters.SlicedInitializer;
 import io.djltp.safetensors.SliceReader;
@@ -50,6 +51,13 @@ final class TensorSource implements SlicedInitializer {
 
     /** {@inheritDoc} */
     @Override
+    public NDArray initialize(NDManager manager, Shape shape, DataType dataType) {
+        List<ShardRange> all = List.of(new ShardRange(0, Match.rows(shape)));
+        return initialize(manager, shape, dataType, 0, all);
+    }
+
+    /** {@inheritDoc} */
+    @Override
     public NDArray initialize(
             NDManager manager, Shape shape, DataType dataType, int axis, List<ShardRange> ranges) {
         try {
@@ -63,6 +71,10 @@ final class TensorSource implements SlicedInitializer {
     private NDArray read(
             NDManager manager, Shape shape, DataType type, int axis, List<ShardRange> ranges)
             throws IOException {
+        if (shape.dimension() == 0) {
+            String name = tensors.get(0);
+            return converted(new SliceReader(files.fileOf(name)).read(name, manager), type, name);
+        }
         List<ShardRange> wanted = axis == 0 ? ranges : List.of(new ShardRange(0, shape.get(0)));
         List<StackedRows.Segment> segments = new ArrayList<>();
         for (ShardRange range : wanted) {
@@ -112,11 +124,14 @@ final class TensorSource implements SlicedInitializer {
         if (columns != null && !all) { // a part of the rows, and of these a part: no layer has it
             array = replace(array, columns(array, axis, columns));
         }
-        // bfloat16 is the upper half of a float32; float64 is rounded
-        return array.getDataType() == type ? array : converted(array, type, name);
+        return converted(array, type, name);
     }
 
+    /** Converts what was read: bfloat16 is the upper half of a float32, float64 is rounded. */
     private static NDArray converted(NDArray array, DataType type, String name) throws IOException {
+        if (array.getDataType() == type) {
+            return array;
+        }
         NDArray result = array.toType(type, false);
         if (type.getNumOfBytes() > array.getDataType().getNumOfBytes()) {
             return replace(array, result);

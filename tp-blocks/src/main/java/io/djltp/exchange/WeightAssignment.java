@@ -190,7 +190,7 @@ final class WeightAssignment {
                         match.rule().padded()
                                 ? paddedLengths(match, own.total())
                                 : match.tensors().stream()
-                                        .mapToLong(name -> shapeOf(match, name).get(0))
+                                        .mapToLong(name -> Match.rows(shapeOf(match, name)))
                                         .toArray());
         boolean transposed = match.rule().transposed();
         for (int i = 0; i < match.parameters().size(); i++) {
@@ -252,17 +252,21 @@ final class WeightAssignment {
                 return other;
             }
         }
-        long[] row = row(shapes.get(match.parameters().get(0)));
+        Shape first = shapes.get(match.parameters().get(0));
+        int axes = first.dimension();
+        long[] row = row(first);
         boolean fits =
                 Stream.concat(
                                 match.parameters().stream().map(shapes::get),
                                 match.tensors().stream().map(name -> shapeOf(match, name)))
-                        .allMatch(each -> each.dimension() > 0 && Arrays.equals(row(each), row));
+                        .allMatch(
+                                each -> each.dimension() == axes && Arrays.equals(row(each), row));
+        fits &= axes > 0 || match.rule().isPlain(); // a scalar has no rows to stack
         long rows = match.parameterRows(shapes::get).total();
         if (fits && !match.rule().padded()) {
             long[] shares = match.tensorRows(rows);
             for (int i = 0; i < tensors.size(); i++) {
-                long length = shapeOf(match, match.tensors().get(i)).get(0);
+                long length = Match.rows(shapeOf(match, match.tensors().get(i)));
                 fits &=
                         tensors.size() == 1
                                 ? length == rows
