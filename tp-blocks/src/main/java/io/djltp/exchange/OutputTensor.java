@@ -71,18 +71,18 @@ record OutputTensor(
                 Autograd.GradMode mode = Autograd.gradMode(false)) {
             for (Piece piece : pieces) {
                 if (transposed) {
-                    write(piece.source().rows(0, piece.to(), manager).transpose(), sink);
+                    write(piece.source().reader().rows(0, piece.to(), manager).transpose(), sink);
                     done = Match.rows(shape);
                 } else {
                     for (long row = piece.from(); row < piece.to(); row += step) {
                         try (NDManager chunk = manager.newSubManager()) {
                             long count = Math.min(step, piece.to() - row);
-                            write(piece.source().rows(row, count, chunk), sink);
+                            write(piece.source().reader().rows(row, count, chunk), sink);
                         }
                     }
                     done += piece.to() - piece.from();
                 }
-                piece.source().release();
+                piece.source().release().run();
             }
             for (long left = Match.rows(shape) - done; left > 0; left -= step) { // what is padded
                 long[] padded = shape.getShape().clone();

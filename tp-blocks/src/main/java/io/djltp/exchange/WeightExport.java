@@ -130,25 +130,16 @@ public final class WeightExport {
         DataType type = dataType == null ? match.parameters().get(0).type() : dataType;
         String described = match.paths() + " " + first;
         boolean transposed = match.rule().transposed();
-        if (first.dimension() == 0 && !match.rule().isPlain()) {
-            problems.add(
-                    described
-                            + " cannot be written by the rule '"
-                            + match.rule()
-                            + "': it has no rows");
-            return List.of();
-        }
-        if (transposed && first.dimension() != 2) {
-            problems.add(
-                    described
-                            + " cannot be written by the rule '"
-                            + match.rule()
-                            + "': what is transposed has two axes");
-            return List.of();
-        }
         if (match.rule().isPlain()) {
             return List.of(
                     OutputTensor.of(match.tensors().get(0), type, match.parameters().get(0)));
+        }
+        if (first.dimension() == 0 || transposed && first.dimension() != 2) {
+            String reason =
+                    first.dimension() == 0 ? "it has no rows" : "what is transposed has two axes";
+            problems.add(
+                    described + " cannot be written by the rule '" + match.rule() + "': " + reason);
+            return List.of();
         }
         if (transposed) {
             Shape turned = new Shape(first.get(1), first.get(0));
