@@ -13,6 +13,7 @@ import ai.djl.translate.TranslatorOptions;
 import ai.djl.util.Preconditions;
 import ai.djl.util.Progress;
 
+import io.djltp.checkpoint.SaveSchedule.StopSignal;
 import io.djltp.training.ParallelTrainer;
 
 import org.slf4j.Logger;
@@ -269,7 +270,8 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
 
     private void stop(StopSignal signal) {
         boolean saved = run.await();
-        throw new TrainingStoppedException(signal, getStep(), folder, saved);
+        throw new TrainingStoppedException(
+                signal.name(), signal.exitStatus(), getStep(), folder, saved);
     }
 
     /** Begins or resumes an epoch over the data. */

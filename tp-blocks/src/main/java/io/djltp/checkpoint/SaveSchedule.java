@@ -44,6 +44,14 @@ final class SaveSchedule implements AutoCloseable {
     }
 
     /**
+     * A signal that ends the training.
+     *
+     * @param name its name, such as SIGTERM
+     * @param exitStatus the exit status of a process that it ends, such as 143
+     */
+    record StopSignal(String name, int exitStatus) {}
+
+    /**
      * What is to be done after a step.
      *
      * @param save whether a checkpoint is due

@@ -27,6 +27,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.function.BiFunction;
 
 /**
  * Writes a trained network as an ONNX file: a {@link io.djltp.nn.ClassificationHead} or a linear
@@ -56,7 +57,7 @@ public final class OnnxExport {
     private final String output;
     private final long externalAbove;
     private final boolean overwrite;
-    private final Map<String, OnnxNodes> lambdas;
+    private final Map<String, BiFunction<OnnxGraph, String, String>> lambdas;
 
     private OnnxExport(Builder builder) {
         input = builder.input;
@@ -153,7 +154,8 @@ public final class OnnxExport {
         private String output = "output";
         private long externalAbove = 1L << 30;
         private boolean overwrite;
-        private final Map<String, OnnxNodes> lambdas = new LinkedHashMap<>();
+        private final Map<String, BiFunction<OnnxGraph, String, String>> lambdas =
+                new LinkedHashMap<>();
 
         private Builder() {}
 
@@ -195,10 +197,11 @@ public final class OnnxExport {
          *
          * @param path the path of the block, as {@link ParameterPaths} names it, or the name of
          *     {@code LambdaBlock}s
-         * @param nodes what adds its operators
+         * @param nodes what adds its operators to the graph: gets the value that goes into the
+         *     block, and returns the one that comes out
          * @return this builder
          */
-        public Builder optBlock(String path, OnnxNodes nodes) {
+        public Builder optBlock(String path, BiFunction<OnnxGraph, String, String> nodes) {
             lambdas.put(path, nodes);
             return this;
         }
@@ -254,10 +257,11 @@ public final class OnnxExport {
         /** Adds a block, and returns the value that it computes. */
         String add(Block block, String path, String from) {
             String key = block instanceof LambdaBlock ? ((LambdaBlock) block).getName() : path;
-            OnnxNodes said = lambdas.getOrDefault(path, lambdas.get(key));
+            BiFunction<OnnxGraph, String, String> said =
+                    lambdas.getOrDefault(path, lambdas.get(key));
             if (said != null) {
                 unused.remove(lambdas.containsKey(path) ? path : key);
-                String value = said.add(graph, from);
+                String value = said.apply(graph, from);
                 if (value == null) {
                     throw new IllegalArgumentException(
                             "What optBlock says of " + key + " returns no value");

@@ -216,7 +216,7 @@ public class CheckpointGuideTest {
                 try {
                     checkpoints.fit(trainer, epochs, trainingSet, null);
                 } catch (TrainingStoppedException e) {
-                    return e.getSignal().exitStatus(); // of this process
+                    return e.getExitStatus(); // of this process
                 }
                 Assert.assertEquals(checkpoints.getStep(), 16);
             }

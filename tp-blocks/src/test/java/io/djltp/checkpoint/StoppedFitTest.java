@@ -124,7 +124,8 @@ public class StoppedFitTest {
         TrainingStoppedException exception =
                 Assert.expectThrows(TrainingStoppedException.class, () -> stopped.run(5));
         Assert.assertEquals(exception.getStep(), step);
-        Assert.assertEquals(exception.getSignal(), new StopSignal("SIG" + signal, status));
+        Assert.assertEquals(exception.getSignal(), "SIG" + signal);
+        Assert.assertEquals(exception.getExitStatus(), status);
         Assert.assertTrue(exception.isSaved());
         Assert.assertEquals(exception.getFolder(), stopped.folder());
         FittedRun resumed = new FittedRun(KIND, stopped.folder()).with(new Raiser("", 0, 0));

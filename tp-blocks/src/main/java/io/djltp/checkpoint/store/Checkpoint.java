@@ -7,6 +7,7 @@ import ai.djl.ndarray.types.Shape;
 
 import com.google.gson.JsonObject;
 
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.torch.TensorBuffers;
 
@@ -23,6 +24,7 @@ import java.util.OptionalLong;
 import java.util.Queue;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.stream.IntStream;
 
 /**
  * A complete checkpoint, of which any ranges are read, whatever parts they lie in. What is read is
@@ -311,13 +313,56 @@ public final class Checkpoint implements Closeable {
      * @return what is damaged: the file, the bytes and how; empty if all is as it was written
      * @throws IOException if a file cannot be read
      */
-    public List<Damage> verify() throws IOException {
+    public List<String> verify() throws IOException {
         CheckpointIndex.read(path);
-        List<Damage> damages = new ArrayList<>();
+        List<String> damages = new ArrayList<>();
         for (PartFile file : files) {
             damages.addAll(file.check());
         }
         return damages;
+    }
+
+    /**
+     * Writes the checkpoint again with another number of parts, a chunk at a time. It can be loaded
+     * at any size as it is; with as many parts as there are ranks, what a rank needs of a tensor
+     * lies in one file.
+     *
+     * <p>Each axis that was cut is cut into balanced ranges: how a stacked weight would be cut for
+     * so many ranks is known to its layer only, and its ranks may need ranges of several parts.
+     *
+     * @param to where it goes, under the same step
+     * @param parts how many parts it gets, 1 or more
+     * @throws CheckpointException if this is damaged, or there is one of its step
+     * @throws IOException if this cannot be read, or the other not written
+     */
+    public void reshard(CheckpointFolder to, int parts) throws IOException {
+        List<Integer> own = IntStream.range(0, parts).boxed().toList();
+        TensorReader reader = newReader();
+        try (CheckpointWriter writer = to.begin(getStep(), getMesh(), parts, own)) {
+            for (CutTensor tensor : index.tensors().values()) {
+                CutTensor other =
+                        tensor.isWhole()
+                                ? tensor
+                                : new CutTensor(
+                                        tensor.name(),
+                                        tensor.type(),
+                                        tensor.shape(),
+                                        tensor.axis(),
+                                        Cut.balanced(tensor.cut().getLength(), parts));
+                writer.declare(other);
+                for (int part : own) {
+                    if (other.isIn(part)) {
+                        List<List<ShardRange>> box = whole(tensor);
+                        if (!other.isWhole()) {
+                            box.set(other.axis(), other.cut().getRanges(part));
+                        }
+                        writer.put(other.name(), part, out -> reader.stream(tensor, box, out));
+                    }
+                }
+            }
+            writer.stream();
+            writer.finish(getValues());
+        }
     }
 
     /** Closes the files. */
