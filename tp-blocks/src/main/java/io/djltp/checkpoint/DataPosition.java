@@ -11,8 +11,6 @@ import ai.djl.training.dataset.Sampler;
 import ai.djl.translate.TranslateException;
 import ai.djl.util.RandomUtils;
 
-import com.google.gson.annotations.SerializedName;
-
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -159,13 +157,13 @@ final class DataPosition {
 
     /** What a checkpoint has of the position. */
     record Saved(
-            Long epoch,
-            Long batches,
-            Long order,
-            Long records,
-            Boolean begun,
-            @SerializedName("epoch_random") Long epochRandom,
-            Long random) {}
+            long epoch,
+            long batches,
+            long order,
+            long records,
+            boolean begun,
+            long epochRandom,
+            long random) {}
 
     Saved save() {
         return new Saved(

@@ -4,8 +4,6 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.util.Pair;
 
-import com.google.gson.annotations.SerializedName;
-
 import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.checkpoint.store.CutTensor;
@@ -15,7 +13,6 @@ import io.djltp.optimizer.LossScale;
 import io.djltp.optimizer.StateKind;
 import io.djltp.parameters.BlockWalk;
 import io.djltp.parameters.ParallelParameters;
-import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RandomSeeds;
 import io.djltp.torch.RandomState;
 import io.djltp.training.TrainerState;
@@ -63,8 +60,7 @@ final class TrainerValues {
      * @param updates the number of the last update of each parameter that was updated
      * @param frozen the names of the parameters that are frozen
      * @param lossScale the scale, or {@code null} if the trainer had none
-     * @param seed what the next seeds follow from
-     * @param asked how many seeds were asked for
+     * @param seeds what the next seeds follow from
      * @param participants how the arrays of each participant are cut, by their names
      * @param blocks the names of the arrays of each block
      * @param generators the states of libtorch's generators on the CPU, which DJL's own dropout,
@@ -78,9 +74,8 @@ final class TrainerValues {
             Map<String, Margin> margins,
             Map<String, Integer> updates,
             List<String> frozen,
-            @SavedValues.Optional @SerializedName("loss_scale") Scale lossScale,
-            Long seed,
-            Long asked,
+            @SavedValues.Optional LossScale.State lossScale,
+            RandomSeeds.State seeds,
             Map<String, Map<String, ParticipantStates.SavedCut>> participants,
             Map<String, List<String>> blocks,
             Map<String, String> generators) {
@@ -100,11 +95,6 @@ final class TrainerValues {
             return tensors;
         }
     }
-
-    private record Scale(
-            Float scale,
-            @SerializedName("good_steps") Integer goodSteps,
-            @SerializedName("skipped_steps") Long skippedSteps) {}
 
     /**
      * Creates the values of a trainer.
@@ -150,12 +140,6 @@ final class TrainerValues {
                 shared.put(named.getKey(), name);
             }
         }
-        Scale scale = null;
-        if (state.getLossScale().isUsed()) {
-            LossScale.State held = state.getLossScale().getState();
-            scale = new Scale(held.scale(), held.goodSteps(), held.skippedSteps());
-        }
-        RandomSeeds.State seeds = state.getRanks().getContext(0).getRandom().getState();
         return new Saved(
                 parameters,
                 shared,
@@ -163,9 +147,8 @@ final class TrainerValues {
                 margins(),
                 state.getLearningRates().getCounts(),
                 frozen,
-                scale,
-                seeds.seed(),
-                seeds.asked(),
+                state.getLossScale().isUsed() ? state.getLossScale().getState() : null,
+                state.getRanks().getContext(0).getRandom().getState(),
                 participants,
                 blocks,
                 generators());
@@ -271,7 +254,8 @@ final class TrainerValues {
                     "The checkpoint "
                             + checkpoint.getPath()
                             + " is of another network: "
-                            + list(differences));
+                            + list(differences, "; ")
+                            + ". Nothing has been changed");
         }
     }
 
@@ -297,27 +281,21 @@ final class TrainerValues {
         return tensor.name() + " " + tensor.shape() + " " + tensor.type();
     }
 
-    private static String list(List<String> differences) {
-        int more = differences.size() - LISTED;
-        return String.join("; ", differences.subList(0, Math.min(LISTED, differences.size())))
-                + (more > 0 ? "; and " + more + " more" : "")
-                + ". Nothing has been changed";
+    private static String list(List<String> names, String between) {
+        int more = names.size() - LISTED;
+        return String.join(between, names.subList(0, Math.min(LISTED, names.size())))
+                + (more > 0 ? between + "and " + more + " more" : "");
     }
 
     /** Puts the numbers back. */
     void put(Saved saved) {
         state.getLearningRates().setCounts(saved.updates());
         putFrozen(Set.copyOf(saved.frozen()));
-        Scale scale = saved.lossScale();
-        if (scale != null && state.getLossScale().isUsed()) { // else it begins, or none
-            state.getLossScale()
-                    .setState(
-                            new LossScale.State(
-                                    scale.scale(), scale.goodSteps(), scale.skippedSteps()));
+        if (saved.lossScale() != null && state.getLossScale().isUsed()) { // else it begins, or none
+            state.getLossScale().setState(saved.lossScale());
         }
         for (int i = 0; i < state.getRanks().size(); i++) {
-            ParallelContext context = state.getRanks().getContext(i);
-            context.getRandom().setState(new RandomSeeds.State(saved.seed(), saved.asked()));
+            state.getRanks().getContext(i).getRandom().setState(saved.seeds());
         }
         byte[] own = generator(saved);
         if (own != null) {
@@ -348,17 +326,14 @@ final class TrainerValues {
 
     private static void warn(List<String> changed, String before, String now) {
         if (!changed.isEmpty()) {
-            List<String> first = changed.subList(0, Math.min(LISTED, changed.size()));
-            int more = changed.size() - first.size();
             logger.warn(
                     "What was {} before the checkpoint was restored is {} from here on, as it was"
-                            + " when the checkpoint was taken: {}{}. To go on with other"
+                            + " when the checkpoint was taken: {}. To go on with other"
                             + " parameters frozen than then, freeze and thaw them after that, and"
                             + " not before",
                     before,
                     now,
-                    String.join(", ", first),
-                    more > 0 ? " and " + more + " more" : "");
+                    list(changed, ", "));
         }
     }
 
