@@ -10,7 +10,7 @@ import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.util.Preconditions;
 
-import io.djltp.files.SideFolder;
+import io.djltp.internal.files.SideFolder;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.EmbeddingBag;

@@ -3,8 +3,8 @@ package io.djltp.exchange;
 import com.google.gson.GsonBuilder;
 import com.google.gson.JsonObject;
 
-import io.djltp.files.SideFolder;
-import io.djltp.safetensors.SafetensorsWriter;
+import io.djltp.internal.files.SideFolder;
+import io.djltp.internal.safetensors.SafetensorsWriter;
 
 import java.io.IOException;
 import java.nio.channels.FileChannel;

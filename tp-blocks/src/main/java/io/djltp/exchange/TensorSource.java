@@ -9,8 +9,8 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.cut.ShardRange;
 import io.djltp.exchange.NameMapping.Match;
 import io.djltp.exchange.NameMapping.StackedRows;
+import io.djltp.internal.safetensors.SliceReader;
 import io.djltp.parameters.SlicedInitializer;
-import io.djltp.safetensors.SliceReader;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;

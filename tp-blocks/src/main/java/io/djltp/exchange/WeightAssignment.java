@@ -8,7 +8,7 @@ import io.djltp.exchange.NameMapping.Match;
 import io.djltp.exchange.NameMapping.NamePattern;
 import io.djltp.exchange.NameMapping.StackedRows;
 import io.djltp.head.Margin;
-import io.djltp.safetensors.StoredTensor;
+import io.djltp.internal.safetensors.StoredTensor;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

@@ -9,8 +9,8 @@ import com.google.gson.JsonParseException;
 import com.google.gson.JsonParser;
 import com.google.gson.annotations.SerializedName;
 
-import io.djltp.safetensors.SafetensorsFile;
-import io.djltp.safetensors.StoredTensor;
+import io.djltp.internal.safetensors.SafetensorsFile;
+import io.djltp.internal.safetensors.StoredTensor;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

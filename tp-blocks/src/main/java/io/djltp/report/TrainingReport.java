@@ -10,7 +10,7 @@ import com.google.gson.Gson;
 import com.google.gson.JsonObject;
 
 import io.djltp.cut.Cut;
-import io.djltp.files.SideFolder;
+import io.djltp.internal.files.SideFolder;
 import io.djltp.optimizer.OptimizerState;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;

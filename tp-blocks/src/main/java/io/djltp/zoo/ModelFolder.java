@@ -8,7 +8,7 @@ import ai.djl.util.Preconditions;
 
 import io.djltp.exchange.NameMapping;
 import io.djltp.exchange.WeightExport;
-import io.djltp.files.SideFolder;
+import io.djltp.internal.files.SideFolder;
 
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;

@@ -13,7 +13,7 @@ import ai.djl.repository.zoo.ZooModel;
 import ai.djl.translate.TranslatorFactory;
 import ai.djl.util.Progress;
 
-import io.djltp.files.SideFolder;
+import io.djltp.internal.files.SideFolder;
 
 import java.io.IOException;
 import java.net.URI;

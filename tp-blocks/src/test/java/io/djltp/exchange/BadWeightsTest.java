@@ -8,7 +8,7 @@ import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 
-import io.djltp.safetensors.SafetensorsWriter;
+import io.djltp.internal.safetensors.SafetensorsWriter;
 import io.djltp.testing.ArrayAssert;
 
 import org.testng.Assert;

@@ -9,8 +9,8 @@ import ai.djl.nn.core.Linear;
 
 import io.djltp.cut.ShardRange;
 import io.djltp.exchange.NameMapping.StackedRows;
+import io.djltp.internal.safetensors.SafetensorsWriter;
 import io.djltp.parameters.DjlFormat;
-import io.djltp.safetensors.SafetensorsWriter;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;

@@ -22,10 +22,10 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.loss.Loss;
 import ai.djl.util.Utils;
 
+import io.djltp.internal.safetensors.SafetensorsFile;
+import io.djltp.internal.safetensors.StoredTensor;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.safetensors.SafetensorsFile;
-import io.djltp.safetensors.StoredTensor;
 import io.djltp.testing.RankThreads;
 import io.djltp.training.ParallelTrainer;
 

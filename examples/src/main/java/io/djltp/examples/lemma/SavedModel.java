@@ -6,7 +6,7 @@ import ai.djl.nn.Block;
 import ai.djl.nn.core.Linear;
 
 import io.djltp.examples.BadInputException;
-import io.djltp.files.SideFolder;
+import io.djltp.internal.files.SideFolder;
 import io.djltp.zoo.lemma.CharNGrams;
 import io.djltp.zoo.lemma.LemmaNetwork;
 

@@ -14,8 +14,8 @@ import io.djltp.checkpoint.store.CheckpointWriter;
 import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.cut.Cut;
 import io.djltp.examples.TpRun;
-import io.djltp.safetensors.SafetensorsFile;
-import io.djltp.safetensors.SliceReader;
+import io.djltp.internal.safetensors.SafetensorsFile;
+import io.djltp.internal.safetensors.SliceReader;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;

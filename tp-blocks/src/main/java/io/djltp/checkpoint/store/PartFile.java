@@ -2,8 +2,8 @@ package io.djltp.checkpoint.store;
 
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.safetensors.SafetensorsFile;
-import io.djltp.safetensors.StoredTensor;
+import io.djltp.internal.safetensors.SafetensorsFile;
+import io.djltp.internal.safetensors.StoredTensor;
 
 import java.io.Closeable;
 import java.io.EOFException;

@@ -5,7 +5,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.safetensors.SafetensorsWriter;
+import io.djltp.internal.safetensors.SafetensorsWriter;
 import io.djltp.torch.TensorBuffers;
 import io.djltp.torch.TensorView;
 

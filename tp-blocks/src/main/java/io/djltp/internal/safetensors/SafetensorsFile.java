@@ -1,4 +1,4 @@
-package io.djltp.safetensors;
+package io.djltp.internal.safetensors;
 
 import java.io.Closeable;
 import java.io.EOFException;
