@@ -143,8 +143,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         }
         open(false);
         try {
-            TrainingProgress.Saved saved =
-                    run.restore(resumeFrom, values -> progress.read(values, trainer));
+            TrainingProgress.Saved saved = run.restore(resumeFrom, progress);
             if (saved == null) {
                 return false;
             }
