@@ -49,15 +49,15 @@ public final class PretrainedWeights implements Closeable {
 
     private final WeightFiles files;
     private final NameMapping mapping;
-    private final List<NamePattern> kept;
-    private final List<NamePattern> ignored;
+    private final List<NamePattern> skippedParameters;
+    private final List<NamePattern> skippedTensors;
     private final Map<Parameter, Initializer> before = new IdentityHashMap<>();
 
     private PretrainedWeights(Builder builder, WeightFiles files) {
         this.files = files;
         mapping = builder.mapping;
-        kept = List.copyOf(builder.kept);
-        ignored = List.copyOf(builder.ignored);
+        skippedParameters = List.copyOf(builder.skippedParameters);
+        skippedTensors = List.copyOf(builder.skippedTensors);
     }
 
     /**
@@ -97,7 +97,7 @@ public final class PretrainedWeights implements Closeable {
                 inputs);
         Map<Parameter, TensorSource> sources =
                 new WeightAssignment(files, mapping, tree, shapes, MarginNote.of(block))
-                        .find(kept, ignored);
+                        .find(skippedParameters, skippedTensors);
         sources.forEach(
                 (parameter, source) -> {
                     before.putIfAbsent(parameter, parameter.getInitializer());
@@ -162,8 +162,8 @@ public final class PretrainedWeights implements Closeable {
 
         private Path path;
         private NameMapping mapping;
-        private final List<NamePattern> kept = new ArrayList<>();
-        private final List<NamePattern> ignored = new ArrayList<>();
+        private final List<NamePattern> skippedParameters = new ArrayList<>();
+        private final List<NamePattern> skippedTensors = new ArrayList<>();
 
         private Builder() {}
 
@@ -199,7 +199,7 @@ public final class PretrainedWeights implements Closeable {
          * @return this builder
          */
         public Builder optSkipParameters(String... paths) {
-            Arrays.stream(paths).map(NamePattern::new).forEach(kept::add);
+            Arrays.stream(paths).map(NamePattern::new).forEach(skippedParameters::add);
             return this;
         }
 
@@ -211,7 +211,7 @@ public final class PretrainedWeights implements Closeable {
          * @return this builder
          */
         public Builder optSkipTensors(String... names) {
-            Arrays.stream(names).map(NamePattern::new).forEach(ignored::add);
+            Arrays.stream(names).map(NamePattern::new).forEach(skippedTensors::add);
             return this;
         }
 

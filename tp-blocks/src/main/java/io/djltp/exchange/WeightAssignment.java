@@ -192,12 +192,11 @@ final class WeightAssignment {
                                 : match.tensors().stream()
                                         .mapToLong(name -> Match.rows(shapeOf(match, name)))
                                         .toArray());
-        boolean transposed = match.rule().transposed();
         for (int i = 0; i < match.parameters().size(); i++) {
             Parameter each = match.parameters().get(i);
             sources.put(
                     each,
-                    new TensorSource(files, match.tensors(), stored, own.start(i), transposed));
+                    new TensorSource(files, match.tensors(), stored, own.start(i), match.rule()));
             tensorOf.put(each, match.tensors().get(0));
         }
     }
