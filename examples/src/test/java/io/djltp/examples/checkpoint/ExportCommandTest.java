@@ -218,8 +218,8 @@ public class ExportCommandTest {
                 JsonParser.parseString(
                         "{parameters: [w], shared: "
                                 + shared
-                                + ", optimizer: SGD, updates: {}, frozen: [], seed: 1, asked: 0,"
-                                + " participants: {}, blocks: {}, generators: {}}"));
+                                + ", optimizer: SGD, margins: {}, updates: {}, frozen: [],"
+                                + " seeds: {seed: 1, asked: 0}, participants: {}, blocks: {}, generators: {}}"));
         try (NDManager manager = NDManager.newBaseManager();
                 CheckpointFolder folder = CheckpointFolder.open(run);
                 CheckpointWriter writer = folder.begin(1, "tensor 1", 1, List.of(0))) {
