@@ -107,10 +107,9 @@ public final class SavedModel implements AutoCloseable {
         }
         Lexicon lexicon = Lexicon.load(folder.resolve(LEXICON));
         CharNGrams nGrams =
-                CharNGrams.builder()
-                        .setRows(Integer.parseInt(sizes.getProperty("rows")))
-                        .optLimit(Integer.parseInt(sizes.getProperty("limit")))
-                        .build();
+                new CharNGrams(
+                        Integer.parseInt(sizes.getProperty("rows")),
+                        Integer.parseInt(sizes.getProperty("limit")));
         Model model = Model.newInstance(NAME);
         int dim = Integer.parseInt(sizes.getProperty("dim"));
         model.setBlock(LemmaNetwork.create(nGrams.rows(), dim, head.apply(lexicon.size())));
