@@ -76,11 +76,6 @@ final class DataPosition {
         return (int) (epochs - epoch);
     }
 
-    /** Returns how many batches of the epoch are done. */
-    long batches() {
-        return batches;
-    }
-
     /** Returns whether batches of the epoch were asked for, in this process. */
     boolean isRunning() {
         return begun && !resumed;

@@ -96,7 +96,7 @@ record OutputFiles(Path folder, String name, long most, boolean overwrite) {
     }
 
     /** Writes tensors to a new file. */
-    static void write(List<OutputTensor> tensors, Path file) throws IOException {
+    private static void write(List<OutputTensor> tensors, Path file) throws IOException {
         SafetensorsWriter.Builder builder =
                 SafetensorsWriter.builder().optMetadata("format", "pt"); // as PyTorch names them
         for (OutputTensor each : tensors) {
