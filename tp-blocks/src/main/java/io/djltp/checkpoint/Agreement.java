@@ -1,6 +1,9 @@
 package io.djltp.checkpoint;
 
+import ai.djl.ndarray.NDManager;
+
 import io.djltp.checkpoint.store.CheckpointException;
+import io.djltp.collective.Communicator;
 import io.djltp.collective.GatheredNumbers;
 import io.djltp.job.Job;
 import io.djltp.rank.ParallelContext;
@@ -10,7 +13,9 @@ import io.djltp.training.TrainerState;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.stream.LongStream;
@@ -138,40 +143,46 @@ final class Agreement {
     /** Returns what the first process says that says anything; the first rank of each speaks. */
     private byte[] firstOf(ParallelContext context, byte[] said) {
         byte[] mine = context.getLocalIndex() == 0 ? said : new byte[0];
-        long[] lengths = gather(context, new long[] {mine.length}, null);
+        return gather(context, mine, "the folder or the restoring of a checkpoint").stream()
+                .filter(each -> each.length > 0)
+                .findFirst()
+                .orElse(new byte[0]);
+    }
+
+    /**
+     * Gathers bytes of all ranks. All ranks call it.
+     *
+     * @param context the rank
+     * @param own its bytes, maybe none
+     * @param what what they are about, for the error of a rank that does not come
+     * @return the bytes by rank
+     */
+    List<byte[]> gather(ParallelContext context, byte[] own, String what) {
+        NDManager manager = state.getParameters().getStore(context).getManager();
+        Communicator world = context.getWorld();
+        long[] lengths = GatheredNumbers.of(world, manager, new long[] {own.length}, what);
         if (LongStream.of(lengths).allMatch(length -> length == 0)) {
-            return new byte[0];
+            return Collections.nCopies(lengths.length, own);
         }
-        long[] words = Arrays.stream(lengths).map(Agreement::words).toArray();
-        long[] own = new long[words(mine.length)];
-        ByteBuffer buffer = ByteBuffer.allocate(own.length * Long.BYTES).put(mine).rewind();
-        buffer.asLongBuffer().get(own);
-        long[] all = gather(context, own, words);
-        int first = 0;
-        while (lengths[first] == 0) {
-            first++;
+        long[] words = LongStream.of(lengths).map(Agreement::words).toArray();
+        ByteBuffer buffer = ByteBuffer.allocate((int) words(own.length) * Long.BYTES).put(own);
+        long[] numbers = new long[buffer.capacity() / Long.BYTES];
+        buffer.rewind().asLongBuffer().get(numbers);
+        long[] all = GatheredNumbers.of(world, manager, numbers, words, what);
+        List<byte[]> gathered = new ArrayList<>();
+        int at = 0;
+        for (int rank = 0; rank < lengths.length; rank++) {
+            int count = (int) words[rank];
+            ByteBuffer bytes = ByteBuffer.allocate(count * Long.BYTES);
+            bytes.asLongBuffer().put(all, at, count);
+            gathered.add(Arrays.copyOf(bytes.array(), (int) lengths[rank]));
+            at += count;
         }
-        ByteBuffer bytes = ByteBuffer.allocate((int) words[first] * Long.BYTES);
-        bytes.asLongBuffer().put(all, 0, (int) words[first]); // nobody before it has said anything
-        return Arrays.copyOf(bytes.array(), (int) lengths[first]);
+        return gathered;
     }
 
-    private static int words(long bytes) {
-        return (int) ((bytes + Long.BYTES - 1) / Long.BYTES);
-    }
-
-    private long[] gather(ParallelContext context, long[] own, long[] lengths) {
-        long[] ofEach = lengths;
-        if (lengths == null) {
-            ofEach = new long[context.getWorld().getSize()];
-            Arrays.fill(ofEach, own.length);
-        }
-        return GatheredNumbers.of(
-                context.getWorld(),
-                state.getParameters().getStore(context).getManager(),
-                own,
-                ofEach,
-                "the folder or the restoring of a checkpoint");
+    private static long words(long bytes) {
+        return (bytes + Long.BYTES - 1) / Long.BYTES;
     }
 
     /**

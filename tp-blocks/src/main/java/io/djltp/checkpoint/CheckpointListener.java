@@ -13,6 +13,7 @@ import ai.djl.translate.TranslatorOptions;
 import ai.djl.util.Preconditions;
 import ai.djl.util.Progress;
 
+import io.djltp.checkpoint.SaveSchedule.StopSignal;
 import io.djltp.training.ParallelTrainer;
 
 import org.slf4j.Logger;
@@ -142,8 +143,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         }
         open(false);
         try {
-            TrainingProgress.Saved saved =
-                    run.restore(resumeFrom, values -> progress.read(values, trainer));
+            TrainingProgress.Saved saved = run.restore(resumeFrom, progress);
             if (saved == null) {
                 return false;
             }
@@ -269,7 +269,8 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
 
     private void stop(StopSignal signal) {
         boolean saved = run.await();
-        throw new TrainingStoppedException(signal, getStep(), folder, saved);
+        throw new TrainingStoppedException(
+                signal.name(), signal.exitStatus(), getStep(), folder, saved);
     }
 
     /** Begins or resumes an epoch over the data. */
@@ -277,7 +278,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         begin();
         told = true;
         if (progress.position().isRunning()) {
-            progress.endEpoch(trainer); // a loop of the user's own, which tells no listener
+            progress.position().endEpoch(); // a loop of the user's own, which tells no listener
         }
         progress.restoreMetrics(trainer);
         afterBatches = null;
@@ -356,7 +357,7 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
         afterBatches = null;
         checkTold();
         told = false; // the next one may be another loop's
-        progress.endEpoch(trainer);
+        progress.position().endEpoch();
         if (everyEpoch) {
             save();
         }

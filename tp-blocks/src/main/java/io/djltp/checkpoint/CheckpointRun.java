@@ -56,12 +56,6 @@ final class CheckpointRun implements AutoCloseable {
 
     private record Options(Map<String, String> options) {}
 
-    /** Reads what belongs to a training beside the state of its trainer. */
-    @FunctionalInterface
-    interface Reader<T> {
-        T read(Checkpoint checkpoint) throws CheckpointException;
-    }
-
     /**
      * Opens the folder. All processes call it.
      *
@@ -142,23 +136,23 @@ final class CheckpointRun implements AutoCloseable {
      * are put aside then. All processes call it.
      *
      * @param named the step that the user names, or null
-     * @param reader reads and compares what else belongs to the training, before anything is
+     * @param progress reads and compares what else belongs to the training, before anything is
      *     changed
      * @return what it has read, or {@code null} if there is no checkpoint
      * @throws CheckpointException if it is damaged: with the newest older one that is whole
      */
-    <T> T restore(Long named, Reader<T> reader) throws IOException {
+    TrainingProgress.Saved restore(Long named, TrainingProgress progress) throws IOException {
         long step = find(named);
         if (step < 0) {
             return null;
         }
         try (Checkpoint checkpoint = open(step)) {
-            T saved =
+            TrainingProgress.Saved saved =
                     state.restore(
                             checkpoint,
                             () -> {
                                 check(checkpoint);
-                                return reader.read(checkpoint);
+                                return progress.read(checkpoint, trainer);
                             });
             newest = step;
             resumed = true;

@@ -11,8 +11,6 @@ import ai.djl.training.dataset.Sampler;
 import ai.djl.translate.TranslateException;
 import ai.djl.util.RandomUtils;
 
-import com.google.gson.annotations.SerializedName;
-
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -78,11 +76,6 @@ final class DataPosition {
         return (int) (epochs - epoch);
     }
 
-    /** Returns how many batches of the epoch are done. */
-    long batches() {
-        return batches;
-    }
-
     /** Returns whether batches of the epoch were asked for, in this process. */
     boolean isRunning() {
         return begun && !resumed;
@@ -103,16 +96,108 @@ final class DataPosition {
             epochRandom = DataRandom.state();
             order = new BatchOrder(0);
         }
-        SkippedBatches skipped = new SkippedBatches(dataset, epoch, batches);
-        Iterator<Batch> left = skipped.begin(manager, executor); // which prepares the dataset
+        BatchOrder skipped = new BatchOrder(0);
+        Iterator<Batch> left = skip(dataset, manager, executor, skipped); // prepares the dataset
         compareRecords(dataset, resumed && !again);
         if (again) {
-            checkOrder(skipped);
+            if (!(dataset instanceof ResumableDataset)) { // whose batches are not known
+                checkOrder(skipped);
+            }
             DataRandom.restore(random);
         }
         begun = true;
         resumed = false;
         return left;
+    }
+
+    /**
+     * Begins a pass over a dataset behind the batches that are done, with as little work as it
+     * allows:
+     *
+     * <ul>
+     *   <li>a {@link ResumableDataset} is told where to begin
+     *   <li>of a {@link RandomAccessDataset} of DJL the sampler draws the order of the whole pass,
+     *       and what was done is left out of it: no record is read
+     *   <li>of any other the batches that were done are read once more, and dropped
+     * </ul>
+     *
+     * @param skipped gets the batches that are left out, but those of a {@link ResumableDataset}
+     */
+    private Iterator<Batch> skip(
+            Dataset dataset, NDManager manager, ExecutorService executor, BatchOrder skipped)
+            throws IOException, TranslateException {
+        if (dataset instanceof ResumableDataset resumable) {
+            return resumable.getData(manager, executor, epoch, batches).iterator();
+        }
+        Sampler sampler = batches > 0 ? samplerOf(dataset) : null;
+        if (sampler != null) {
+            Sampler left = skipping(sampler, dataset, skipped);
+            return ((RandomAccessDataset) dataset).getData(manager, left, executor).iterator();
+        }
+        Iterator<Batch> all = dataset.getData(manager, executor).iterator();
+        LongUnaryOperator ofWhole = RecordNumbers.of(dataset); // which is prepared now
+        for (long i = 0; i < batches; i++) {
+            if (!all.hasNext()) {
+                throw tooFew(i);
+            }
+            try (Batch batch = all.next()) {
+                skipped.add(batch, ofWhole);
+            }
+        }
+        return all;
+    }
+
+    private Sampler skipping(Sampler sampler, Dataset dataset, BatchOrder skipped) {
+        long count = batches;
+        return new Sampler() {
+            @Override
+            public Iterator<List<Long>> sample(RandomAccessDataset records) {
+                LongUnaryOperator ofWhole = RecordNumbers.of(dataset); // which is prepared now
+                Iterator<List<Long>> all = sampler.sample(records);
+                for (long i = 0; i < count; i++) {
+                    if (!all.hasNext()) {
+                        throw tooFew(i);
+                    }
+                    skipped.add(all.next(), ofWhole);
+                }
+                return all;
+            }
+
+            @Override
+            public int getBatchSize() {
+                return sampler.getBatchSize();
+            }
+        };
+    }
+
+    private IllegalArgumentException tooFew(long there) {
+        return new IllegalArgumentException(
+                "The checkpoint was taken after batch "
+                        + batches
+                        + " of epoch "
+                        + epoch
+                        + ", and the training set has "
+                        + there
+                        + ": resume with the data and the batch size of the run before");
+    }
+
+    /** A dataset says its sampler to its subclasses alone. */
+    private static Sampler samplerOf(Dataset dataset) {
+        if (!(dataset instanceof RandomAccessDataset)) {
+            return null;
+        }
+        try {
+            return (Sampler) field(RandomAccessDataset.class, "sampler").get(dataset);
+        } catch (ReflectiveOperationException | RuntimeException e) {
+            logger.debug("The sampler of {} cannot be had: its batches are read", dataset, e);
+            return null;
+        }
+    }
+
+    private static Field field(Class<?> type, String name) throws NoSuchFieldException {
+        Field field = type.getDeclaredField(name);
+        field.setAccessible(true);
+        return field;
     }
 
     /** Between two epochs other data may be meant: that is said, and not refused. */
@@ -128,9 +213,8 @@ final class DataPosition {
         }
     }
 
-    private void checkOrder(SkippedBatches skipped) {
-        long checksum = skipped.checksum();
-        if (checksum >= 0 && checksum != order.checksum()) {
+    private void checkOrder(BatchOrder skipped) {
+        if (skipped.checksum() != order.checksum()) {
             throw new IllegalStateException(
                     "The first "
                             + batches
@@ -159,13 +243,13 @@ final class DataPosition {
 
     /** What a checkpoint has of the position. */
     record Saved(
-            Long epoch,
-            Long batches,
-            Long order,
-            @SavedValues.Optional Long records,
-            Boolean begun,
-            @SerializedName("epoch_random") Long epochRandom,
-            Long random) {}
+            long epoch,
+            long batches,
+            long order,
+            long records,
+            boolean begun,
+            long epochRandom,
+            long random) {}
 
     Saved save() {
         return new Saved(
@@ -176,7 +260,7 @@ final class DataPosition {
         epoch = saved.epoch();
         batches = saved.batches();
         order = new BatchOrder(saved.order());
-        records = saved.records() == null ? UNKNOWN : saved.records();
+        records = saved.records();
         epochRandom = saved.epochRandom();
         begun = saved.begun();
         random = saved.random();
@@ -305,125 +389,6 @@ final class DataPosition {
                 }
             }
             return sum.getValue();
-        }
-
-        private static Field field(Class<?> type, String name) throws NoSuchFieldException {
-            Field field = type.getDeclaredField(name);
-            field.setAccessible(true);
-            return field;
-        }
-    }
-
-    /**
-     * Begins a pass over a dataset at some batch, with as little work as the dataset allows:
-     *
-     * <ul>
-     *   <li>a {@link ResumableDataset} is told where to begin
-     *   <li>of a {@link RandomAccessDataset} of DJL the sampler draws the order of the whole pass,
-     *       and what was done is left out of it: no record is read
-     *   <li>of any other the batches that were done are read once more, and dropped
-     * </ul>
-     */
-    private static final class SkippedBatches {
-
-        private final Dataset dataset;
-        private final long epoch;
-        private final long count;
-        private BatchOrder order; // of those that were skipped, or null where they cannot be known
-
-        /**
-         * Plans to begin a pass.
-         *
-         * @param dataset the dataset
-         * @param epoch the number of the pass
-         * @param count how many batches are skipped
-         */
-        SkippedBatches(Dataset dataset, long epoch, long count) {
-            this.dataset = dataset;
-            this.epoch = epoch;
-            this.count = count;
-            this.order = new BatchOrder(0);
-        }
-
-        /** Returns the batches after those that are skipped. */
-        Iterator<Batch> begin(NDManager manager, ExecutorService executor)
-                throws IOException, TranslateException {
-            if (dataset instanceof ResumableDataset) {
-                order = count == 0 ? order : null;
-                return ((ResumableDataset) dataset)
-                        .getData(manager, executor, epoch, count)
-                        .iterator();
-            }
-            Sampler sampler = count > 0 ? samplerOf(dataset) : null;
-            if (sampler != null) {
-                return ((RandomAccessDataset) dataset)
-                        .getData(manager, skipping(sampler), executor)
-                        .iterator();
-            }
-            Iterator<Batch> batches = dataset.getData(manager, executor).iterator();
-            LongUnaryOperator numbers = RecordNumbers.of(dataset); // which is prepared now
-            for (long i = 0; i < count; i++) {
-                if (!batches.hasNext()) {
-                    throw tooFew(i);
-                }
-                try (Batch batch = batches.next()) {
-                    order.add(batch, numbers);
-                }
-            }
-            return batches;
-        }
-
-        /** Returns the checksum of the batches that were skipped, or -1 if nobody knows them. */
-        long checksum() {
-            return order == null ? -1 : order.checksum();
-        }
-
-        private Sampler skipping(Sampler sampler) {
-            return new Sampler() {
-                @Override
-                public Iterator<List<Long>> sample(RandomAccessDataset records) {
-                    LongUnaryOperator numbers = RecordNumbers.of(dataset);
-                    Iterator<List<Long>> batches = sampler.sample(records);
-                    for (long i = 0; i < count; i++) {
-                        if (!batches.hasNext()) {
-                            throw tooFew(i);
-                        }
-                        order.add(batches.next(), numbers);
-                    }
-                    return batches;
-                }
-
-                @Override
-                public int getBatchSize() {
-                    return sampler.getBatchSize();
-                }
-            };
-        }
-
-        private IllegalArgumentException tooFew(long batches) {
-            return new IllegalArgumentException(
-                    "The checkpoint was taken after batch "
-                            + count
-                            + " of epoch "
-                            + epoch
-                            + ", and the training set has "
-                            + batches
-                            + ": resume with the data and the batch size of the run before");
-        }
-
-        /** A dataset says its sampler to its subclasses alone. */
-        private static Sampler samplerOf(Dataset dataset) {
-            if (!(dataset instanceof RandomAccessDataset)) {
-                return null;
-            }
-            try {
-                Field field = RandomAccessDataset.class.getDeclaredField("sampler");
-                field.setAccessible(true);
-                return (Sampler) field.get(dataset);
-            } catch (ReflectiveOperationException | RuntimeException e) {
-                logger.debug("The sampler of {} cannot be had: its batches are read", dataset, e);
-                return null;
-            }
         }
     }
 

@@ -133,12 +133,13 @@ final class ParticipantStates {
      * @param manager the manager of the views and copies
      * @param values gets how the arrays of each participant are cut
      */
-    List<TakenState.Tensor> tensors(NDManager manager, Map<String, Map<String, SavedCut>> values) {
+    List<TrainingState.Tensor> tensors(
+            NDManager manager, Map<String, Map<String, SavedCut>> values) {
         List<Map<String, Kept>> ranks = new ArrayList<>();
         for (int rank = 0; rank < state.getRanks().size(); rank++) {
             ranks.add(keptOf(rank, manager));
         }
-        List<TakenState.Tensor> tensors = new ArrayList<>();
+        List<TrainingState.Tensor> tensors = new ArrayList<>();
         ranks.get(0)
                 .forEach(
                         (name, kept) -> {
@@ -155,14 +156,14 @@ final class ParticipantStates {
         return tensors;
     }
 
-    private TakenState.Tensor tensor(
+    private TrainingState.Tensor tensor(
             List<Map<String, Kept>> ranks, String name, String kind, StateCut cut) {
         List<NDArray> arrays = new ArrayList<>();
         ranks.forEach(rank -> arrays.add(rank.get(name).arrays().get(kind)));
         DataType type = arrays.get(0).getDataType();
         Shape shape = arrays.get(0).getShape();
         if (!ranks.get(0).get(name).whole().contains(kind)) {
-            return new TakenState.Tensor(
+            return new TrainingState.Tensor(
                     layout.ofParticipant(name + "/" + kind, type, shape, cut), arrays);
         }
         CutTensor tensor = layout.ofPlaces(name + "/" + kind, type, shape, cut);
@@ -171,7 +172,7 @@ final class ParticipantStates {
             NDIndex rows = new NDIndex().addAllDim(cut.axis()).addSliceDim(own.start(), own.end());
             arrays.set(rank, arrays.get(rank).get(rows).duplicate());
         }
-        return new TakenState.Tensor(tensor, arrays);
+        return new TrainingState.Tensor(tensor, arrays);
     }
 
     private SavedCut describe(StateCut cut) {
@@ -242,8 +243,6 @@ final class ParticipantStates {
             int rank, Checkpoint checkpoint, CutTensor stored, StateCut cut, NDManager manager)
             throws IOException {
         CutTensor own = layout.ofParticipant(stored.name(), stored.type(), stored.shape(), cut);
-        return own.isWhole()
-                ? checkpoint.read(own.name(), manager)
-                : checkpoint.read(own.name(), own.axis(), layout.rangesOf(own, rank), manager);
+        return checkpoint.read(own.name(), own.axis(), layout.rangesOf(own, rank), manager);
     }
 }

@@ -6,9 +6,7 @@ import org.slf4j.LoggerFactory;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicReference;
 
 /** A checkpoint that is being written. Can be asked by any thread. */
 public final class PendingSave {
@@ -18,17 +16,8 @@ public final class PendingSave {
     private final long step;
     private final CompletableFuture<Long> completed = new CompletableFuture<>();
 
-    private final AtomicReference<Stage> stage = new AtomicReference<>(Stage.READING);
-    private final CountDownLatch read = new CountDownLatch(1);
-
-    /**
-     * Who needs the memory of the weights: the writing thread, until it has read all, or training.
-     */
-    private enum Stage {
-        READING,
-        READ,
-        GIVEN_UP
-    }
+    /** Whether all weights were read before training had to go on without waiting any longer. */
+    private final CompletableFuture<Boolean> read = new CompletableFuture<>();
 
     PendingSave(long step) {
         this.step = step;
@@ -84,24 +73,10 @@ public final class PendingSave {
      * Waits until all arrays were read. Gives the save up if that takes too long.
      *
      * @param limit how long to wait
-     * @return false if this call has given it up
+     * @return false if the save is given up
      */
     boolean awaitRead(Duration limit) {
-        boolean interrupted = false;
-        long end = System.nanoTime() + limit.toNanos();
-        while (stage.get() == Stage.READING) {
-            try {
-                if (!read.await(end - System.nanoTime(), TimeUnit.NANOSECONDS)) {
-                    break;
-                }
-            } catch (InterruptedException e) {
-                interrupted = true;
-            }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
-        return !stage.compareAndSet(Stage.READING, Stage.GIVEN_UP);
+        return read.completeOnTimeout(false, limit.toNanos(), TimeUnit.NANOSECONDS).join();
     }
 
     /**
@@ -110,14 +85,13 @@ public final class PendingSave {
      * @return whether all was read before anything was changed
      */
     boolean endReading() {
-        boolean intact = stage.compareAndSet(Stage.READING, Stage.READ);
-        read.countDown();
-        return intact;
+        read.complete(true);
+        return read.join();
     }
 
     /** Returns whether training has gone on without waiting for the end of the reading. */
     boolean isGivenUp() {
-        return stage.get() == Stage.GIVEN_UP;
+        return !read.getNow(true);
     }
 
     void complete() {

@@ -11,8 +11,11 @@ import io.djltp.training.ParallelTrainer;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.lang.invoke.MethodHandle;
+import java.lang.invoke.MethodHandleProxies;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.MethodType;
 import java.lang.reflect.Method;
-import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.BooleanSupplier;
@@ -39,6 +42,14 @@ final class SaveSchedule implements AutoCloseable {
         this.when = when;
         this.signalNames = signalNames;
     }
+
+    /**
+     * A signal that ends the training.
+     *
+     * @param name its name, such as SIGTERM
+     * @param exitStatus the exit status of a process that it ends, such as 143
+     */
+    record StopSignal(String name, int exitStatus) {}
 
     /**
      * What is to be done after a step.
@@ -188,17 +199,16 @@ final class SaveSchedule implements AutoCloseable {
             int number = (int) type.getMethod("getNumber").invoke(signal);
             StopSignal known = new StopSignal("SIG" + name, SIGNALED + number);
             this.known.add(known);
+            MethodHandle noted =
+                    MethodHandles.lookup()
+                            .bind(
+                                    this,
+                                    "onSignal",
+                                    MethodType.methodType(void.class, StopSignal.class))
+                            .bindTo(known);
             Object handler =
-                    Proxy.newProxyInstance(
-                            handlerType.getClassLoader(),
-                            new Class<?>[] {handlerType},
-                            (proxy, method, arguments) -> {
-                                if (method.getDeclaringClass() == Object.class) {
-                                    return answer(proxy, method, arguments);
-                                }
-                                onSignal(known);
-                                return null;
-                            });
+                    MethodHandleProxies.asInterfaceInstance(
+                            handlerType, MethodHandles.dropArguments(noted, 0, type));
             Method handle = type.getMethod("handle", type, handlerType);
             Object before = handle.invoke(null, signal, handler);
             return () -> {
@@ -208,18 +218,6 @@ final class SaveSchedule implements AutoCloseable {
                     logger.warn("SIG{} cannot be given back", name, e);
                 }
             };
-        }
-
-        /** What the proxy itself is asked. */
-        private static Object answer(Object proxy, Method method, Object[] arguments) {
-            switch (method.getName()) {
-                case "equals":
-                    return proxy == arguments[0];
-                case "hashCode":
-                    return System.identityHashCode(proxy);
-                default:
-                    return "StopSignals";
-            }
         }
 
         private synchronized void onSignal(StopSignal signal) {

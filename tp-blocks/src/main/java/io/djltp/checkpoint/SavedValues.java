@@ -5,7 +5,6 @@ import com.google.gson.GsonBuilder;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParseException;
-import com.google.gson.annotations.SerializedName;
 
 import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.checkpoint.store.CheckpointException;
@@ -47,54 +46,29 @@ final class SavedValues {
      */
     static <T extends Record> T read(Checkpoint checkpoint, String name, Class<T> type)
             throws CheckpointException {
-        return read(checkpoint, name, checkpoint.getValues().get(name), type);
-    }
-
-    private static <T extends Record> T read(
-            Checkpoint checkpoint, String path, JsonElement json, Class<T> type)
-            throws CheckpointException {
+        JsonElement json = checkpoint.getValues().get(name);
         try {
-            T read = GSON.fromJson(json, type);
-            require(checkpoint, path, read);
-            return read;
-        } catch (JsonParseException e) {
-            throw wrong(checkpoint, path, "is not what this library writes: " + e.getMessage());
+            require(checkpoint, name, json, type);
+            return GSON.fromJson(json, type);
+        } catch (JsonParseException | IllegalStateException e) {
+            throw wrong(checkpoint, name, "is not what this library writes: " + e.getMessage());
         }
     }
 
-    /** Checks that nothing is missing of a record, and of records in it. */
-    private static void require(Checkpoint checkpoint, String path, Record values)
+    /** Checks that nothing is missing of a value, and of records in it. */
+    private static void require(Checkpoint checkpoint, String path, JsonElement json, Class<?> type)
             throws CheckpointException {
-        if (values == null) {
+        if (json == null || json.isJsonNull()) {
             throw wrong(checkpoint, path, "is missing");
         }
-        for (RecordComponent each : values.getClass().getRecordComponents()) {
-            Object value = valueOf(each, values);
-            SerializedName other = annotation(values, each, SerializedName.class);
-            String member = path + "." + (other == null ? each.getName() : other.value());
-            if (value == null && !each.isAnnotationPresent(Optional.class)) {
-                throw wrong(checkpoint, member, "is missing");
-            } else if (value instanceof Record inner) {
-                require(checkpoint, member, inner);
+        if (type.isRecord()) {
+            JsonObject members = json.getAsJsonObject();
+            for (RecordComponent each : type.getRecordComponents()) {
+                String name = each.getName();
+                if (members.has(name) || !each.isAnnotationPresent(Optional.class)) {
+                    require(checkpoint, path + "." + name, members.get(name), each.getType());
+                }
             }
-        }
-    }
-
-    private static <A extends java.lang.annotation.Annotation> A annotation(
-            Record values, RecordComponent component, Class<A> type) {
-        try {
-            return values.getClass().getDeclaredField(component.getName()).getAnnotation(type);
-        } catch (NoSuchFieldException e) {
-            throw new IllegalStateException(e); // each component has a field
-        }
-    }
-
-    private static Object valueOf(RecordComponent component, Record values) {
-        try {
-            component.getAccessor().setAccessible(true);
-            return component.getAccessor().invoke(values);
-        } catch (ReflectiveOperationException e) {
-            throw new IllegalStateException(e);
         }
     }
 

@@ -142,9 +142,9 @@ final class StateLayout {
         return strategy == null ? null : cut(strategy, shapeOf(parameter));
     }
 
-    /** Returns the ranges that a rank of this process has of a tensor that is cut. */
+    /** Returns the ranges that a rank of this process has of a tensor, {@code null} if all. */
     List<ShardRange> rangesOf(CutTensor tensor, int localRank) {
-        return tensor.cut().getRanges(partOf(localRank));
+        return tensor.isWhole() ? null : tensor.cut().getRanges(partOf(localRank));
     }
 
     /** Returns the parts that this process writes. */

@@ -4,19 +4,15 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.util.Pair;
 
-import com.google.gson.annotations.SerializedName;
-
 import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.checkpoint.store.CutTensor;
-import io.djltp.collective.GatheredNumbers;
 import io.djltp.head.Margin;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.optimizer.LossScale;
 import io.djltp.optimizer.StateKind;
 import io.djltp.parameters.BlockWalk;
 import io.djltp.parameters.ParallelParameters;
-import io.djltp.rank.ParallelContext;
 import io.djltp.rank.RandomSeeds;
 import io.djltp.torch.RandomState;
 import io.djltp.training.TrainerState;
@@ -24,13 +20,12 @@ import io.djltp.training.TrainerState;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-import java.nio.ByteBuffer;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Base64;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
@@ -50,6 +45,7 @@ final class TrainerValues {
     private final TrainerState state;
     private final Block network;
     private final StateLayout layout;
+    private final Agreement agreement;
     private final List<StateKind> kinds;
     private final Function<Object, String> names;
 
@@ -60,13 +56,11 @@ final class TrainerValues {
      * @param shared the other names of parameters that blocks share, each with the one that it has
      *     there
      * @param optimizer the class of the optimizer, and what it keeps
-     * @param margins the margins of heads by the names of their weights; {@code null} if an older
-     *     version has written them
+     * @param margins the margins of heads by the names of their weights
      * @param updates the number of the last update of each parameter that was updated
      * @param frozen the names of the parameters that are frozen
      * @param lossScale the scale, or {@code null} if the trainer had none
-     * @param seed what the next seeds follow from
-     * @param asked how many seeds were asked for
+     * @param seeds what the next seeds follow from
      * @param participants how the arrays of each participant are cut, by their names
      * @param blocks the names of the arrays of each block
      * @param generators the states of libtorch's generators on the CPU, which DJL's own dropout,
@@ -77,12 +71,11 @@ final class TrainerValues {
             List<String> parameters,
             Map<String, String> shared,
             String optimizer,
-            @SavedValues.Optional Map<String, Margin> margins,
+            Map<String, Margin> margins,
             Map<String, Integer> updates,
             List<String> frozen,
-            @SavedValues.Optional @SerializedName("loss_scale") Scale lossScale,
-            Long seed,
-            Long asked,
+            @SavedValues.Optional LossScale.State lossScale,
+            RandomSeeds.State seeds,
             Map<String, Map<String, ParticipantStates.SavedCut>> participants,
             Map<String, List<String>> blocks,
             Map<String, String> generators) {
@@ -103,17 +96,13 @@ final class TrainerValues {
         }
     }
 
-    private record Scale(
-            Float scale,
-            @SerializedName("good_steps") Integer goodSteps,
-            @SerializedName("skipped_steps") Long skippedSteps) {}
-
     /**
      * Creates the values of a trainer.
      *
      * @param state the trainer
      * @param network its network
      * @param layout how its parameters lie
+     * @param agreement speaks with the other processes
      * @param kinds what its optimizer keeps
      * @param names returns the name of a parameter or a block
      */
@@ -121,11 +110,13 @@ final class TrainerValues {
             TrainerState state,
             Block network,
             StateLayout layout,
+            Agreement agreement,
             List<StateKind> kinds,
             Function<Object, String> names) {
         this.state = state;
         this.network = network;
         this.layout = layout;
+        this.agreement = agreement;
         this.kinds = kinds;
         this.names = names;
     }
@@ -149,12 +140,6 @@ final class TrainerValues {
                 shared.put(named.getKey(), name);
             }
         }
-        Scale scale = null;
-        if (state.getLossScale().isUsed()) {
-            LossScale.State held = state.getLossScale().getState();
-            scale = new Scale(held.scale(), held.goodSteps(), held.skippedSteps());
-        }
-        RandomSeeds.State seeds = state.getRanks().getContext(0).getRandom().getState();
         return new Saved(
                 parameters,
                 shared,
@@ -162,9 +147,8 @@ final class TrainerValues {
                 margins(),
                 state.getLearningRates().getCounts(),
                 frozen,
-                scale,
-                seeds.seed(),
-                seeds.asked(),
+                state.getLossScale().isUsed() ? state.getLossScale().getState() : null,
+                state.getRanks().getContext(0).getRandom().getState(),
                 participants,
                 blocks,
                 generators());
@@ -229,18 +213,16 @@ final class TrainerValues {
     void check(Checkpoint checkpoint, Saved saved) {
         Map<String, CutTensor> stored = new LinkedHashMap<>();
         saved.parameters().forEach(name -> stored.put(name, checkpoint.getTensors().get(name)));
-        checkNetwork(checkpoint, stored);
+        checkNetwork(checkpoint, stored, saved.margins());
         checkOptimizer(checkpoint, saved.optimizer());
-        if (saved.margins() != null) {
-            checkMargins(checkpoint, saved.margins());
-        }
         byte[] own = generator(saved);
         if (own != null) {
             RandomState.of(own).close(); // of the same version of libtorch
         }
     }
 
-    private void checkNetwork(Checkpoint checkpoint, Map<String, CutTensor> stored) {
+    private void checkNetwork(
+            Checkpoint checkpoint, Map<String, CutTensor> stored, Map<String, Margin> trained) {
         List<String> differences = new ArrayList<>();
         for (Parameter parameter : state.getParameters().getAll()) {
             CutTensor own = layout.ofWeight(parameter);
@@ -253,12 +235,27 @@ final class TrainerValues {
         }
         stored.values()
                 .forEach(other -> differences.add(describe(other) + " is not in the network"));
+        Map<String, Margin> built = margins();
+        Set<String> heads = new TreeSet<>(trained.keySet());
+        heads.addAll(built.keySet());
+        for (String weight : heads) { // with another margin the same weights compute another thing
+            if (!Objects.equals(trained.get(weight), built.get(weight))) {
+                differences.add(
+                        "the head of %s was trained with %s, and this one is built with %s: give it"
+                                        .formatted(
+                                                weight,
+                                                describeMargin(trained.get(weight)),
+                                                describeMargin(built.get(weight)))
+                                + " the margin that it had (optMargin)");
+            }
+        }
         if (!differences.isEmpty()) {
             throw new IllegalArgumentException(
                     "The checkpoint "
                             + checkpoint.getPath()
                             + " is of another network: "
-                            + list(differences));
+                            + list(differences, "; ")
+                            + ". Nothing has been changed");
         }
     }
 
@@ -276,29 +273,6 @@ final class TrainerValues {
         }
     }
 
-    /** A head with another margin, or with none, computes something else of the same weights. */
-    private void checkMargins(Checkpoint checkpoint, Map<String, Margin> trained) {
-        Map<String, Margin> built = margins();
-        TreeSet<String> weights = new TreeSet<>(trained.keySet());
-        weights.addAll(built.keySet());
-        for (String weight : weights) {
-            Margin before = trained.get(weight);
-            Margin now = built.get(weight);
-            if (before == null || !before.equals(now)) {
-                throw new IllegalArgumentException(
-                        String.format(
-                                "The checkpoint %s is of another network: the head of %s was"
-                                        + " trained with %s, and this one is built with %s. Give"
-                                        + " the head the margin that it had (optMargin). Nothing"
-                                        + " has been changed",
-                                checkpoint.getPath(),
-                                weight,
-                                describeMargin(before),
-                                describeMargin(now)));
-            }
-        }
-    }
-
     private static String describeMargin(Margin margin) {
         return margin == null ? "no margin" : margin.toString();
     }
@@ -307,27 +281,21 @@ final class TrainerValues {
         return tensor.name() + " " + tensor.shape() + " " + tensor.type();
     }
 
-    private static String list(List<String> differences) {
-        int more = differences.size() - LISTED;
-        return String.join("; ", differences.subList(0, Math.min(LISTED, differences.size())))
-                + (more > 0 ? "; and " + more + " more" : "")
-                + ". Nothing has been changed";
+    private static String list(List<String> names, String between) {
+        int more = names.size() - LISTED;
+        return String.join(between, names.subList(0, Math.min(LISTED, names.size())))
+                + (more > 0 ? between + "and " + more + " more" : "");
     }
 
     /** Puts the numbers back. */
     void put(Saved saved) {
         state.getLearningRates().setCounts(saved.updates());
         putFrozen(Set.copyOf(saved.frozen()));
-        Scale scale = saved.lossScale();
-        if (scale != null && state.getLossScale().isUsed()) { // else it begins, or none
-            state.getLossScale()
-                    .setState(
-                            new LossScale.State(
-                                    scale.scale(), scale.goodSteps(), scale.skippedSteps()));
+        if (saved.lossScale() != null && state.getLossScale().isUsed()) { // else it begins, or none
+            state.getLossScale().setState(saved.lossScale());
         }
         for (int i = 0; i < state.getRanks().size(); i++) {
-            ParallelContext context = state.getRanks().getContext(i);
-            context.getRandom().setState(new RandomSeeds.State(saved.seed(), saved.asked()));
+            state.getRanks().getContext(i).getRandom().setState(saved.seeds());
         }
         byte[] own = generator(saved);
         if (own != null) {
@@ -358,43 +326,33 @@ final class TrainerValues {
 
     private static void warn(List<String> changed, String before, String now) {
         if (!changed.isEmpty()) {
-            List<String> first = changed.subList(0, Math.min(LISTED, changed.size()));
-            int more = changed.size() - first.size();
             logger.warn(
                     "What was {} before the checkpoint was restored is {} from here on, as it was"
-                            + " when the checkpoint was taken: {}{}. To go on with other"
+                            + " when the checkpoint was taken: {}. To go on with other"
                             + " parameters frozen than then, freeze and thaw them after that, and"
                             + " not before",
                     before,
                     now,
-                    String.join(", ", first),
-                    more > 0 ? " and " + more + " more" : "");
+                    list(changed, ", "));
         }
     }
 
-    /** Returns the states of the generators of all processes. */
+    /** Returns the states of the generators of all processes, by their first ranks. */
     private Map<String, String> generators() {
         byte[] own = bytes();
-        long[] words = new long[(own.length + Long.BYTES - 1) / Long.BYTES];
-        ByteBuffer buffer = ByteBuffer.allocate(words.length * Long.BYTES).put(own).rewind();
-        buffer.asLongBuffer().get(words);
-        long[] numbers = new long[words.length + 1];
-        System.arraycopy(words, 0, numbers, 1, words.length);
-        long[] all =
+        List<byte[]> gathered =
                 state.getRanks()
                         .run(
-                                context -> {
-                                    long[] ofRank = numbers.clone();
-                                    ofRank[0] = context.getLocalIndex();
-                                    return gather(context, ofRank);
-                                })
+                                context ->
+                                        agreement.gather(
+                                                context,
+                                                context.getLocalIndex() == 0 ? own : new byte[0],
+                                                "the generators of random numbers"))
                         .get(0);
         Map<String, String> states = new LinkedHashMap<>();
-        for (int rank = 0; rank < all.length / numbers.length; rank++) {
-            long[] ofRank =
-                    Arrays.copyOfRange(all, rank * numbers.length, (rank + 1) * numbers.length);
-            if (ofRank[0] == 0) { // the first rank of a process
-                states.put("" + rank, encode(ofRank, own.length));
+        for (int rank = 0; rank < gathered.size(); rank++) {
+            if (gathered.get(rank).length > 0) {
+                states.put("" + rank, Base64.getEncoder().encodeToString(gathered.get(rank)));
             }
         }
         return states;
@@ -404,20 +362,6 @@ final class TrainerValues {
         try (RandomState present = RandomState.save()) {
             return present.toBytes();
         }
-    }
-
-    private long[] gather(ParallelContext context, long... numbers) {
-        return GatheredNumbers.of(
-                context.getWorld(),
-                state.getParameters().getStore(context).getManager(),
-                numbers,
-                "the generators of random numbers");
-    }
-
-    private static String encode(long[] ofRank, int length) {
-        ByteBuffer buffer = ByteBuffer.allocate((ofRank.length - 1) * Long.BYTES);
-        buffer.asLongBuffer().put(ofRank, 1, ofRank.length - 1);
-        return Base64.getEncoder().encodeToString(Arrays.copyOf(buffer.array(), length));
     }
 
     /** Returns the state of this process's generator, or null if none began with the same rank. */

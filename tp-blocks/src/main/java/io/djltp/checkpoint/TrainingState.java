@@ -15,6 +15,7 @@ import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.checkpoint.store.CheckpointWriter;
 import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.collective.GatheredNumbers;
+import io.djltp.cut.ShardRange;
 import io.djltp.head.Margin;
 import io.djltp.optimizer.OptimizerState;
 import io.djltp.optimizer.StateKind;
@@ -41,6 +42,7 @@ import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -60,6 +62,16 @@ public final class TrainingState implements AutoCloseable {
     /** The name of the values that belong to the trainer, among those of a checkpoint. */
     public static final String VALUES = "trainer";
 
+    /** Of weights, which change in steps, trained or frozen; others are buffers of a block. */
+    private static final Set<Parameter.Type> WEIGHTS =
+            Set.of(
+                    Parameter.Type.WEIGHT,
+                    Parameter.Type.BIAS,
+                    Parameter.Type.GAMMA,
+                    Parameter.Type.BETA);
+
+    private static final Logger logger = LoggerFactory.getLogger(TrainingState.class);
+
     private final TrainerState state;
     private final Block network;
     private final StateLayout layout;
@@ -68,6 +80,29 @@ public final class TrainingState implements AutoCloseable {
     private final TrainerValues values;
     private final Agreement agreement;
     private final StateWriter writer;
+
+    /**
+     * A tensor of the state.
+     *
+     * @param tensor what the whole is, and which ranges each part has
+     * @param arrays what each rank of this process has of it
+     */
+    record Tensor(CutTensor tensor, List<NDArray> arrays) {}
+
+    /**
+     * The state after a step: views of what changes in steps alone, copies of what forward passes
+     * change.
+     *
+     * @param manager the manager of views and copies: not the trainer's, which it may outlive
+     */
+    private record TakenState(long step, NDManager manager, List<Tensor> tensors)
+            implements AutoCloseable {
+
+        @Override
+        public void close() {
+            manager.close();
+        }
+    }
 
     /**
      * Creates the state of a trainer.
@@ -87,8 +122,8 @@ public final class TrainingState implements AutoCloseable {
                                 ? state.getParameters().nameOf(parameter)
                                 : paths.get(part);
         participants = new ParticipantStates(state, layout, names);
-        values = new TrainerValues(state, network, layout, optimizer.kinds(), names);
         agreement = new Agreement(state);
+        values = new TrainerValues(state, network, layout, agreement, optimizer.kinds(), names);
         // other processes wait for this one's step in a collective operation
         writer = new StateWriter(state.getConfig().getTimeout().dividedBy(2));
         state.addBeforeChange(writer::awaitRead);
@@ -124,9 +159,9 @@ public final class TrainingState implements AutoCloseable {
         writer.checkOpen();
         state.checkBetweenSteps("A checkpoint");
         state.equalizeBuffers();
-        String mesh = state.getConfig().getMesh().toString();
         JsonObject all = more.deepCopy();
-        TakenState taken = new TakenState(layout, state.getStep(), mesh);
+        TakenState taken =
+                new TakenState(state.getStep(), NDManager.newBaseManager(), new ArrayList<>());
         try {
             all.add(VALUES, SavedValues.toJson(take(taken)));
         } catch (RuntimeException | Error e) {
@@ -166,34 +201,35 @@ public final class TrainingState implements AutoCloseable {
      * @throws CheckpointException if what it says of the trainer is damaged
      */
     public static Map<String, Margin> getMargins(Checkpoint checkpoint) throws CheckpointException {
-        Map<String, Margin> margins =
-                checkpoint.getValues().has(VALUES)
-                        ? TrainerValues.read(checkpoint).margins()
-                        : null;
-        return margins == null ? Map.of() : margins;
+        return checkpoint.getValues().has(VALUES)
+                ? TrainerValues.read(checkpoint).margins()
+                : Map.of();
     }
 
     private TrainerValues.Saved take(TakenState taken) {
         Map<String, Map<String, ParticipantStates.SavedCut>> ofParticipants = new LinkedHashMap<>();
-        taken.add(participants.tensors(taken.getManager(), ofParticipants));
+        taken.tensors().addAll(participants.tensors(taken.manager(), ofParticipants));
         Map<String, List<String>> ofBlocks = new LinkedHashMap<>();
-        taken.add(blockTensors(taken.getManager(), ofBlocks));
+        taken.tensors().addAll(blockTensors(taken.manager(), ofBlocks));
         ParallelParameters parameters = state.getParameters();
         for (Parameter parameter : parameters.getAll()) {
+            boolean changes = // in forward passes, as buffers of a block do
+                    !parameter.requiresGradient() && !WEIGHTS.contains(parameter.getType());
             List<NDArray> held = new ArrayList<>();
             for (RankParameterStore store : parameters.getStores()) {
-                held.add(store.getHeld(parameter));
+                NDArray view = Autograd.detach(store.getHeld(parameter), taken.manager());
+                boolean copied = changes || !TensorView.of(view).isContiguous();
+                held.add(copied ? view.duplicate() : view);
             }
-            taken.add(parameter, held);
+            taken.tensors().add(new Tensor(layout.ofWeight(parameter), held));
         }
-        taken.add(optimizer.tensors(taken.getManager()));
+        taken.tensors().addAll(optimizer.tensors(taken.manager()));
         return values.take(ofParticipants, ofBlocks);
     }
 
     /** Returns what blocks keep that is the same on all ranks, such as the number of masks. */
-    private List<TakenState.Tensor> blockTensors(
-            NDManager manager, Map<String, List<String>> names) {
-        List<TakenState.Tensor> tensors = new ArrayList<>();
+    private List<Tensor> blockTensors(NDManager manager, Map<String, List<String>> names) {
+        List<Tensor> tensors = new ArrayList<>();
         StatefulBlock.of(network)
                 .forEach(
                         (path, block) -> {
@@ -209,8 +245,8 @@ public final class TrainingState implements AutoCloseable {
         return tensors;
     }
 
-    private TakenState.Tensor tensorOf(String name, NDArray array) {
-        return new TakenState.Tensor(
+    private Tensor tensorOf(String name, NDArray array) {
+        return new Tensor(
                 CutTensor.whole(name, array.getDataType(), array.getShape()),
                 Collections.nCopies(layout.ranks(), array));
     }
@@ -329,48 +365,22 @@ public final class TrainingState implements AutoCloseable {
     }
 
     /** Reads a rank's part into its memory, where it may have another shape. */
+    @SuppressWarnings("try") // a scope is used by being open
     private void read(
             ParallelContext context, Checkpoint checkpoint, CutTensor tensor, NDArray target)
             throws IOException {
+        List<ShardRange> ranges = layout.rangesOf(tensor, context.getLocalIndex());
         TensorView view = TensorView.of(target);
         if (target.getDataType() == tensor.type()
                 && view.isContiguous()
                 && !view.getDevice().isGpu()) {
-            readInto(context, checkpoint, tensor, target);
-        } else {
-            readAndCopy(context, checkpoint, tensor, target);
+            checkpoint.readInto(tensor.name(), tensor.axis(), ranges, target);
+            return;
         }
-    }
-
-    private void readInto(
-            ParallelContext context, Checkpoint checkpoint, CutTensor tensor, NDArray target)
-            throws IOException {
-        if (tensor.isWhole()) {
-            checkpoint.readInto(tensor.name(), target);
-        } else {
-            checkpoint.readInto(
-                    tensor.name(),
-                    tensor.axis(),
-                    layout.rangesOf(tensor, context.getLocalIndex()),
-                    target);
-        }
-    }
-
-    @SuppressWarnings("try") // a scope is used by being open
-    private void readAndCopy(
-            ParallelContext context, Checkpoint checkpoint, CutTensor tensor, NDArray target)
-            throws IOException {
         NDManager manager = state.getParameters().getStore(context).getManager();
         try (Autograd.GradMode mode = Autograd.gradMode(false);
                 NDManager scope = manager.newSubManager()) {
-            NDArray part =
-                    tensor.isWhole()
-                            ? checkpoint.read(tensor.name(), scope)
-                            : checkpoint.read(
-                                    tensor.name(),
-                                    tensor.axis(),
-                                    layout.rangesOf(tensor, context.getLocalIndex()),
-                                    scope);
+            NDArray part = checkpoint.read(tensor.name(), tensor.axis(), ranges, scope);
             if (part.size() > 0) {
                 target.set(new NDIndex("..."), part.reshape(target.getShape()));
             }
@@ -428,8 +438,8 @@ public final class TrainingState implements AutoCloseable {
          *
          * @param manager the manager of the views
          */
-        List<TakenState.Tensor> tensors(NDManager manager) {
-            List<TakenState.Tensor> tensors = new ArrayList<>();
+        List<Tensor> tensors(NDManager manager) {
+            List<Tensor> tensors = new ArrayList<>();
             if (kinds.isEmpty()) {
                 return tensors;
             }
@@ -441,8 +451,7 @@ public final class TrainingState implements AutoCloseable {
                     String name = parameters.nameOf(all.get(i));
                     for (StateKind kind : kinds) {
                         CutTensor tensor = layout.ofState(all.get(i), kind, TYPES[types[i]]);
-                        tensors.add(
-                                new TakenState.Tensor(tensor, views(name, kind, tensor, manager)));
+                        tensors.add(new Tensor(tensor, views(name, kind, tensor, manager)));
                     }
                 }
             }
@@ -497,9 +506,7 @@ public final class TrainingState implements AutoCloseable {
      * Writes states in a thread of its own, one after the other. Before weights are changed, {@link
      * #awaitRead()} waits until that thread has read them.
      */
-    private static final class StateWriter implements AutoCloseable {
-
-        private static final Logger logger = LoggerFactory.getLogger(StateWriter.class);
+    private final class StateWriter implements AutoCloseable {
 
         private final Duration limit;
         private final ExecutorService thread =
@@ -523,19 +530,19 @@ public final class TrainingState implements AutoCloseable {
         /**
          * Begins to write a state, which this closes, whatever happens.
          *
-         * @param state the state
+         * @param taken the state
          * @param folder where it goes
          * @param values the values of the checkpoint
          * @param failure why there will be no checkpoint, or {@code null}
          */
         PendingSave write(
-                TakenState state,
+                TakenState taken,
                 CheckpointFolder folder,
                 JsonObject values,
                 RuntimeException failure) {
-            PendingSave save = new PendingSave(state.getStep());
+            PendingSave save = new PendingSave(taken.step());
             if (last != null && last.isGivenUp() && !last.isDone()) {
-                state.close();
+                taken.close();
                 save.fail(
                         new CheckpointException(
                                 "the checkpoint of step "
@@ -548,9 +555,9 @@ public final class TrainingState implements AutoCloseable {
             awaitRead(); // of a save without a step between
             last = save;
             try {
-                thread.execute(() -> write(save, state, folder, values, failure));
+                thread.execute(() -> write(save, taken, folder, values, failure));
             } catch (RuntimeException | Error e) { // no thread to be had: nobody will read it
-                state.close();
+                taken.close();
                 save.fail(e);
             }
             return save;
@@ -569,14 +576,14 @@ public final class TrainingState implements AutoCloseable {
             }
         }
 
-        private static void write(
+        private void write(
                 PendingSave save,
-                TakenState state,
+                TakenState taken,
                 CheckpointFolder folder,
                 JsonObject values,
                 RuntimeException failure) {
-            try (TakenState taken = state;
-                    CheckpointWriter writer = taken.begin(folder)) {
+            try (taken;
+                    CheckpointWriter writer = begin(taken, folder)) {
                 if (failure != null) {
                     throw failure; // the other processes hear of it from the writer
                 }
@@ -585,7 +592,7 @@ public final class TrainingState implements AutoCloseable {
                     throw new CheckpointException(
                             "the weights were not written before the next step had to change them");
                 }
-                taken.release(); // the trainer may free its weights while files are synced
+                taken.close(); // the trainer may free its weights while files are synced
                 writer.finish(values);
             } catch (IOException | RuntimeException | Error e) {
                 save.fail(e);
@@ -594,9 +601,33 @@ public final class TrainingState implements AutoCloseable {
             save.complete();
         }
 
+        private CheckpointWriter begin(TakenState taken, CheckpointFolder folder)
+                throws IOException {
+            String mesh = state.getConfig().getMesh().toString();
+            CheckpointWriter writer =
+                    folder.begin(taken.step(), mesh, layout.parts(), layout.ownParts());
+            try {
+                for (Tensor each : taken.tensors()) {
+                    writer.declare(each.tensor());
+                    for (int rank = 0; rank < layout.ranks(); rank++) {
+                        if (layout.isWriter(rank)) {
+                            writer.put(
+                                    each.tensor().name(),
+                                    layout.partOf(rank),
+                                    each.arrays().get(rank));
+                        }
+                    }
+                }
+                return writer;
+            } catch (RuntimeException | Error e) {
+                writer.close();
+                throw e;
+            }
+        }
+
         /** Waits until the last state was read, or gives its save up. */
         void awaitRead() {
-            if (last != null && !last.awaitRead(limit)) {
+            if (last != null && !last.isGivenUp() && !last.awaitRead(limit)) {
                 logger.warn(
                         "The checkpoint of step {} is given up: the weights were not written within {}."
                                 + " Training goes on",

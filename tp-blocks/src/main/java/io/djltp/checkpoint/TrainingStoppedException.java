@@ -10,8 +10,13 @@ public class TrainingStoppedException extends RuntimeException {
 
     private static final long serialVersionUID = 1L;
 
-    private final transient StopSignal signal;
     private final transient Path folder;
+
+    /** The name of the signal. */
+    private final String signal;
+
+    /** The exit status of a process that it ends. */
+    private final int exitStatus;
 
     /** The step after which the training was stopped. */
     private final long step;
@@ -22,14 +27,16 @@ public class TrainingStoppedException extends RuntimeException {
     /**
      * Creates an exception.
      *
-     * @param signal the signal
+     * @param signal the name of the signal, such as SIGTERM
+     * @param exitStatus the exit status of a process that it ends, such as 143
      * @param step the step after which training has ended
      * @param folder the folder of the checkpoints
      * @param saved whether the checkpoint of the step is complete
      */
-    public TrainingStoppedException(StopSignal signal, long step, Path folder, boolean saved) {
+    public TrainingStoppedException(
+            String signal, int exitStatus, long step, Path folder, boolean saved) {
         super(
-                signal.name()
+                signal
                         + " has ended the training after step "
                         + step
                         + (saved
@@ -37,18 +44,20 @@ public class TrainingStoppedException extends RuntimeException {
                                 : ", of which no checkpoint could be written in ")
                         + folder);
         this.signal = signal;
+        this.exitStatus = exitStatus;
         this.step = step;
         this.folder = folder;
         this.saved = saved;
     }
 
-    /**
-     * Returns the signal.
-     *
-     * @return the signal, with the exit status for the process
-     */
-    public StopSignal getSignal() {
+    /** {@return the name of the signal, such as SIGTERM} */
+    public String getSignal() {
         return signal;
+    }
+
+    /** {@return the exit status of a process that the signal ends, such as 143} */
+    public int getExitStatus() {
+        return exitStatus;
     }
 
     /**

@@ -4,9 +4,9 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 
 import io.djltp.head.Margin;
+import io.djltp.internal.safetensors.SafetensorsWriter;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.parameters.BlockWalk;
-import io.djltp.safetensors.SafetensorsWriter;
 
 import java.util.IdentityHashMap;
 import java.util.Map;

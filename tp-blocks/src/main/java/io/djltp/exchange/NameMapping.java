@@ -17,6 +17,7 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
 import java.util.function.Function;
+import java.util.regex.MatchResult;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
@@ -317,6 +318,11 @@ public final class NameMapping {
                     tensors.stream().map(part -> part.name().tensorName(places)).toList());
         }
 
+        /** Returns whether a parameter is a tensor as it is. */
+        boolean isPlain() {
+            return parameters.size() == 1 && tensors.size() == 1 && !transposed && !padded;
+        }
+
         /** Returns the rule for tensors with a word before their names. */
         Rule withPrefix(String prefix) {
             List<Part> parts =
@@ -374,10 +380,15 @@ public final class NameMapping {
      */
     record Match<P>(Rule rule, List<String> paths, List<P> parameters, List<String> tensors) {
 
+        /** Returns the length of axis 0; a scalar is one row. */
+        static long rows(Shape shape) {
+            return shape.dimension() == 0 ? 1 : shape.get(0);
+        }
+
         /** Returns the rows of the parameters. */
         StackedRows parameterRows(Function<P, Shape> shapes) {
             return new StackedRows(
-                    parameters.stream().mapToLong(each -> shapes.apply(each).get(0)).toArray());
+                    parameters.stream().mapToLong(each -> rows(shapes.apply(each))).toArray());
         }
 
         /**
@@ -407,47 +418,18 @@ public final class NameMapping {
         private static final String LETTERS = "letters";
 
         private final String text;
+        private final List<String> places; // each once
         private final Pattern pattern;
 
         NamePattern(String text) {
             this.text = text;
-            check(text);
-            StringBuilder regex = new StringBuilder();
-            Matcher place = PLACE.matcher(text);
-            int at = 0;
-            while (place.find()) {
-                regex.append(Pattern.quote(text.substring(at, place.start())));
-                String key = key(place);
-                String dot = place.group(3).isEmpty() ? "" : "\\.";
-                if (key.equals(LETTERS)) {
-                    regex.append("([^.]*)").append(dot);
-                } else if (key.equals(NUMBER)) {
-                    // of one layer alone the name of the block has no number
-                    regex.append("(\\d*)").append(dot);
-                } else if (dot.isEmpty()) {
-                    regex.append("(.*)");
-                } else {
-                    regex.append("(?:(.+)\\.)?");
-                }
-                at = place.end();
-            }
-            pattern = Pattern.compile(regex.append(Pattern.quote(text.substring(at))).toString());
-        }
-
-        /** A place has one value: two of the same name cannot be told apart. */
-        private static void check(String text) {
-            Set<String> keys = new HashSet<>();
-            Matcher place = PLACE.matcher(text);
-            while (place.find()) {
-                if (!keys.add(key(place))) {
-                    throw new IllegalArgumentException(
-                            "The name "
-                                    + text
-                                    + " has the place "
-                                    + place.group(1)
-                                    + " twice: a place is a number {n}, once, letters *, once, and any"
-                                    + " blocks {path}, or {word} for others");
-                }
+            places = PLACE.matcher(text).results().map(NamePattern::key).toList();
+            if (new HashSet<>(places).size() < places.size()) {
+                throw new IllegalArgumentException(
+                        "The name "
+                                + text
+                                + " has a place twice: a place is a number {n}, once, letters *,"
+                                + " once, and any blocks {path}, or {word} for others");
             }
             if (!PLACE.matcher(text).replaceAll("").matches("[^{}]*")) {
                 throw new IllegalArgumentException(
@@ -455,20 +437,30 @@ public final class NameMapping {
                                 + text
                                 + " has a brace that does not belong to a place: {n}, {path}");
             }
+            StringBuilder regex = new StringBuilder();
+            Matcher place = PLACE.matcher(text);
+            int at = 0;
+            while (place.find()) {
+                regex.append(Pattern.quote(text.substring(at, place.start())));
+                String dot = place.group(3).isEmpty() ? "" : "\\.";
+                switch (key(place)) {
+                    case LETTERS -> regex.append("([^.]*)").append(dot);
+                    // of one layer alone the name of the block has no number
+                    case NUMBER -> regex.append("(\\d*)").append(dot);
+                    default -> regex.append(dot.isEmpty() ? "(.*)" : "(?:(.+)\\.)?");
+                }
+                at = place.end();
+            }
+            pattern = Pattern.compile(regex.append(Pattern.quote(text.substring(at))).toString());
         }
 
-        private static String key(Matcher place) {
+        private static String key(MatchResult place) {
             return place.group(2) == null ? LETTERS : place.group(2);
         }
 
         /** Returns the places. */
         Set<String> places() {
-            Set<String> places = new HashSet<>();
-            Matcher place = PLACE.matcher(text);
-            while (place.find()) {
-                places.add(key(place));
-            }
-            return places;
+            return new HashSet<>(places);
         }
 
         /** Returns the name with a word before it. */
@@ -486,13 +478,11 @@ public final class NameMapping {
             if (!matcher.matches()) {
                 return null;
             }
-            Map<String, String> places = new LinkedHashMap<>();
-            Matcher place = PLACE.matcher(text);
-            for (int i = 1; place.find(); i++) { // a group for each place
-                String value = matcher.group(i);
-                places.put(key(place), value == null ? "" : value);
+            Map<String, String> found = new LinkedHashMap<>();
+            for (int i = 0; i < places.size(); i++) { // a group for each place
+                found.put(places.get(i), Objects.requireNonNullElse(matcher.group(i + 1), ""));
             }
-            return places;
+            return found;
         }
 
         /**
@@ -509,16 +499,16 @@ public final class NameMapping {
         }
 
         private String fill(Map<String, String> places, String number) {
-            Matcher place = PLACE.matcher(text);
-            StringBuilder name = new StringBuilder();
-            while (place.find()) {
-                String key = key(place);
-                String value = key.equals(NUMBER) ? number : places.get(key);
-                boolean none = value.isEmpty() && !key.equals(NUMBER) && !key.equals(LETTERS);
-                String filled = none ? "" : value + place.group(3);
-                place.appendReplacement(name, Matcher.quoteReplacement(filled));
-            }
-            return place.appendTail(name).toString();
+            return PLACE.matcher(text)
+                    .replaceAll(
+                            place -> {
+                                String key = key(place);
+                                String value = key.equals(NUMBER) ? number : places.get(key);
+                                boolean blocks = !key.equals(NUMBER) && !key.equals(LETTERS);
+                                return blocks && value.isEmpty()
+                                        ? ""
+                                        : Matcher.quoteReplacement(value + place.group(3));
+                            });
         }
 
         @Override

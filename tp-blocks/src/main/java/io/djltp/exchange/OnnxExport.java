@@ -10,8 +10,7 @@ import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.util.Preconditions;
 
-import io.djltp.exchange.OnnxGraph.OnnxWeightData;
-import io.djltp.files.SideFolder;
+import io.djltp.internal.files.SideFolder;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.EmbeddingBag;
@@ -28,6 +27,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.function.BiFunction;
 
 /**
  * Writes a trained network as an ONNX file: a {@link io.djltp.nn.ClassificationHead} or a linear
@@ -57,7 +57,7 @@ public final class OnnxExport {
     private final String output;
     private final long externalAbove;
     private final boolean overwrite;
-    private final Map<String, OnnxNodes> lambdas;
+    private final Map<String, BiFunction<OnnxGraph, String, String>> lambdas;
 
     private OnnxExport(Builder builder) {
         input = builder.input;
@@ -84,20 +84,19 @@ public final class OnnxExport {
     public void write(Model model, Path path) throws IOException {
         Block block = model.getBlock();
         checkInput(block);
-        Path weights = path.resolveSibling(path.getFileName() + OnnxWeightData.SUFFIX);
+        Path weights = OnnxGraph.weights(path);
         if (!overwrite) {
             OutputFiles.checkNone(List.of(path, weights));
         }
         String name = path.getFileName().toString();
         try (SideFolder side = SideFolder.in(path.toAbsolutePath().getParent());
                 OnnxGraph graph = new OnnxGraph(side.resolve(name), bytes(block) > externalAbove)) {
-            boolean matrices = inputShape.dimension() == 2;
-            OnnxBlocks blocks = new OnnxBlocks(graph, lambdas, input, inputType, matrices);
+            Blocks blocks = new Blocks(graph);
             String last = blocks.add(block, "", input);
-            if (!blocks.getUnused().isEmpty()) {
+            if (!blocks.unused.isEmpty()) {
                 throw new IllegalArgumentException(
                         "optBlock names "
-                                + String.join(", ", blocks.getUnused())
+                                + String.join(", ", blocks.unused)
                                 + ", and the network has no such block: children are named without"
                                 + " DJL's count, and numbered where several have one name");
             }
@@ -155,7 +154,8 @@ public final class OnnxExport {
         private String output = "output";
         private long externalAbove = 1L << 30;
         private boolean overwrite;
-        private final Map<String, OnnxNodes> lambdas = new LinkedHashMap<>();
+        private final Map<String, BiFunction<OnnxGraph, String, String>> lambdas =
+                new LinkedHashMap<>();
 
         private Builder() {}
 
@@ -197,10 +197,11 @@ public final class OnnxExport {
          *
          * @param path the path of the block, as {@link ParameterPaths} names it, or the name of
          *     {@code LambdaBlock}s
-         * @param nodes what adds its operators
+         * @param nodes what adds its operators to the graph: gets the value that goes into the
+         *     block, and returns the one that comes out
          * @return this builder
          */
-        public Builder optBlock(String path, OnnxNodes nodes) {
+        public Builder optBlock(String path, BiFunction<OnnxGraph, String, String> nodes) {
             lambdas.put(path, nodes);
             return this;
         }
@@ -243,51 +244,24 @@ public final class OnnxExport {
         }
     }
 
-    /** Which of ONNX's operators a block is. */
-    static final class OnnxBlocks {
+    /** Which of ONNX's operators the blocks of a network are. */
+    private final class Blocks {
 
         private final OnnxGraph graph;
-        private final Map<String, OnnxNodes> others;
-        private final Set<String> unused;
-        private final String networkInput;
-        private final boolean integers; // the network takes, not float32
-        private final boolean matrices; // values are [rows, features]
+        private final Set<String> unused = new TreeSet<>(lambdas.keySet()); // no block needed them
 
-        /**
-         * Creates the translation of a network.
-         *
-         * @param graph where the operators go
-         * @param others what adds those of other blocks, by path or name
-         * @param input the input of the network
-         * @param type its data type
-         * @param matrices whether values are [rows, features]
-         */
-        OnnxBlocks(
-                OnnxGraph graph,
-                Map<String, OnnxNodes> others,
-                String input,
-                DataType type,
-                boolean matrices) {
+        Blocks(OnnxGraph graph) {
             this.graph = graph;
-            this.matrices = matrices;
-            this.others = others;
-            networkInput = input;
-            integers = type != DataType.FLOAT32;
-            unused = new TreeSet<>(others.keySet());
-        }
-
-        /** Returns which of the others no block has needed. */
-        Set<String> getUnused() {
-            return unused;
         }
 
         /** Adds a block, and returns the value that it computes. */
-        String add(Block block, String path, String input) {
+        String add(Block block, String path, String from) {
             String key = block instanceof LambdaBlock ? ((LambdaBlock) block).getName() : path;
-            OnnxNodes said = others.getOrDefault(path, others.get(key));
+            BiFunction<OnnxGraph, String, String> said =
+                    lambdas.getOrDefault(path, lambdas.get(key));
             if (said != null) {
-                unused.remove(others.containsKey(path) ? path : key);
-                String value = said.add(graph, input);
+                unused.remove(lambdas.containsKey(path) ? path : key);
+                String value = said.apply(graph, from);
                 if (value == null) {
                     throw new IllegalArgumentException(
                             "What optBlock says of " + key + " returns no value");
@@ -295,7 +269,7 @@ public final class OnnxExport {
                 return value;
             }
             if (block instanceof SequentialBlock) {
-                String value = input;
+                String value = from;
                 for (Map.Entry<String, Block> child : ParameterPaths.children(block).entrySet()) {
                     String name = path.isEmpty() ? child.getKey() : path + "." + child.getKey();
                     value = add(child.getValue(), name, value);
@@ -303,8 +277,8 @@ public final class OnnxExport {
                 return value;
             }
             if (block instanceof EmbeddingBag) {
-                checkInput(input, true, block);
-                return bag(block, path, input);
+                checkInput(from, true, block);
+                return bag(block, path, from);
             }
             boolean linear =
                     block instanceof Linear
@@ -318,8 +292,8 @@ public final class OnnxExport {
                 throw refusal(
                         block, path, " with optSkipBiasAdd"); // the bias is an output of its own
             }
-            checkInput(input, false, block);
-            return linear(block, path, input);
+            checkInput(from, false, block);
+            return linear(block, path, from);
         }
 
         private static IllegalArgumentException refusal(Block block, String path, String how) {
@@ -334,8 +308,9 @@ public final class OnnxExport {
         }
 
         /** Refuses an input of the network that ONNX's operator for a block does not take. */
-        private void checkInput(String input, boolean takesIntegers, Block block) {
-            if (input.equals(networkInput) && takesIntegers != integers) {
+        private void checkInput(String value, boolean takesIntegers, Block block) {
+            boolean integers = inputType != DataType.FLOAT32;
+            if (value.equals(input) && takesIntegers != integers) {
                 throw new IllegalArgumentException(
                         String.format(
                                 "The input %s has %s, and a %s takes %s: say so with setInput",
@@ -347,7 +322,7 @@ public final class OnnxExport {
         }
 
         /** y = x Wᵀ + b over the last axis. */
-        private String linear(Block block, String path, String input) {
+        private String linear(Block block, String path, String from) {
             Map<String, Parameter> own = new HashMap<>();
             block.getDirectParameters().forEach(each -> own.put(each.getKey(), each.getValue()));
             String weight = graph.weight(name(path, "weight"), own.get("weight"));
@@ -355,14 +330,14 @@ public final class OnnxExport {
                     own.containsKey("bias")
                             ? graph.weight(name(path, "bias"), own.get("bias"))
                             : null;
-            if (!matrices) { // Gemm takes no other number of axes
-                String product = graph.add("MatMul", input, graph.add("Transpose", weight));
+            if (inputShape.dimension() != 2) { // Gemm takes no other number of axes
+                String product = graph.add("MatMul", from, graph.add("Transpose", weight));
                 return bias == null ? product : graph.add("Add", product, bias);
             }
             Map<String, Long> turned = Map.of("transB", 1L);
             return bias == null
-                    ? graph.add("Gemm", turned, input, weight)
-                    : graph.add("Gemm", turned, input, weight, bias);
+                    ? graph.add("Gemm", turned, from, weight)
+                    : graph.add("Gemm", turned, from, weight, bias);
         }
 
         /** y = m R: the rows R [B, places, D], of which those of row number 0 do not count. */

@@ -16,15 +16,14 @@ import ai.onnx.proto.OnnxMl.ValueInfoProto;
 
 import com.google.protobuf.ByteString;
 
-import io.djltp.exchange.RowSource.ParameterRows;
-
 import java.io.BufferedOutputStream;
 import java.io.Closeable;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.io.UncheckedIOException;
-import java.nio.ByteBuffer;
+import java.nio.channels.Channels;
 import java.nio.channels.FileChannel;
+import java.nio.channels.WritableByteChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
@@ -33,19 +32,30 @@ import java.util.Map;
 import java.util.Set;
 import java.util.stream.Stream;
 
-/** The operators and weights of an ONNX file that is being made. Values are known by name. */
+/**
+ * The operators and weights of an ONNX file that is being made. Values are known by name. Weights
+ * are in the file, or one after another in a second one beside it, each from a multiple of 4096
+ * bytes on, so that it can be mapped into memory.
+ */
 public final class OnnxGraph implements Closeable {
 
     private static final int VERSION = 8; // of the format, with opset 17
+    private static final long PAGE = 4096;
 
     private final GraphProto.Builder graph = GraphProto.newBuilder();
     private final Path path;
-    private final OnnxWeightData weights;
+    private final FileChannel external; // of weights in a second file, or null
     private int values;
 
     OnnxGraph(Path path, boolean external) throws IOException {
         this.path = path;
-        weights = new OnnxWeightData(path, external);
+        this.external =
+                external
+                        ? FileChannel.open(
+                                weights(path),
+                                StandardOpenOption.CREATE_NEW,
+                                StandardOpenOption.WRITE)
+                        : null;
     }
 
     /**
@@ -135,7 +145,7 @@ public final class OnnxGraph implements Closeable {
      */
     public String weight(String name, Parameter parameter) {
         try {
-            graph.addInitializer(weights.add(name, parameter));
+            graph.addInitializer(tensor(name, parameter));
             return name;
         } catch (IOException e) {
             throw new UncheckedIOException(e);
@@ -159,7 +169,9 @@ public final class OnnxGraph implements Closeable {
                                 OperatorSetIdProto.newBuilder().setVersion(OnnxExport.OPSET))
                         .setGraph(graph)
                         .build();
-        weights.finish();
+        if (external != null) {
+            external.force(true);
+        }
         try (OutputStream os = new BufferedOutputStream(Files.newOutputStream(path))) {
             model.writeTo(os);
         }
@@ -228,97 +240,58 @@ public final class OnnxGraph implements Closeable {
         }
     }
 
+    /** Adds a weight, whose bytes are written now where they have a file of their own. */
+    private TensorProto tensor(String name, Parameter parameter) throws IOException {
+        OutputTensor tensor =
+                OutputTensor.of(name, DataType.FLOAT32, RowSource.of(parameter, null));
+        TensorProto.Builder proto =
+                TensorProto.newBuilder()
+                        .setName(name)
+                        .setDataType(TensorProto.DataType.FLOAT_VALUE);
+        for (long length : tensor.shape().getShape()) {
+            proto.addDims(length);
+        }
+        if (external == null) {
+            if (tensor.bytes() > Integer.MAX_VALUE) {
+                throw new IllegalArgumentException(
+                        ("%s %s has %d bytes, and a message of ONNX holds 2,147,483,647: let it go to"
+                                        + " a file of its own by a smaller optExternalAbove")
+                                .formatted(name, tensor.shape(), tensor.bytes()));
+            }
+            try (ByteString.Output bytes = ByteString.newOutput((int) tensor.bytes())) {
+                WritableByteChannel channel = Channels.newChannel(bytes);
+                tensor.write(channel::write);
+                return proto.setRawData(bytes.toByteString()).build();
+            }
+        }
+        external.position((external.position() + PAGE - 1) / PAGE * PAGE);
+        proto.setDataLocation(TensorProto.DataLocation.EXTERNAL)
+                .addExternalData(entry("location", weights(path).getFileName().toString()))
+                .addExternalData(entry("offset", Long.toString(external.position())))
+                .addExternalData(entry("length", Long.toString(tensor.bytes())));
+        tensor.write(
+                bytes -> {
+                    while (bytes.hasRemaining()) {
+                        external.write(bytes);
+                    }
+                });
+        return proto.build();
+    }
+
+    private static StringStringEntryProto entry(String key, String value) {
+        return StringStringEntryProto.newBuilder().setKey(key).setValue(value).build();
+    }
+
+    /** Returns the file of the weights beside that of a model. */
+    static Path weights(Path model) {
+        return model.resolveSibling(model.getFileName() + ".data");
+    }
+
     /** {@inheritDoc} */
     @Override
     public void close() throws IOException {
-        weights.close();
-    }
-
-    /**
-     * The weights of an ONNX file: in it, or one after another in a second file beside it, each
-     * from a multiple of 4096 bytes on, so that it can be mapped into memory.
-     */
-    static final class OnnxWeightData implements Closeable {
-
-        /** What the name of the file has behind that of the model. */
-        static final String SUFFIX = ".data";
-
-        private static final long PAGE = 4096;
-
-        private final Path file;
-        private final FileChannel channel; // or null: in the file itself
-
-        OnnxWeightData(Path model, boolean external) throws IOException {
-            file = model.resolveSibling(model.getFileName() + SUFFIX);
-            channel =
-                    external
-                            ? FileChannel.open(
-                                    file, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)
-                            : null;
-        }
-
-        /** Adds a weight, whose bytes are written now where they have a file of their own. */
-        TensorProto add(String name, Parameter parameter) throws IOException {
-            Shape shape = parameter.getArray().getShape();
-            OutputTensor tensor =
-                    OutputTensor.of(name, DataType.FLOAT32, new ParameterRows(parameter, null));
-            TensorProto.Builder proto =
-                    TensorProto.newBuilder()
-                            .setName(name)
-                            .setDataType(TensorProto.DataType.FLOAT_VALUE);
-            for (long length : shape.getShape()) {
-                proto.addDims(length);
-            }
-            if (channel == null) {
-                if (tensor.bytes() > Integer.MAX_VALUE) {
-                    throw new IllegalArgumentException(
-                            ("%s %s has %d bytes, and a message of ONNX holds 2,147,483,647: let it go to"
-                                            + " a file of its own by a smaller optExternalAbove")
-                                    .formatted(name, shape, tensor.bytes()));
-                }
-                try (ByteString.Output bytes = ByteString.newOutput((int) tensor.bytes())) {
-                    tensor.write(chunk -> bytes.write(copy(chunk)));
-                    return proto.setRawData(bytes.toByteString()).build();
-                }
-            }
-            channel.position((channel.position() + PAGE - 1) / PAGE * PAGE);
-            proto.setDataLocation(TensorProto.DataLocation.EXTERNAL)
-                    .addExternalData(entry("location", file.getFileName().toString()))
-                    .addExternalData(entry("offset", Long.toString(channel.position())))
-                    .addExternalData(entry("length", Long.toString(tensor.bytes())));
-            tensor.write(this::drain);
-            return proto.build();
-        }
-
-        private void drain(ByteBuffer bytes) throws IOException {
-            while (bytes.hasRemaining()) {
-                channel.write(bytes);
-            }
-        }
-
-        private static byte[] copy(ByteBuffer chunk) {
-            byte[] bytes = new byte[chunk.remaining()];
-            chunk.get(bytes);
-            return bytes;
-        }
-
-        private static StringStringEntryProto entry(String key, String value) {
-            return StringStringEntryProto.newBuilder().setKey(key).setValue(value).build();
-        }
-
-        /** Brings the weights to the disk. */
-        void finish() throws IOException {
-            if (channel != null) {
-                channel.force(true);
-                channel.close();
-            }
-        }
-
-        @Override
-        public void close() throws IOException {
-            if (channel != null) {
-                channel.close();
-            }
+        if (external != null) {
+            external.close();
         }
     }
 }

@@ -3,8 +3,8 @@ package io.djltp.exchange;
 import com.google.gson.GsonBuilder;
 import com.google.gson.JsonObject;
 
-import io.djltp.files.SideFolder;
-import io.djltp.safetensors.SafetensorsWriter;
+import io.djltp.internal.files.SideFolder;
+import io.djltp.internal.safetensors.SafetensorsWriter;
 
 import java.io.IOException;
 import java.nio.channels.FileChannel;
@@ -96,7 +96,7 @@ record OutputFiles(Path folder, String name, long most, boolean overwrite) {
     }
 
     /** Writes tensors to a new file. */
-    static void write(List<OutputTensor> tensors, Path file) throws IOException {
+    private static void write(List<OutputTensor> tensors, Path file) throws IOException {
         SafetensorsWriter.Builder builder =
                 SafetensorsWriter.builder().optMetadata("format", "pt"); // as PyTorch names them
         for (OutputTensor each : tensors) {

@@ -7,6 +7,7 @@ import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.exchange.NameMapping.Match;
 import io.djltp.torch.Autograd;
 import io.djltp.torch.BFloat16;
 import io.djltp.torch.TensorBuffers;
@@ -52,7 +53,7 @@ record OutputTensor(
 
     /** Returns a whole weight. */
     static OutputTensor of(String name, DataType type, RowSource weight) {
-        Piece all = new Piece(weight, 0, rows(weight.shape()));
+        Piece all = new Piece(weight, 0, Match.rows(weight.shape()));
         return new OutputTensor(name, type, weight.shape(), List.of(all), false);
     }
 
@@ -65,25 +66,25 @@ record OutputTensor(
     @SuppressWarnings("try") // a scope is used by being open
     void write(Sink sink) throws IOException {
         long done = 0;
-        long step = Math.max(1, CHUNK / Math.max(1, bytes() / Math.max(1, rows(shape))));
+        long step = Math.max(1, CHUNK / Math.max(1, bytes() / Math.max(1, Match.rows(shape))));
         try (NDManager manager = NDManager.newBaseManager(Device.cpu());
                 Autograd.GradMode mode = Autograd.gradMode(false)) {
             for (Piece piece : pieces) {
                 if (transposed) {
-                    write(piece.source().rows(0, piece.to(), manager).transpose(), sink);
-                    done = rows(shape);
+                    write(piece.source().reader().rows(0, piece.to(), manager).transpose(), sink);
+                    done = Match.rows(shape);
                 } else {
                     for (long row = piece.from(); row < piece.to(); row += step) {
                         try (NDManager chunk = manager.newSubManager()) {
                             long count = Math.min(step, piece.to() - row);
-                            write(piece.source().rows(row, count, chunk), sink);
+                            write(piece.source().reader().rows(row, count, chunk), sink);
                         }
                     }
                     done += piece.to() - piece.from();
                 }
-                piece.source().release();
+                piece.source().release().run();
             }
-            for (long left = rows(shape) - done; left > 0; left -= step) { // what is padded
+            for (long left = Match.rows(shape) - done; left > 0; left -= step) { // what is padded
                 long[] padded = shape.getShape().clone();
                 padded[0] = Math.min(step, left);
                 try (NDManager chunk = manager.newSubManager()) {
@@ -135,10 +136,5 @@ record OutputTensor(
                             half ? "65504" : "3.3895e38",
                             half ? "bfloat16 or float32" : "float32"));
         }
-    }
-
-    /** Returns the length of axis 0; a scalar is one row. */
-    private static long rows(Shape shape) {
-        return shape.dimension() == 0 ? 1 : shape.get(0);
     }
 }

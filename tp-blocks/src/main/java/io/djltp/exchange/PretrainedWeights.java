@@ -31,12 +31,12 @@ import java.util.Map;
  *                 .setPath(folder) // model.safetensors, or parts with their index
  *                 .setMapping(NameMapping.llama(32, 8))
  *                 .build()) {
- *     weights.assign(model, new Shape(1, 128)); // what does not fit is said here
+ *     weights.bind(model, new Shape(1, 128)); // what does not fit is said here
  *     trainer.initialize(new Shape(1, 128)); // each rank reads its shards
  * }
  * }</pre>
  *
- * <p>{@link #assign} reads headers only. Whoever initializes the tree then reads the weights: a
+ * <p>{@link #bind} reads headers only. Whoever initializes the tree then reads the weights: a
  * {@link io.djltp.training.ParallelTrainer} or, with its first prediction, a {@link
  * io.djltp.training.ParallelPredictor} for each rank the bytes of its shards, so that a parameter
  * that is cut is never whole in memory; {@code block.initialize} or {@link #load} the whole.
@@ -49,15 +49,15 @@ public final class PretrainedWeights implements Closeable {
 
     private final WeightFiles files;
     private final NameMapping mapping;
-    private final List<NamePattern> kept;
-    private final List<NamePattern> ignored;
+    private final List<NamePattern> skippedParameters;
+    private final List<NamePattern> skippedTensors;
     private final Map<Parameter, Initializer> before = new IdentityHashMap<>();
 
     private PretrainedWeights(Builder builder, WeightFiles files) {
         this.files = files;
         mapping = builder.mapping;
-        kept = List.copyOf(builder.kept);
-        ignored = List.copyOf(builder.ignored);
+        skippedParameters = List.copyOf(builder.skippedParameters);
+        skippedTensors = List.copyOf(builder.skippedTensors);
     }
 
     /**
@@ -74,7 +74,7 @@ public final class PretrainedWeights implements Closeable {
      * @throws IllegalStateException if the model has no block, a {@code ParallelTrainer} is
      *     training it, or these weights are closed
      */
-    public void assign(Model model, Shape... inputs) throws MalformedModelException, IOException {
+    public void bind(Model model, Shape... inputs) throws MalformedModelException, IOException {
         files.checkOpen();
         files.checkConfig();
         Block block = model.getBlock();
@@ -97,7 +97,7 @@ public final class PretrainedWeights implements Closeable {
                 inputs);
         Map<Parameter, TensorSource> sources =
                 new WeightAssignment(files, mapping, tree, shapes, MarginNote.of(block))
-                        .find(kept, ignored);
+                        .find(skippedParameters, skippedTensors);
         sources.forEach(
                 (parameter, source) -> {
                     before.putIfAbsent(parameter, parameter.getInitializer());
@@ -119,7 +119,7 @@ public final class PretrainedWeights implements Closeable {
      *     training it
      */
     public void load(Model model, Shape... inputs) throws MalformedModelException, IOException {
-        assign(model, inputs);
+        bind(model, inputs);
         model.getBlock().initialize(model.getNDManager(), model.getDataType(), inputs);
     }
 
@@ -162,8 +162,8 @@ public final class PretrainedWeights implements Closeable {
 
         private Path path;
         private NameMapping mapping;
-        private final List<NamePattern> kept = new ArrayList<>();
-        private final List<NamePattern> ignored = new ArrayList<>();
+        private final List<NamePattern> skippedParameters = new ArrayList<>();
+        private final List<NamePattern> skippedTensors = new ArrayList<>();
 
         private Builder() {}
 
@@ -198,8 +198,8 @@ public final class PretrainedWeights implements Closeable {
          *     of a parameter or more
          * @return this builder
          */
-        public Builder optKept(String... paths) {
-            Arrays.stream(paths).map(NamePattern::new).forEach(kept::add);
+        public Builder optSkipParameters(String... paths) {
+            Arrays.stream(paths).map(NamePattern::new).forEach(skippedParameters::add);
             return this;
         }
 
@@ -210,8 +210,8 @@ public final class PretrainedWeights implements Closeable {
          * @param names patterns of their names, such as <code>cls.{path}</code>
          * @return this builder
          */
-        public Builder optIgnored(String... names) {
-            Arrays.stream(names).map(NamePattern::new).forEach(ignored::add);
+        public Builder optSkipTensors(String... names) {
+            Arrays.stream(names).map(NamePattern::new).forEach(skippedTensors::add);
             return this;
         }
 

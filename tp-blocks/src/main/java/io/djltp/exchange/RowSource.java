@@ -26,49 +26,50 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/** A weight that can be read some rows (indices of axis 0) at a time. */
-interface RowSource {
+/**
+ * A weight that can be read some rows (indices of axis 0) at a time.
+ *
+ * @param shape its shape
+ * @param type its data type
+ * @param margin the margin of the head that has it, or {@code null}
+ * @param reader reads rows
+ * @param release is run when no more rows are read for now
+ */
+record RowSource(Shape shape, DataType type, Margin margin, Reader reader, Runnable release) {
 
-    /** Returns the shape. */
-    Shape shape();
+    /** Reads consecutive rows. */
+    @FunctionalInterface
+    interface Reader {
 
-    /** Returns the data type. */
-    DataType type();
-
-    /** Returns the margin of the head that has it, or {@code null}. */
-    Margin margin();
-
-    /**
-     * Reads consecutive rows.
-     *
-     * @param first the first row
-     * @param count how many
-     * @param manager the manager of the rows, in host memory
-     * @return the rows, which may be the memory of the weight itself
-     * @throws IOException if they cannot be read
-     */
-    NDArray rows(long first, long count, NDManager manager) throws IOException;
-
-    /** Notes that no more rows are read for now. */
-    default void release() {}
+        /**
+         * Reads consecutive rows.
+         *
+         * @param first the first row
+         * @param count how many
+         * @param manager the manager of the rows, in host memory
+         * @return the rows, which may be the memory of the weight itself
+         * @throws IOException if they cannot be read
+         */
+        NDArray rows(long first, long count, NDManager manager) throws IOException;
+    }
 
     /** Returns the sources of a tree, one for each parameter. */
     static Map<String, RowSource> of(Block block) {
-        Map<String, Parameter> tree = ParameterPaths.of(block);
         Map<Parameter, Margin> margins = MarginNote.of(block);
         Map<Parameter, RowSource> sources = new IdentityHashMap<>();
         Map<String, RowSource> paths = new LinkedHashMap<>();
-        tree.forEach(
-                (path, parameter) -> {
-                    if (!parameter.isInitialized()) {
-                        throw new IllegalStateException(
-                                "The parameter " + path + " has no values to write");
-                    }
-                    paths.put(
-                            path,
-                            sources.computeIfAbsent(
-                                    parameter, key -> new ParameterRows(key, margins.get(key))));
-                });
+        ParameterPaths.of(block)
+                .forEach(
+                        (path, parameter) -> {
+                            if (!parameter.isInitialized()) {
+                                throw new IllegalStateException(
+                                        "The parameter " + path + " has no values to write");
+                            }
+                            paths.put(
+                                    path,
+                                    sources.computeIfAbsent(
+                                            parameter, key -> of(key, margins.get(key))));
+                        });
         return paths;
     }
 
@@ -84,83 +85,50 @@ interface RowSource {
                                         path,
                                         tensors.computeIfAbsent(
                                                 name,
-                                                key ->
-                                                        new CheckpointRows(
-                                                                checkpoint,
-                                                                checkpoint.getTensors().get(key),
-                                                                margins.get(key)))));
+                                                key -> of(checkpoint, key, margins.get(key)))));
         return paths;
     }
 
-    /**
-     * The rows of a parameter: from the ranks that train it, or from the parameter itself.
-     *
-     * @param parameter the parameter
-     * @param margin the margin of the head that has it, or {@code null}
-     */
-    record ParameterRows(Parameter parameter, Margin margin) implements RowSource {
-
-        @Override
-        public Shape shape() {
-            return parameter.getArray().getShape();
-        }
-
-        @Override
-        public DataType type() {
-            return parameter.getArray().getDataType();
-        }
-
-        @Override
-        public NDArray rows(long first, long count, NDManager manager) {
-            WeightSource source = HeldParameters.sourceOf(parameter);
-            if (source != null) {
-                return source.rows(parameter, first, count, manager);
-            }
-            HeldParameters.checkWhole(parameter, "Writing the weights");
-            if (shape().dimension() == 0) {
-                return Autograd.detach(parameter.getArray(), manager);
-            }
-            try (NDArray view =
-                    parameter.getArray().get(new NDIndex().addSliceDim(first, first + count))) {
-                NDArray rows = Autograd.detach(view, manager).toDevice(Device.cpu(), false);
-                rows.attach(manager);
-                return rows;
-            }
-        }
-
-        @Override
-        public void release() {
-            WeightSource source = HeldParameters.sourceOf(parameter);
-            if (source != null) {
-                source.release(parameter);
-            }
-        }
+    private static RowSource of(Checkpoint checkpoint, String name, Margin margin) {
+        CutTensor tensor = checkpoint.getTensors().get(name);
+        return new RowSource(
+                tensor.shape(),
+                tensor.type(),
+                margin,
+                (first, count, manager) ->
+                        checkpoint.read(name, 0, List.of(new ShardRange(first, count)), manager),
+                () -> {});
     }
 
-    /**
-     * The rows of a weight in a checkpoint, put together from its parts.
-     *
-     * @param checkpoint the checkpoint
-     * @param tensor the weight
-     * @param margin the margin of the head that has it, or {@code null}
-     */
-    record CheckpointRows(Checkpoint checkpoint, CutTensor tensor, Margin margin)
-            implements RowSource {
+    /** Returns the source of a parameter: the ranks that train it, or the parameter itself. */
+    static RowSource of(Parameter parameter, Margin margin) {
+        return new RowSource(
+                parameter.getArray().getShape(),
+                parameter.getArray().getDataType(),
+                margin,
+                (first, count, manager) -> rows(parameter, first, count, manager),
+                () -> {
+                    WeightSource source = HeldParameters.sourceOf(parameter);
+                    if (source != null) {
+                        source.release(parameter);
+                    }
+                });
+    }
 
-        @Override
-        public Shape shape() {
-            return tensor.shape();
+    private static NDArray rows(Parameter parameter, long first, long count, NDManager manager) {
+        WeightSource source = HeldParameters.sourceOf(parameter);
+        if (source != null) {
+            return source.rows(parameter, first, count, manager);
         }
-
-        @Override
-        public DataType type() {
-            return tensor.type();
+        HeldParameters.checkWhole(parameter, "Writing the weights");
+        NDArray array = parameter.getArray();
+        if (array.getShape().dimension() == 0) {
+            return Autograd.detach(array, manager);
         }
-
-        @Override
-        public NDArray rows(long first, long count, NDManager manager) throws IOException {
-            List<ShardRange> rows = List.of(new ShardRange(first, count));
-            return checkpoint.read(tensor.name(), 0, rows, manager);
+        try (NDArray view = array.get(new NDIndex().addSliceDim(first, first + count))) {
+            NDArray rows = Autograd.detach(view, manager).toDevice(Device.cpu(), false);
+            rows.attach(manager);
+            return rows;
         }
     }
 }

@@ -7,9 +7,11 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.ShardRange;
+import io.djltp.exchange.NameMapping.Match;
+import io.djltp.exchange.NameMapping.Rule;
 import io.djltp.exchange.NameMapping.StackedRows;
+import io.djltp.internal.safetensors.SliceReader;
 import io.djltp.parameters.SlicedInitializer;
-import io.djltp.safetensors.SliceReader;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -24,7 +26,8 @@ final class TensorSource implements SlicedInitializer {
     private final List<String> tensors;
     private final StackedRows rows; // of the tensors, and of what is 0 behind them
     private final long firstRow; // of the parameter among them
-    private final boolean transposed;
+    private final Rule rule;
+    private final boolean transposed; // whether a row of the parameter is a column of the tensor
 
     /**
      * Creates a source.
@@ -33,19 +36,23 @@ final class TensorSource implements SlicedInitializer {
      * @param tensors the tensors
      * @param rows the rows of each that count, and the number of rows of zeros
      * @param firstRow which of all rows is the parameter's first
-     * @param transposed whether a row of the parameter is a column of the tensor
+     * @param rule the rule of the mapping
      */
     TensorSource(
-            WeightFiles files,
-            List<String> tensors,
-            StackedRows rows,
-            long firstRow,
-            boolean transposed) {
+            WeightFiles files, List<String> tensors, StackedRows rows, long firstRow, Rule rule) {
         this.files = files;
         this.tensors = List.copyOf(tensors);
         this.rows = rows;
         this.firstRow = firstRow;
-        this.transposed = transposed;
+        this.rule = rule;
+        transposed = rule.transposed();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public NDArray initialize(NDManager manager, Shape shape, DataType dataType) {
+        List<ShardRange> all = List.of(new ShardRange(0, Match.rows(shape)));
+        return initialize(manager, shape, dataType, 0, all);
     }
 
     /** {@inheritDoc} */
@@ -63,6 +70,15 @@ final class TensorSource implements SlicedInitializer {
     private NDArray read(
             NDManager manager, Shape shape, DataType type, int axis, List<ShardRange> ranges)
             throws IOException {
+        if (rule.isPlain()) {
+            String name = tensors.get(0);
+            SliceReader reader = new SliceReader(files.fileOf(name));
+            NDArray array =
+                    shape.dimension() == 0
+                            ? reader.read(name, manager)
+                            : reader.read(name, axis, ranges, manager);
+            return converted(array, type, name);
+        }
         List<ShardRange> wanted = axis == 0 ? ranges : List.of(new ShardRange(0, shape.get(0)));
         List<StackedRows.Segment> segments = new ArrayList<>();
         for (ShardRange range : wanted) {
@@ -100,23 +116,24 @@ final class TensorSource implements SlicedInitializer {
         SliceReader reader = new SliceReader(files.fileOf(name));
         List<ShardRange> part = List.of(new ShardRange(segment.from(), segment.length()));
         boolean all = segment.length() == files.get(name).shape().get(transposed ? 1 : 0);
-        NDArray array;
-        if (columns != null && all) {
-            array = reader.read(name, transposed ? 1 - axis : axis, columns, manager);
-        } else {
-            array = reader.read(name, transposed ? 1 : 0, part, manager);
-        }
+        NDArray array =
+                columns != null
+                        ? reader.read(name, transposed ? 1 - axis : axis, columns, manager)
+                        : reader.read(name, transposed ? 1 : 0, part, manager);
         if (transposed) {
             array = replace(array, array.transpose());
         }
-        if (columns != null && !all) { // a part of the rows, and of these a part: no layer has it
-            array = replace(array, columns(array, axis, columns));
+        if (columns != null && !all) { // some of the rows, and of these some columns: rare
+            array = replace(array, array.get(segment.from() + ":" + segment.to()));
         }
-        // bfloat16 is the upper half of a float32; float64 is rounded
-        return array.getDataType() == type ? array : converted(array, type, name);
+        return converted(array, type, name);
     }
 
+    /** Converts what was read: bfloat16 is the upper half of a float32, float64 is rounded. */
     private static NDArray converted(NDArray array, DataType type, String name) throws IOException {
+        if (array.getDataType() == type) {
+            return array;
+        }
         NDArray result = array.toType(type, false);
         if (type.getNumOfBytes() > array.getDataType().getNumOfBytes()) {
             return replace(array, result);
@@ -135,24 +152,6 @@ final class TensorSource implements SlicedInitializer {
             }
         }
         return result;
-    }
-
-    private static NDArray columns(NDArray array, int axis, List<ShardRange> ranges) {
-        long[] shape = array.getShape().getShape().clone();
-        shape[axis] = ranges.stream().mapToLong(ShardRange::length).sum();
-        NDArray part = array.getManager().create(new Shape(shape), array.getDataType());
-        long at = 0;
-        for (ShardRange range : ranges) {
-            try (NDArray piece = array.get(slice(axis, range.start(), range.end()))) {
-                part.set(slice(axis, at, at + range.length()), piece);
-            }
-            at += range.length();
-        }
-        return part;
-    }
-
-    private static NDIndex slice(int axis, long from, long to) {
-        return new NDIndex().addAllDim(axis).addSliceDim(from, to);
     }
 
     private static NDArray replace(NDArray old, NDArray array) {

@@ -8,7 +8,7 @@ import io.djltp.exchange.NameMapping.Match;
 import io.djltp.exchange.NameMapping.NamePattern;
 import io.djltp.exchange.NameMapping.StackedRows;
 import io.djltp.head.Margin;
-import io.djltp.safetensors.StoredTensor;
+import io.djltp.internal.safetensors.StoredTensor;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -190,14 +190,13 @@ final class WeightAssignment {
                         match.rule().padded()
                                 ? paddedLengths(match, own.total())
                                 : match.tensors().stream()
-                                        .mapToLong(name -> shapeOf(match, name).get(0))
+                                        .mapToLong(name -> Match.rows(shapeOf(match, name)))
                                         .toArray());
-        boolean transposed = match.rule().transposed();
         for (int i = 0; i < match.parameters().size(); i++) {
             Parameter each = match.parameters().get(i);
             sources.put(
                     each,
-                    new TensorSource(files, match.tensors(), stored, own.start(i), transposed));
+                    new TensorSource(files, match.tensors(), stored, own.start(i), match.rule()));
             tensorOf.put(each, match.tensors().get(0));
         }
     }
@@ -252,17 +251,21 @@ final class WeightAssignment {
                 return other;
             }
         }
-        long[] row = row(shapes.get(match.parameters().get(0)));
+        Shape first = shapes.get(match.parameters().get(0));
+        int axes = first.dimension();
+        long[] row = row(first);
         boolean fits =
                 Stream.concat(
                                 match.parameters().stream().map(shapes::get),
                                 match.tensors().stream().map(name -> shapeOf(match, name)))
-                        .allMatch(each -> each.dimension() > 0 && Arrays.equals(row(each), row));
+                        .allMatch(
+                                each -> each.dimension() == axes && Arrays.equals(row(each), row));
+        fits &= axes > 0 || match.rule().isPlain(); // a scalar has no rows to stack
         long rows = match.parameterRows(shapes::get).total();
         if (fits && !match.rule().padded()) {
             long[] shares = match.tensorRows(rows);
             for (int i = 0; i < tensors.size(); i++) {
-                long length = shapeOf(match, match.tensors().get(i)).get(0);
+                long length = Match.rows(shapeOf(match, match.tensors().get(i)));
                 fits &=
                         tensors.size() == 1
                                 ? length == rows

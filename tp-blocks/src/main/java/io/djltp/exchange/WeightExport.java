@@ -3,7 +3,6 @@ package io.djltp.exchange;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
-import ai.djl.nn.Parameter;
 import ai.djl.util.Preconditions;
 
 import io.djltp.checkpoint.store.Checkpoint;
@@ -131,6 +130,10 @@ public final class WeightExport {
         DataType type = dataType == null ? match.parameters().get(0).type() : dataType;
         String described = match.paths() + " " + first;
         boolean transposed = match.rule().transposed();
+        if (match.rule().isPlain()) {
+            return List.of(
+                    OutputTensor.of(match.tensors().get(0), type, match.parameters().get(0)));
+        }
         if (first.dimension() == 0 || transposed && first.dimension() != 2) {
             String reason =
                     first.dimension() == 0 ? "it has no rows" : "what is transposed has two axes";
@@ -180,28 +183,6 @@ public final class WeightExport {
 
     private static List<OutputTensor.Piece> all(Match<RowSource> match, Shape shape) {
         return List.of(new OutputTensor.Piece(match.parameters().get(0), 0, shape.get(0)));
-    }
-
-    /**
-     * Writes parameters into one file, under the names that the caller gives them.
-     *
-     * @param parameters the parameters by the names of their tensors, with values
-     * @param dataType the data type of the tensors, or {@code null}: that of each parameter
-     * @param file the file, which is new
-     * @throws java.nio.file.FileAlreadyExistsException if there is such a file
-     * @throws IOException if it cannot be written, or the data type does not hold a number
-     */
-    public static void writeFile(Map<String, Parameter> parameters, DataType dataType, Path file)
-            throws IOException {
-        List<OutputTensor> tensors = new ArrayList<>();
-        parameters.forEach(
-                (tensor, parameter) -> {
-                    RowSource rows = new RowSource.ParameterRows(parameter, null);
-                    tensors.add(
-                            OutputTensor.of(
-                                    tensor, dataType == null ? rows.type() : dataType, rows));
-                });
-        OutputFiles.write(tensors, file);
     }
 
     /**

@@ -2,13 +2,15 @@ package io.djltp.exchange;
 
 import ai.djl.MalformedModelException;
 
+import com.google.gson.Gson;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParseException;
 import com.google.gson.JsonParser;
+import com.google.gson.annotations.SerializedName;
 
-import io.djltp.safetensors.SafetensorsFile;
-import io.djltp.safetensors.StoredTensor;
+import io.djltp.internal.safetensors.SafetensorsFile;
+import io.djltp.internal.safetensors.StoredTensor;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -38,12 +40,19 @@ final class WeightFiles implements Closeable {
     /** How the name of an index ends. */
     static final String INDEX = ".safetensors.index.json";
 
+    private static final Gson GSON = new Gson();
+
+    private static final String NO_INDEX =
+            " is no index of safetensors files, with a weight_map in it";
+
     private static final int COMPARED = 1 << 20; // bytes at a time
 
     private final Path path;
     private final Map<Path, SafetensorsFile> files = new LinkedHashMap<>();
     private final Map<String, SafetensorsFile> tensors = new LinkedHashMap<>();
     private volatile boolean closed;
+
+    private record Index(@SerializedName("weight_map") Map<String, String> map) {}
 
     private WeightFiles(Path path) {
         this.path = path;
@@ -96,20 +105,15 @@ final class WeightFiles implements Closeable {
     }
 
     private void readIndex() throws IOException {
-        Map<String, String> map = new LinkedHashMap<>();
+        Map<String, String> map;
         try (Reader reader = Files.newBufferedReader(path)) {
-            JsonObject index = JsonParser.parseReader(reader).getAsJsonObject();
-            for (Map.Entry<String, JsonElement> entry :
-                    index.getAsJsonObject("weight_map").entrySet()) {
-                map.put(entry.getKey(), entry.getValue().getAsString());
-            }
-        } catch (JsonParseException
-                | IllegalStateException
-                | NullPointerException
-                | ClassCastException
-                | UnsupportedOperationException e) { // what Gson throws for another structure
-            throw new IOException(
-                    path + " is no index of safetensors files, with a weight_map in it", e);
+            Index index = GSON.fromJson(reader, Index.class);
+            map = index == null ? null : index.map;
+        } catch (JsonParseException e) {
+            throw new IOException(path + NO_INDEX, e);
+        }
+        if (map == null || map.containsValue(null)) {
+            throw new IOException(path + NO_INDEX);
         }
         List<String> missing = new ArrayList<>();
         for (Map.Entry<String, String> entry : map.entrySet()) {

@@ -7,12 +7,10 @@ import ai.djl.nn.Parameter;
 import ai.djl.training.Trainer;
 
 import com.google.gson.Gson;
-import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 
 import io.djltp.cut.Cut;
-import io.djltp.cut.ShardRange;
-import io.djltp.files.SideFolder;
+import io.djltp.internal.files.SideFolder;
 import io.djltp.optimizer.OptimizerState;
 import io.djltp.parameters.ParallelParameters;
 import io.djltp.parameters.RankParameterStore;
@@ -35,7 +33,6 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -63,7 +60,12 @@ public final class TrainingReport extends TrainingFigures {
 
     private static final Logger logger = LoggerFactory.getLogger(TrainingReport.class);
 
+    /** Writes a less-than sign as an escape: no text can end the script that the data lie in. */
+    private static final Gson GSON = new Gson();
+
     private static final String TIME = "time";
+
+    private static final int MOST_PARAMETERS = 200; // more rows nobody reads
 
     private final ReportPage page;
     private final String title;
@@ -73,14 +75,48 @@ public final class TrainingReport extends TrainingFigures {
     private final List<RankCalls> calls = new ArrayList<>();
     private final List<Map<String, Long>> totals = new ArrayList<>();
     private final Set<String> kinds = new LinkedHashSet<>();
-    private JsonArray ranks = new JsonArray();
-    private JsonArray picture = new JsonArray();
+    private List<RankRow> ranks = List.of();
+    private List<ParameterRow> picture = List.of();
     private String mesh = "";
     private long split; // steps whose time was split
     private long nextPage = System.nanoTime();
     private boolean started;
     private boolean failed;
     private boolean closed;
+
+    /** What the script of the page reads. */
+    private record Data(
+            String title,
+            boolean running,
+            boolean early,
+            double interval,
+            String written,
+            long steps,
+            String mesh,
+            Map<String, String> facts,
+            List<JsonObject> curves,
+            List<RankRow> ranks,
+            List<ParameterRow> parameters) {}
+
+    /**
+     * What a rank holds and does.
+     *
+     * @param rank its number
+     * @param weights the bytes of its shards and replicas
+     * @param state the bytes of what the optimizer keeps of them
+     * @param times the mean milliseconds of a step by what they were spent on
+     */
+    private record RankRow(int rank, long weights, long state, Map<String, Double> times) {}
+
+    /**
+     * How a parameter is cut.
+     *
+     * @param axis the axis that is cut, or -1
+     * @param length its length
+     * @param ranges beginnings and ends of the ranges of each rank of a tensor-parallel group
+     */
+    private record ParameterRow(
+            String name, String shape, int axis, long length, List<List<long[]>> ranges) {}
 
     private TrainingReport(Builder builder) {
         page = new ReportPage(builder.file);
@@ -143,7 +179,7 @@ public final class TrainingReport extends TrainingFigures {
             totals.add(new LinkedHashMap<>());
         }
         mesh = pool.getContext(0).getMesh().toString();
-        picture = Shards.picture(trainer);
+        picture = picture(trainer);
     }
 
     private void splitTime(double seconds) {
@@ -177,45 +213,97 @@ public final class TrainingReport extends TrainingFigures {
                                         getStep(),
                                         bytes / (double) (1 << 20)));
         if (trainer instanceof ParallelTrainer parallel) {
-            ranks = new JsonArray();
-            int i = 0;
-            for (Shards.Held held : Shards.held(parallel)) {
-                JsonObject rank = new JsonObject();
-                rank.addProperty("rank", parallel.getRanks().getContext(i++).getRank());
-                rank.addProperty("weights", held.weights());
-                rank.addProperty("state", held.state());
-                ranks.add(rank);
-            }
+            ranks = parallel.getRanks().run(context -> held(parallel, context));
         }
     }
 
-    private void write(boolean running) {
-        JsonObject data = new JsonObject();
-        data.addProperty("title", title);
-        data.addProperty("running", running);
-        data.addProperty("early", isEarly());
-        data.addProperty("interval", interval / 1e9);
-        data.addProperty("written", Instant.now().toString());
-        data.addProperty("steps", getStep());
-        data.addProperty("mesh", mesh);
-        JsonObject named = new JsonObject();
-        facts.forEach(named::addProperty);
-        data.add("facts", named);
-        JsonArray all = new JsonArray();
-        curves.values().forEach(curve -> all.add(curve.toJson()));
-        data.add("curves", all);
-        for (int i = 0; i < ranks.size(); i++) {
-            JsonObject times = new JsonObject();
-            totals.get(i)
-                    .forEach(
-                            (what, nanos) ->
-                                    times.addProperty(what, nanos / 1e6 / Math.max(1, split)));
-            ranks.get(i).getAsJsonObject().add("times", times);
+    private static RankRow held(ParallelTrainer trainer, ParallelContext context) {
+        int rank = context.getLocalIndex();
+        RankParameterStore store = trainer.getParameterStore(rank);
+        long weights = 0;
+        for (Parameter parameter : trainer.getState().getParameters().getAll()) {
+            if (store.contains(parameter)) {
+                weights += bytes(store.getHeld(parameter));
+            }
         }
-        data.add("ranks", ranks);
-        data.add("parameters", picture);
+        long state = 0;
+        OptimizerState kept = trainer.getOptimizerState(rank);
+        try (NDManager manager = store.getManager().newSubManager()) {
+            for (String name : kept.getNames()) {
+                state += bytes(kept.get(name, manager));
+            }
+            for (StepParticipant participant : context.getParticipants()) {
+                state += bytes(participant.getState(manager));
+            }
+        }
+        return new RankRow(context.getRank(), weights, state, Map.of());
+    }
+
+    private static long bytes(Map<String, NDArray> arrays) {
+        return arrays.values().stream().mapToLong(TrainingReport::bytes).sum();
+    }
+
+    private static long bytes(NDArray array) {
+        return array.size() * array.getDataType().getNumOfBytes();
+    }
+
+    /** Returns which ranges of each parameter the ranks of a tensor-parallel group have. */
+    private static List<ParameterRow> picture(ParallelTrainer trainer) {
+        ParallelParameters parameters = trainer.getState().getParameters();
+        int ranks = trainer.getRanks().getContext(0).getTensorGroup().getSize();
+        List<ParameterRow> rows = new ArrayList<>();
+        for (Parameter parameter : parameters.getAll()) {
+            if (rows.size() == MOST_PARAMETERS) {
+                break;
+            }
+            ShardingStrategy strategy = parameters.getStrategy(parameter);
+            String name = parameters.nameOf(parameter);
+            Shape shape = parameter.getShape();
+            if (strategy == null || ranks == 1) {
+                rows.add(new ParameterRow(name, shape.toString(), -1, 0, List.of()));
+            } else {
+                int axis = strategy.axis(shape);
+                List<List<long[]>> ranges = ranges(strategy.cut(shape, ranks));
+                rows.add(new ParameterRow(name, shape.toString(), axis, shape.get(axis), ranges));
+            }
+        }
+        return rows;
+    }
+
+    private static List<List<long[]>> ranges(Cut cut) {
+        List<List<long[]>> ranks = new ArrayList<>();
+        for (int rank = 0; rank < cut.getRanks(); rank++) {
+            ranks.add(
+                    cut.getRanges(rank).stream()
+                            .map(range -> new long[] {range.start(), range.end()})
+                            .toList());
+        }
+        return ranks;
+    }
+
+    private void write(boolean running) {
+        List<RankRow> rows = new ArrayList<>();
+        for (RankRow each : ranks) {
+            Map<String, Double> times = new LinkedHashMap<>();
+            totals.get(rows.size())
+                    .forEach((what, nanos) -> times.put(what, nanos / 1e6 / Math.max(1, split)));
+            rows.add(new RankRow(each.rank(), each.weights(), each.state(), times));
+        }
+        Data data =
+                new Data(
+                        title,
+                        running,
+                        isEarly(),
+                        interval / 1e9,
+                        Instant.now().toString(),
+                        getStep(),
+                        mesh,
+                        facts,
+                        curves.values().stream().map(Curve::toJson).toList(),
+                        rows,
+                        picture);
         try {
-            page.write(data, running);
+            page.write(data);
             failed = false;
         } catch (IOException e) {
             if (!failed) {
@@ -318,11 +406,6 @@ public final class TrainingReport extends TrainingFigures {
         /** The build of uPlot that is a script and needs no other. */
         private static final String CHARTS = "/META-INF/resources/webjars/uplot/1.6.30/dist/";
 
-        /**
-         * Writes a less-than sign as an escape: no text can end the script that the data lie in.
-         */
-        private static final Gson GSON = new Gson();
-
         private final Path file;
         private String before; // the data
         private String after;
@@ -349,20 +432,21 @@ public final class TrainingReport extends TrainingFigures {
         }
 
         /** Replaces the page: whoever opens it gets the old one or the new one. */
-        void write(JsonObject data, boolean running) throws IOException {
+        void write(Data data) throws IOException {
             if (before == null) {
                 read();
             }
-            String refresh = running ? refresh(data.get("interval").getAsDouble()) : "";
+            String refresh =
+                    data.running()
+                            ? "<meta http-equiv=\"refresh\" content=\""
+                                    + Math.round(data.interval())
+                                    + "\">"
+                            : "";
             String text = before.replace("<!-- refresh -->", refresh) + GSON.toJson(data) + after;
             try (SideFolder side = SideFolder.in(file.getParent())) {
                 Files.writeString(side.resolve(file.getFileName().toString()), text);
                 side.replace();
             }
-        }
-
-        private static String refresh(double seconds) {
-            return "<meta http-equiv=\"refresh\" content=\"" + Math.round(seconds) + "\">";
         }
 
         private void read() throws IOException {
@@ -398,6 +482,9 @@ public final class TrainingReport extends TrainingFigures {
      * their mean, and from then on a point is the mean of twice as many values.
      */
     static final class Curve {
+
+        private record Points(
+                String chart, String name, String unit, int mean, List<Long> x, List<Float> y) {}
 
         /** More points than pixels show nothing more. */
         static final int CAPACITY = 1024;
@@ -444,126 +531,21 @@ public final class TrainingReport extends TrainingFigures {
 
         /** Returns the points so far; the last may be of fewer values. */
         JsonObject toJson() {
-            JsonObject json = new JsonObject();
-            json.addProperty("chart", chart);
-            json.addProperty("name", name);
-            json.addProperty("unit", unit);
-            json.addProperty("mean", perPoint);
-            JsonArray x = new JsonArray();
-            JsonArray y = new JsonArray();
-            Arrays.stream(steps, 0, size).forEach(x::add);
-            Arrays.stream(values, 0, size).forEach(value -> addFinite(y, value));
+            List<Long> x = new ArrayList<>();
+            List<Float> y = new ArrayList<>();
+            for (int i = 0; i < size; i++) {
+                x.add(steps[i]);
+                y.add(finite(values[i]));
+            }
             if (summed > 0) {
                 x.add(lastStep);
-                addFinite(y, sum / summed);
+                y.add(finite(sum / summed));
             }
-            json.add("x", x);
-            json.add("y", y);
-            return json;
+            return GSON.toJsonTree(new Points(chart, name, unit, perPoint, x, y)).getAsJsonObject();
         }
 
-        private static void addFinite(JsonArray array, double value) {
-            if (Double.isFinite(value)) {
-                array.add((float) value);
-            } else {
-                array.add((Number) null); // JSON has no NaN: a gap
-            }
-        }
-    }
-
-    /** What the ranks hold of a model: which part of each parameter, and how many bytes. */
-    static final class Shards {
-
-        /** More rows nobody reads. */
-        private static final int MOST_PARAMETERS = 200;
-
-        private Shards() {}
-
-        /**
-         * What a rank holds, in bytes.
-         *
-         * @param weights its shards and replicas
-         * @param state what the optimizer keeps of them
-         */
-        record Held(long weights, long state) {}
-
-        /** Returns what the ranks of this process hold. To be called while no step is running. */
-        static List<Held> held(ParallelTrainer trainer) {
-            return trainer.getRanks().run(context -> held(trainer, context));
-        }
-
-        private static Held held(ParallelTrainer trainer, ParallelContext context) {
-            int rank = context.getLocalIndex();
-            RankParameterStore store = trainer.getParameterStore(rank);
-            long weights = 0;
-            for (Parameter parameter : trainer.getState().getParameters().getAll()) {
-                if (store.contains(parameter)) {
-                    weights += bytes(store.getHeld(parameter));
-                }
-            }
-            long state = 0;
-            OptimizerState kept = trainer.getOptimizerState(rank);
-            try (NDManager manager = store.getManager().newSubManager()) {
-                for (String name : kept.getNames()) {
-                    state += bytes(kept.get(name, manager));
-                }
-                for (StepParticipant participant : context.getParticipants()) {
-                    state += bytes(participant.getState(manager));
-                }
-            }
-            return new Held(weights, state);
-        }
-
-        private static long bytes(Map<String, NDArray> arrays) {
-            return arrays.values().stream().mapToLong(Shards::bytes).sum();
-        }
-
-        private static long bytes(NDArray array) {
-            return array.size() * array.getDataType().getNumOfBytes();
-        }
-
-        /** Returns which ranges of each parameter the ranks of a tensor-parallel group have. */
-        static JsonArray picture(ParallelTrainer trainer) {
-            ParallelParameters parameters = trainer.getState().getParameters();
-            int ranks = trainer.getRanks().getContext(0).getTensorGroup().getSize();
-            JsonArray picture = new JsonArray();
-            for (Parameter parameter : parameters.getAll()) {
-                if (picture.size() < MOST_PARAMETERS) {
-                    ShardingStrategy strategy = parameters.getStrategy(parameter);
-                    picture.add(row(parameters.nameOf(parameter), parameter, strategy, ranks));
-                }
-            }
-            return picture;
-        }
-
-        private static JsonObject row(
-                String name, Parameter parameter, ShardingStrategy strategy, int ranks) {
-            Shape shape = parameter.getShape();
-            JsonObject row = new JsonObject();
-            row.addProperty("name", name);
-            row.addProperty("shape", shape.toString());
-            int axis = strategy == null || ranks == 1 ? -1 : strategy.axis(shape);
-            row.addProperty("axis", axis);
-            if (axis >= 0) {
-                row.addProperty("length", shape.get(axis));
-                row.add("ranges", ranges(strategy.cut(shape, ranks)));
-            }
-            return row;
-        }
-
-        private static JsonArray ranges(Cut cut) {
-            JsonArray ranks = new JsonArray();
-            for (int rank = 0; rank < cut.getRanks(); rank++) {
-                JsonArray ranges = new JsonArray();
-                for (ShardRange range : cut.getRanges(rank)) {
-                    JsonArray pair = new JsonArray();
-                    pair.add(range.start());
-                    pair.add(range.end());
-                    ranges.add(pair);
-                }
-                ranks.add(ranges);
-            }
-            return ranks;
+        private static Float finite(double value) {
+            return Double.isFinite(value) ? (float) value : null; // JSON has no NaN: a gap
         }
     }
 }

@@ -4,7 +4,7 @@ import ai.djl.Model;
 import ai.djl.util.Preconditions;
 import ai.djl.util.Utils;
 
-import io.djltp.files.SideFolder;
+import io.djltp.internal.files.SideFolder;
 
 import java.io.IOException;
 import java.lang.reflect.InvocationTargetException;

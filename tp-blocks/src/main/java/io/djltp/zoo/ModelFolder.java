@@ -3,25 +3,19 @@ package io.djltp.zoo;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.nn.Block;
 import ai.djl.nn.BlockFactory;
-import ai.djl.nn.Parameter;
 import ai.djl.translate.TranslatorFactory;
-import ai.djl.util.Pair;
 import ai.djl.util.Preconditions;
 
+import io.djltp.exchange.NameMapping;
 import io.djltp.exchange.WeightExport;
-import io.djltp.files.SideFolder;
-import io.djltp.parameters.HeldParameters;
+import io.djltp.internal.files.SideFolder;
 
-import java.io.BufferedWriter;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.Reader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Collections;
-import java.util.IdentityHashMap;
-import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
@@ -54,20 +48,14 @@ public final class ModelFolder {
 
     private static final Set<String> OWN = Set.of("engine", "blockFactory", "translatorFactory");
 
-    private final Map<String, Parameter> parameters;
+    private final Block network;
     private final Map<String, String> properties;
     private final DataType dataType;
 
     private ModelFolder(Builder builder) {
-        parameters = new LinkedHashMap<>();
+        network = builder.network;
         properties = new TreeMap<>(builder.properties);
         dataType = builder.dataType;
-        Set<Parameter> seen = Collections.newSetFromMap(new IdentityHashMap<>());
-        for (Pair<String, Parameter> named : builder.network.getParameters()) {
-            if (seen.add(named.getValue())) { // blocks may share one
-                parameters.put(named.getKey(), named.getValue());
-            }
-        }
     }
 
     /**
@@ -76,21 +64,17 @@ public final class ModelFolder {
      * @param folder the folder, which is made if there is none; other files in it stay
      * @throws IOException if it cannot be written, or the data type of the weights does not hold a
      *     number of theirs
-     * @throws IllegalStateException if a parameter has no values, or ranks are training it
+     * @throws IllegalStateException if a parameter has no values
      */
     public void save(Path folder) throws IOException {
-        for (Map.Entry<String, Parameter> named : parameters.entrySet()) {
-            if (!named.getValue().isInitialized()) {
-                throw new IllegalStateException(
-                        "The parameter "
-                                + named.getKey()
-                                + " has no value to be saved: train or load the model first");
-            }
-            HeldParameters.checkWhole(named.getValue(), "A model folder");
+        WeightExport.Builder export =
+                WeightExport.builder().setMapping(NameMapping.own()).optFileBytes(Long.MAX_VALUE);
+        if (dataType != null) {
+            export.optDataType(dataType);
         }
         Files.createDirectories(folder);
         try (SideFolder side = SideFolder.in(folder)) {
-            WeightExport.writeFile(parameters, dataType, side.resolve(WEIGHTS));
+            export.build().write(network, side.getPath());
             writeProperties(side.resolve(PROPERTIES));
             side.replace(PROPERTIES);
         }
@@ -127,22 +111,14 @@ public final class ModelFolder {
         }
     }
 
+    /** Writes the properties without the time that {@code Properties} puts before them. */
     private void writeProperties(Path file) throws IOException {
-        try (BufferedWriter writer = Files.newBufferedWriter(file)) {
-            for (Map.Entry<String, String> property : properties.entrySet()) {
-                writer.write(line(property) + "\n");
-            }
-        }
-    }
-
-    /** A property as {@code Properties} reads it: backslashes, lines and letters are escaped. */
-    private static String line(Map.Entry<String, String> property) throws IOException {
-        Properties one = new Properties();
-        one.setProperty(property.getKey(), property.getValue());
+        Properties all = new Properties();
+        all.putAll(properties);
         ByteArrayOutputStream bytes = new ByteArrayOutputStream();
-        one.store(bytes, null);
-        String[] lines = bytes.toString(StandardCharsets.ISO_8859_1).split("\\R");
-        return lines[lines.length - 1]; // before it is a comment with the time
+        all.store(bytes, null); // which escapes line ends, and letters that are not ISO 8859-1's
+        String text = bytes.toString(StandardCharsets.ISO_8859_1);
+        Files.write(file, text.lines().filter(line -> !line.startsWith("#")).sorted().toList());
     }
 
     /**

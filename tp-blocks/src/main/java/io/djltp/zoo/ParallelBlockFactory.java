@@ -1,18 +1,24 @@
 package io.djltp.zoo;
 
 import ai.djl.Device;
+import ai.djl.MalformedModelException;
 import ai.djl.Model;
+import ai.djl.engine.Engine;
+import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.BlockFactory;
 
-import io.djltp.zoo.StoredNetwork.CutLimit;
+import io.djltp.exchange.NameMapping;
+import io.djltp.exchange.PretrainedWeights;
+import io.djltp.zoo.TensorParallelDegree.CutLimit;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
@@ -49,7 +55,7 @@ public abstract class ParallelBlockFactory implements BlockFactory {
     protected ParallelBlockFactory() {}
 
     /**
-     * Makes the network, without values.
+     * Makes the network. It gets the values of the folder.
      *
      * @param folder the folder of the model
      * @param arguments the arguments of the model, with those of {@code serving.properties}
@@ -73,7 +79,7 @@ public abstract class ParallelBlockFactory implements BlockFactory {
      *     properties let DJL load another file
      * @throws IllegalArgumentException if there are fewer devices than the degree says, or the
      *     network cannot be cut over so many ranks
-     * @throws IllegalStateException if {@link #newNetwork} makes none, or one with values
+     * @throws IllegalStateException if {@link #newNetwork} makes none
      */
     @Override
     public final Block newBlock(Model model, Path modelPath, Map<String, ?> arguments)
@@ -96,20 +102,32 @@ public abstract class ParallelBlockFactory implements BlockFactory {
                             + " returned null: it is to return the network of the weights in "
                             + file);
         }
-        StoredNetwork stored = StoredNetwork.of(network, file, getInputShapes(arguments));
+        Shape[] inputs = getInputShapes(arguments);
         Device device = model.getNDManager().getDevice();
-        int gpus = model.getNDManager().getEngine().getGpuCount();
+        Engine engine = model.getNDManager().getEngine();
         int ranks =
                 TensorParallelDegree.of(arguments, modelPath)
-                        .resolve(device, gpus, new CutLimit(stored));
+                        .resolve(device, engine.getGpuCount(), new CutLimit(network, inputs));
         logger.debug("{} on {}, {} ranks", model.getName(), device, ranks);
-        if (ranks == 1) {
-            stored.loadWhole(model.getNDManager());
+        try (PretrainedWeights weights =
+                PretrainedWeights.builder().setPath(file).setMapping(NameMapping.own()).build()) {
+            if (ranks > 1) {
+                RankedNetwork ranked =
+                        RankedNetwork.start(
+                                network, weights, inputs, model.getName(), device, ranks);
+                // also where DJL forgets the model: it closes what its manager has
+                model.getNDManager().attachInternal(NDManager.nextUid(), ranked);
+                return ranked;
+            }
+            model.setBlock(network);
+            weights.load(model, inputs);
+            // as after DJL's load: a trainer records gradients, a predictor has no use for them
+            network.getParameters().values().forEach(p -> p.getArray().setRequiresGradient(false));
             return network;
+        } catch (MalformedModelException e) {
+            throw new IOException(e.getMessage(), e);
+        } catch (UncheckedIOException e) {
+            throw e.getCause();
         }
-        String engine = model.getNDManager().getEngine().getEngineName();
-        RankedNetwork ranked = RankedNetwork.start(stored, model.getName(), device, engine, ranks);
-        ClosedWithModel.add(model, ranked);
-        return ranked;
     }
 }

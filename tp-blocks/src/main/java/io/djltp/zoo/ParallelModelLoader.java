@@ -13,7 +13,7 @@ import ai.djl.repository.zoo.ZooModel;
 import ai.djl.translate.TranslatorFactory;
 import ai.djl.util.Progress;
 
-import io.djltp.files.SideFolder;
+import io.djltp.internal.files.SideFolder;
 
 import java.io.IOException;
 import java.net.URI;
@@ -32,6 +32,26 @@ public final class ParallelModelLoader extends BaseModelLoader {
     /** The group of the models of this library. */
     public static final String GROUP_ID = "io.djltp";
 
+    /** Where the files of a model of the zoo come from. */
+    public interface Source {
+
+        /**
+         * Returns which files these are: others have another version.
+         *
+         * @return the version, letters and digits
+         * @throws IOException if they are not there
+         */
+        String getVersion() throws IOException;
+
+        /**
+         * Writes the files of a {@link ModelFolder}.
+         *
+         * @param folder an empty folder
+         * @throws IOException if they cannot be read or written
+         */
+        void write(Path folder) throws IOException;
+    }
+
     /**
      * Creates a loader.
      *
@@ -43,7 +63,7 @@ public final class ParallelModelLoader extends BaseModelLoader {
     public ParallelModelLoader(
             Application application,
             String artifactId,
-            ModelFiles files,
+            Source files,
             Class<? extends TranslatorFactory> translatorFactory) {
         super(
                 new ZooRepository(
@@ -79,13 +99,13 @@ public final class ParallelModelLoader extends BaseModelLoader {
     static final class ZooRepository extends AbstractRepository {
 
         private final MRL mrl;
-        private final ModelFiles files;
+        private final Source files;
         private final Metadata metadata;
 
         ZooRepository(
                 Application application,
                 String artifactId,
-                ModelFiles files,
+                Source files,
                 Map<String, Object> arguments) {
             super("DJL Tensor Parallel", URI.create("djltp:///" + artifactId));
             this.files = files;

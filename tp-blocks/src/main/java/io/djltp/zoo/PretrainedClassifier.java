@@ -25,7 +25,7 @@ import java.util.List;
  * Block network =
  *         PretrainedClassifier.builder()
  *                 .setBackbone(criteria.loadModel().getBlock())
- *                 .optWithoutLast(1)
+ *                 .optDropLast(1)
  *                 .setClasses(1_000_000)
  *                 .build();
  * }</pre>
@@ -98,7 +98,7 @@ public final class PretrainedClassifier {
          * @param blocks how many of the blocks of a {@code SequentialBlock}
          * @return this builder
          */
-        public Builder optWithoutLast(int blocks) {
+        public Builder optDropLast(int blocks) {
             withoutLast = blocks;
             return this;
         }
@@ -166,7 +166,7 @@ public final class PretrainedClassifier {
                     || withoutLast < 0
                     || withoutLast >= blocks.size()) {
                 throw new IllegalArgumentException(
-                        "optWithoutLast("
+                        "optDropLast("
                                 + withoutLast
                                 + ") is for a SequentialBlock of more blocks, not for "
                                 + backbone.getClass().getSimpleName()

@@ -1,6 +1,7 @@
 package io.djltp.zoo;
 
 import ai.djl.Device;
+import ai.djl.MalformedModelException;
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -8,15 +9,21 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.AbstractBlock;
+import ai.djl.nn.Block;
+import ai.djl.nn.BlockList;
+import ai.djl.nn.ParameterList;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.exchange.PretrainedWeights;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelInference;
 
 import java.io.DataInputStream;
+import java.io.DataOutputStream;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -31,57 +38,98 @@ import java.util.List;
  * <p>It is for prediction: to train or to continue a training, load the model with degree 1 and
  * give it to a {@link io.djltp.training.ParallelTrainer} of any number of ranks.
  */
-public final class RankedNetwork extends DelegatedBlock implements AutoCloseable {
+public final class RankedNetwork extends AbstractBlock implements AutoCloseable {
 
     private static final NDIndex NONE = new NDIndex("0:0");
 
+    private final Block network;
     private final Model model; // of the ranks: what they use is not freed with a predictor
     private final ParallelInference ranks;
-    private List<Long> bytesRead;
+    private final long bytesRead;
     private volatile boolean used; // by a pass: the model was loaded then
     private volatile boolean closed;
 
-    private RankedNetwork(StoredNetwork stored, Model model, ParallelInference ranks) {
-        super(stored.getNetwork());
+    private RankedNetwork(
+            Block network, Shape[] inputs, Model model, ParallelInference ranks, long bytesRead) {
+        this.network = network;
         this.model = model;
         this.ranks = ranks;
+        this.bytesRead = bytesRead;
+        beforeInitialize(inputs);
     }
 
     /**
      * Starts the ranks and lets each read its shards.
      *
-     * @param stored the network and its file
+     * @param network the network
+     * @param weights the file of its values
+     * @param inputs the shapes of its inputs
      * @param name the name of the model
      * @param device the device of rank 0; if it is a GPU, the other ranks have the next ones
-     * @param engine the name of the engine
      * @param size the number of ranks
-     * @return the network
+     * @return the network on its ranks
+     * @throws MalformedModelException if the file is of another network
      * @throws IOException if the file cannot be read
      */
     static RankedNetwork start(
-            StoredNetwork stored, String name, Device device, String engine, int size)
-            throws IOException {
+            Block network,
+            PretrainedWeights weights,
+            Shape[] inputs,
+            String name,
+            Device device,
+            int size)
+            throws MalformedModelException, IOException {
         ParallelConfig config =
                 ParallelConfig.builder()
                         .setMode(ParallelMode.TENSOR)
                         .setRanks(size)
                         .optDevices(devices(device, size))
                         .build();
-        Model model = Model.newInstance(name + " on ranks", device, engine);
+        Model model = Model.newInstance(name + " on ranks", device, "PyTorch");
         ParallelInference ranks = null;
         try {
-            model.setBlock(stored.getNetwork());
+            model.setBlock(network);
+            weights.bind(model, inputs);
             ranks = new ParallelInference(model, config);
-            RankedNetwork network = new RankedNetwork(stored, model, ranks);
-            network.bytesRead = stored.loadShards(ranks);
-            return network;
-        } catch (IOException | RuntimeException | Error e) {
+            ranks.initialize(inputs);
+            return new RankedNetwork(network, inputs, model, ranks, weights.getBytesRead());
+        } catch (IOException | MalformedModelException | RuntimeException | Error e) {
             if (ranks != null) {
                 ranks.drop();
             }
             model.close(); // nobody else has it
             throw e;
         }
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public BlockList getChildren() {
+        return network.getChildren();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public ParameterList getDirectParameters() {
+        return network.getDirectParameters();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public ParameterList getParameters() {
+        return network.getParameters();
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public Shape[] getOutputShapes(Shape[] inputShapes) {
+        return network.getOutputShapes(inputShapes);
+    }
+
+    /** {@inheritDoc} */
+    @Override
+    public void saveParameters(DataOutputStream os) throws IOException {
+        network.saveParameters(os);
     }
 
     /** Refused: the weights lie on the ranks, and a cast would not reach them. */
@@ -108,7 +156,7 @@ public final class RankedNetwork extends DelegatedBlock implements AutoCloseable
 
     /** {@inheritDoc} */
     @Override
-    public NDList forward(
+    protected NDList forwardInternal(
             ParameterStore parameterStore,
             NDList inputs,
             boolean training,
@@ -177,12 +225,12 @@ public final class RankedNetwork extends DelegatedBlock implements AutoCloseable
     }
 
     /**
-     * Returns how many bytes of weights each rank has read from the file: those of its shards; what
-     * all ranks have is read once, by rank 0.
+     * Returns how many bytes of weights the ranks have read from the file: each those of its
+     * shards; what all ranks have is read once.
      *
-     * @return the bytes, by rank
+     * @return the bytes of all ranks
      */
-    public List<Long> getBytesRead() {
+    public long getBytesRead() {
         return bytesRead;
     }
 

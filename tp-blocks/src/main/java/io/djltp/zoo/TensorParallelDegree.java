@@ -1,11 +1,22 @@
 package io.djltp.zoo;
 
 import ai.djl.Device;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
+import ai.djl.util.Pair;
 
-import io.djltp.zoo.StoredNetwork.CutLimit;
+import io.djltp.parameters.ShapesOnly;
+import io.djltp.parameters.ShardedBlock;
+import io.djltp.sharding.ShardingStrategy;
 
 import java.io.IOException;
 import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 
 /**
@@ -137,5 +148,69 @@ public final class TensorParallelDegree {
     @Override
     public String toString() {
         return NAME + " " + asked;
+    }
+
+    /** Over how many ranks the parameters of a network can be cut. */
+    static final class CutLimit {
+
+        private static final int SEARCHED = 1024; // numbers of ranks that are tried
+
+        private final List<CutParameter> cut = new ArrayList<>();
+
+        /** A parameter that is cut, with its shape in the network. */
+        private record CutParameter(String name, ShardingStrategy strategy, Shape shape) {}
+
+        CutLimit(Block network, Shape... inputs) {
+            ShapesOnly.read(network, DataType.FLOAT32, () -> find(network, ""), inputs);
+        }
+
+        private void find(Block block, String path) {
+            if (block instanceof ShardedBlock sharded) {
+                for (Pair<String, Parameter> named : block.getDirectParameters()) {
+                    ShardingStrategy strategy = sharded.getShardingStrategy(named.getValue());
+                    if (!strategy.isReplicated()) {
+                        Shape shape = named.getValue().getArray().getShape();
+                        cut.add(new CutParameter(path + named.getKey(), strategy, shape));
+                    }
+                }
+            }
+            block.getChildren()
+                    .forEach(child -> find(child.getValue(), path + child.getKey() + "_"));
+        }
+
+        /** Returns whether no parameter can be cut. */
+        boolean isOne() {
+            return cut.isEmpty();
+        }
+
+        /** Returns the greatest number of ranks, up to a limit, over which all can be cut. */
+        int most(int limit) {
+            int ranks = isOne() ? 1 : Math.min(limit, SEARCHED);
+            while (ranks > 1 && refusal(ranks) != null) {
+                ranks--;
+            }
+            return ranks;
+        }
+
+        /** Returns why a network cannot be cut over so many ranks, or {@code null} if it can. */
+        String refusal(int ranks) {
+            for (CutParameter each : cut) {
+                long longest = Arrays.stream(each.shape().getShape()).max().orElse(0);
+                if (ranks > Math.max(longest, SEARCHED)) { // before a cut of so many parts is made
+                    return String.format(
+                            Locale.ROOT,
+                            "Parameter %s %s cannot be cut over %d ranks.",
+                            each.name(),
+                            each.shape(),
+                            ranks);
+                }
+                try {
+                    each.strategy().checkSplit(each.name(), each.shape(), ranks);
+                } catch (IllegalArgumentException e) {
+                    return e.getMessage();
+                }
+            }
+            return null;
+        }
     }
 }

@@ -43,8 +43,8 @@ public class PackagesTest {
 
     private static final List<String> BLOCKS =
             List.of(
-                    "files",
-                    "safetensors",
+                    "internal.files",
+                    "internal.safetensors",
                     "checkpoint.store",
                     "layout",
                     "rank",

@@ -20,7 +20,8 @@ import java.util.stream.Stream;
 
 /**
  * What users can rely on, one line for each fact: which public types there are, what they are, and
- * their public and protected members, inherited ones among them, by their erased types.
+ * their public and protected members, inherited ones among them, by their erased types. Packages
+ * {@code io.djltp.internal} are not for users.
  */
 final class PublicApi {
 
@@ -43,7 +44,8 @@ final class PublicApi {
                             .filter(
                                     name ->
                                             name.endsWith(".class")
-                                                    && !name.endsWith("-info.class"))
+                                                    && !name.endsWith("-info.class")
+                                                    && !name.matches(".*djltp.internal.*"))
                             .map(
                                     name ->
                                             name.replaceAll("\\.class$", "")

@@ -17,6 +17,7 @@ import ai.djl.training.listener.TrainingListener;
 import ai.djl.training.loss.Loss;
 import ai.djl.translate.Batchifier;
 import ai.djl.util.Progress;
+import ai.djl.util.Utils;
 
 import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.layout.ParallelMode;
@@ -33,7 +34,6 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.ExecutorService;
@@ -52,12 +52,8 @@ public class CheckpointGuideTest {
     }
 
     @AfterMethod
-    public void deleteFolder() throws IOException {
-        try (var files = Files.walk(parent)) {
-            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.delete(file);
-            }
-        }
+    public void deleteFolder() {
+        Utils.deleteQuietly(parent);
     }
 
     private static DefaultTrainingConfig config() {
@@ -216,7 +212,7 @@ public class CheckpointGuideTest {
                 try {
                     checkpoints.fit(trainer, epochs, trainingSet, null);
                 } catch (TrainingStoppedException e) {
-                    return e.getSignal().exitStatus(); // of this process
+                    return e.getExitStatus(); // of this process
                 }
                 Assert.assertEquals(checkpoints.getStep(), 16);
             }

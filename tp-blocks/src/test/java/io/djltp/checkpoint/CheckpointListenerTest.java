@@ -12,6 +12,7 @@ import ai.djl.training.Trainer;
 import ai.djl.training.listener.EpochTrainingListener;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
+import ai.djl.util.Utils;
 
 import com.google.gson.JsonElement;
 import com.google.gson.JsonPrimitive;
@@ -31,7 +32,6 @@ import org.testng.annotations.Test;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Consumer;
@@ -50,12 +50,8 @@ public class CheckpointListenerTest {
     }
 
     @AfterMethod
-    public void deleteFolder() throws IOException {
-        try (var files = Files.walk(parent)) {
-            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.delete(file);
-            }
-        }
+    public void deleteFolder() {
+        Utils.deleteQuietly(parent);
     }
 
     /** What is done with an open trainer. */

@@ -134,7 +134,7 @@ public class DataPositionTest {
             resumed.restore(read(save(position)));
             Assert.assertFalse(resumed.begin(arrays(manager), manager, null).hasNext());
             Assert.assertEquals(resumed.epoch(), 0);
-            Assert.assertEquals(resumed.batches(), BATCHES);
+            Assert.assertEquals(resumed.save().batches(), BATCHES);
         }
     }
 

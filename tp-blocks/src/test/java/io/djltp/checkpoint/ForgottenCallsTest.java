@@ -11,6 +11,7 @@ import ai.djl.training.EasyTrain;
 import ai.djl.training.dataset.ArrayDataset;
 import ai.djl.training.dataset.Batch;
 import ai.djl.training.loss.Loss;
+import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 
@@ -27,7 +28,6 @@ import org.testng.annotations.Test;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Comparator;
 import java.util.List;
 
 /** A training that tells its listener of no step is not one that is silently saved never. */
@@ -41,12 +41,8 @@ public class ForgottenCallsTest {
     }
 
     @AfterMethod
-    public void deleteFolder() throws IOException {
-        try (var files = Files.walk(folder)) {
-            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.delete(file);
-            }
-        }
+    public void deleteFolder() {
+        Utils.deleteQuietly(folder);
     }
 
     /** What is done with an open trainer. */

@@ -3,7 +3,6 @@ package io.djltp.checkpoint;
 import io.djltp.checkpoint.StoppedRun.Task;
 import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.checkpoint.store.CheckpointFolder;
-import io.djltp.checkpoint.store.Resharding;
 import io.djltp.layout.ParallelMode;
 import io.djltp.testing.TrainerKind;
 
@@ -109,7 +108,7 @@ public class ReshardedTest {
         try (CheckpointFolder source = CheckpointFolder.read(from);
                 Checkpoint checkpoint = source.openStep(STEP);
                 CheckpointFolder target = CheckpointFolder.open(to)) {
-            Resharding.write(checkpoint, target, parts);
+            checkpoint.reshard(target, parts);
         }
     }
 }

@@ -3,6 +3,7 @@ package io.djltp.checkpoint;
 import ai.djl.training.Trainer;
 import ai.djl.training.listener.EarlyStoppingListener.EarlyStoppedException;
 import ai.djl.training.listener.TrainingListenerAdapter;
+import ai.djl.util.Utils;
 
 import io.djltp.layout.ParallelMode;
 import io.djltp.testing.TrainerKind;
@@ -17,7 +18,6 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.Comparator;
 import java.util.List;
 
 /**
@@ -35,12 +35,8 @@ public class ResumedFitTest {
     }
 
     @AfterMethod
-    public void deleteFolder() throws IOException {
-        try (var files = Files.walk(parent)) {
-            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.delete(file);
-            }
-        }
+    public void deleteFolder() {
+        Utils.deleteQuietly(parent);
     }
 
     @DataProvider

@@ -15,9 +15,9 @@ import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.checkpoint.store.CheckpointFolder;
 import io.djltp.exchange.NameMapping;
 import io.djltp.exchange.WeightExport;
+import io.djltp.internal.safetensors.SafetensorsFile;
+import io.djltp.internal.safetensors.SliceReader;
 import io.djltp.layout.ParallelMode;
-import io.djltp.safetensors.SafetensorsFile;
-import io.djltp.safetensors.SliceReader;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 

@@ -8,7 +8,7 @@ import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 
-import io.djltp.safetensors.SafetensorsWriter;
+import io.djltp.internal.safetensors.SafetensorsWriter;
 import io.djltp.testing.ArrayAssert;
 
 import org.testng.Assert;
@@ -148,8 +148,8 @@ public class BadWeightsTest {
                         PretrainedWeights.builder()
                                 .setPath(path)
                                 .setMapping(NameMapping.torch())
-                                .optKept("Linear1.{path}")
-                                .optIgnored("cls.{path}")
+                                .optSkipParameters("Linear1.{path}")
+                                .optSkipTensors("cls.{path}")
                                 .build()) {
             model.setBlock(network());
             weights.load(model, INPUT);
@@ -185,7 +185,7 @@ public class BadWeightsTest {
             model.setBlock(Linear.builder().setUnits(4).optBias(false).build());
             MalformedModelException e =
                     Assert.expectThrows(
-                            MalformedModelException.class, () -> weights.assign(model, INPUT));
+                            MalformedModelException.class, () -> weights.bind(model, INPUT));
             String expected = problem.replace("parameter w", "parameter weight");
             Assert.assertEquals(
                     e.getMessage(),
@@ -205,7 +205,7 @@ public class BadWeightsTest {
                             .setPath(path)
                             .setMapping(NameMapping.own())
                             .build()) {
-                weights.assign(model, INPUT);
+                weights.bind(model, INPUT);
             }
             String message =
                     Assert.expectThrows(
@@ -230,7 +230,7 @@ public class BadWeightsTest {
             PretrainedWeights weights =
                     PretrainedWeights.builder().setPath(path).setMapping(NameMapping.own()).build();
             weights.close();
-            Assert.expectThrows(IllegalStateException.class, () -> weights.assign(model, INPUT));
+            Assert.expectThrows(IllegalStateException.class, () -> weights.bind(model, INPUT));
         }
         Files.delete(path);
     }

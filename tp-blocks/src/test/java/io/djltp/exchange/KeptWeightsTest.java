@@ -64,7 +64,7 @@ public class KeptWeightsTest {
         return PretrainedWeights.builder()
                 .setPath(folder)
                 .setMapping(NameMapping.own())
-                .optKept(kept)
+                .optSkipParameters(kept)
                 .build();
     }
 
@@ -75,7 +75,7 @@ public class KeptWeightsTest {
             try (Model model = Model.newInstance("m");
                     PretrainedWeights weights = weights("RowParallelLinear.{path}")) {
                 model.setBlock(network(7));
-                weights.assign(model, INPUT);
+                weights.bind(model, INPUT);
                 DefaultTrainingConfig config =
                         new DefaultTrainingConfig(Loss.l2Loss())
                                 .optDevices(new Device[] {Device.cpu()})

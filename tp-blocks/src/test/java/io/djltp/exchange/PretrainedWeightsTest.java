@@ -50,7 +50,7 @@ public class PretrainedWeightsTest {
                 if (ranks == 0) {
                     weights.load(model, inputs);
                 } else {
-                    weights.assign(model, inputs);
+                    weights.bind(model, inputs);
                     Assert.assertEquals(weights.getBytesRead(), 0, "before they are needed");
                 }
                 float[] actual = SmallModels.predict(model, ranks);

@@ -9,9 +9,12 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
+import ai.djl.nn.core.Prelu;
 import ai.djl.nn.norm.BatchNorm;
 import ai.djl.nn.norm.LayerNorm;
+import ai.djl.training.initializer.Initializer;
 import ai.djl.translate.NoopTranslator;
+import ai.djl.util.Utils;
 
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
@@ -23,6 +26,7 @@ import org.testng.annotations.Test;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.List;
 import java.util.TreeSet;
 
 /** Layers of DJL, with PyTorch's names, become layers of ranks, and the other way round. */
@@ -78,7 +82,7 @@ public class StockLayersTest {
                     plain.newPredictor(new NoopTranslator(null)).predict(x).singletonOrThrow();
             try (PretrainedWeights weights =
                     PretrainedWeights.builder().setPath(folder).setMapping(CUT).build()) {
-                weights.assign(parallel, INPUT);
+                weights.bind(parallel, INPUT);
                 try (ParallelPredictor<NDList, NDList> predictor =
                         new ParallelPredictor<>(
                                 parallel, new NoopTranslator(null), SmallModels.ranks(3))) {
@@ -108,6 +112,43 @@ public class StockLayersTest {
                                                 array,
                                                 name));
             }
+        }
+    }
+
+    /** DJL's Prelu has one number, without an axis. */
+    @Test(timeOut = 60_000)
+    public void aNumberWithoutAxesIsATensor() throws Exception {
+        Path folder = Files.createTempDirectory("scalar");
+        try (Model model = Model.newInstance("one");
+                Model other = Model.newInstance("other")) {
+            for (Model each : List.of(model, other)) {
+                Block prelu = new Prelu();
+                prelu.setInitializer(Initializer.ONES, parameter -> true);
+                each.setBlock(
+                        new SequentialBlock().add(Linear.builder().setUnits(5).build()).add(prelu));
+            }
+            model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, INPUT);
+            NDArray alpha = model.getBlock().getParameters().valueAt(2).getArray();
+            Assert.assertEquals(alpha.getShape().dimension(), 0);
+            alpha.set(new float[] {0.3f});
+            WeightExport.builder()
+                    .setMapping(NameMapping.own())
+                    .build()
+                    .write(model.getBlock(), folder);
+            try (PretrainedWeights weights =
+                    PretrainedWeights.builder()
+                            .setPath(folder)
+                            .setMapping(NameMapping.own())
+                            .build()) {
+                weights.load(other, INPUT);
+            }
+            for (int i = 0; i < 3; i++) {
+                Assert.assertEquals(
+                        other.getBlock().getParameters().valueAt(i).getArray(),
+                        model.getBlock().getParameters().valueAt(i).getArray());
+            }
+        } finally {
+            Utils.deleteQuietly(folder);
         }
     }
 }

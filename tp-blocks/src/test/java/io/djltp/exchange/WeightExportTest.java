@@ -244,7 +244,7 @@ public class WeightExportTest {
                                         .setMapping(phi)
                                         .build()) {
                     model.setBlock(SmallModels.llama(stacked));
-                    weights.assign(model, SmallModels.INPUT);
+                    weights.bind(model, SmallModels.INPUT);
                     float[] y = SmallModels.predict(model, ranks);
                     ArrayAssert.assertClose(y, SmallModels.reference("llama"), 1e-5, "phi");
                 }

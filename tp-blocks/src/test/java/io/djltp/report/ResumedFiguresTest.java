@@ -10,6 +10,7 @@ import ai.djl.training.EasyTrain;
 import ai.djl.training.Trainer;
 import ai.djl.training.dataset.ArrayDataset;
 import ai.djl.training.loss.Loss;
+import ai.djl.util.Utils;
 
 import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.layout.ParallelMode;
@@ -22,7 +23,6 @@ import org.testng.annotations.Test;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.List;
 
 /** The figures of a training that was resumed are those of the steps after the checkpoint's. */
@@ -37,11 +37,7 @@ public class ResumedFiguresTest {
             Assert.assertEquals(steps(folder, 1), List.of(1L, 2L, 3L, 4L));
             Assert.assertEquals(steps(folder, 3), List.of(5L, 6L, 7L, 8L, 9L, 10L, 11L, 12L));
         } finally {
-            try (var files = Files.walk(folder)) {
-                for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                    Files.delete(file);
-                }
-            }
+            Utils.deleteQuietly(folder);
         }
     }
 

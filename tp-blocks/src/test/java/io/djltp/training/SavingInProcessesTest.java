@@ -4,8 +4,8 @@ import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.ndarray.NDManager;
 
-import io.djltp.safetensors.SafetensorsFile;
-import io.djltp.safetensors.SliceReader;
+import io.djltp.internal.safetensors.SafetensorsFile;
+import io.djltp.internal.safetensors.SliceReader;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.TrainingRun;
 

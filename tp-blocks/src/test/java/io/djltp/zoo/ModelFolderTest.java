@@ -22,10 +22,10 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.loss.Loss;
 import ai.djl.util.Utils;
 
+import io.djltp.internal.safetensors.SafetensorsFile;
+import io.djltp.internal.safetensors.StoredTensor;
 import io.djltp.layout.ParallelMode;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.safetensors.SafetensorsFile;
-import io.djltp.safetensors.StoredTensor;
 import io.djltp.testing.RankThreads;
 import io.djltp.training.ParallelTrainer;
 
@@ -96,16 +96,41 @@ public class ModelFolderTest {
             try (ZooModel<NDList, NDList> model = SmallModels.load(folder, ranks)) {
                 RankedNetwork network = (RankedNetwork) model.getBlock();
                 assertEquals(network.getRanks(), ranks);
-                long all = 0;
-                for (int rank = 0; rank < ranks; rank++) {
-                    long hidden = 13 / ranks + (rank < 13 % ranks ? 1 : 0);
-                    // 7 weights and a bias of each hidden feature, 5 weights to the outputs
-                    long shards = 4 * hidden * (7 + 1 + 5);
-                    long own = shards + (rank == 0 ? 4 * 5 : 0); // the bias that all ranks have
-                    assertEquals((long) network.getBytesRead().get(rank), own);
-                    all += own;
-                }
-                assertEquals(all, tensors.values().stream().mapToLong(StoredTensor::bytes).sum());
+                long all = tensors.values().stream().mapToLong(StoredTensor::bytes).sum();
+                assertEquals(network.getBytesRead(), all); // and nothing twice
+            }
+        }
+    }
+
+    /** A factory that gives its network values. */
+    public static final class WithValues extends ParallelBlockFactory {
+
+        private static final long serialVersionUID = 1L;
+
+        /** {@inheritDoc} */
+        @Override
+        protected Block newNetwork(Path folder, Map<String, ?> arguments) {
+            Block network = TwoLayersFactory.network(13);
+            network.initialize(
+                    NDManager.newBaseManager(), DataType.FLOAT32, TwoLayersFactory.INPUT);
+            return network;
+        }
+
+        /** {@inheritDoc} */
+        @Override
+        protected Shape[] getInputShapes(Map<String, ?> arguments) {
+            return new Shape[] {TwoLayersFactory.INPUT};
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void aNetworkWithValuesGetsThoseOfTheFile() throws Exception {
+        Path values = root.resolve("values");
+        float[] outputs =
+                SmallModels.save(values, TwoLayersFactory.network(13), WithValues.class, BATCH);
+        for (int degree = 1; degree <= 2; degree++) {
+            try (ZooModel<NDList, NDList> model = SmallModels.load(values, degree)) {
+                SmallModels.assertClose(predict(model), outputs);
             }
         }
     }
@@ -296,8 +321,9 @@ public class ModelFolderTest {
                             .optArgument(TensorParallelDegree.NAME, degree)
                             .build();
             message = expectThrows(IOException.class, other::loadModel).getMessage();
-            assertTrue(message.contains("is of another network"), message);
-            assertTrue(message.contains("(13, 7) there, not (12, 7)"), message);
+            assertTrue(message.contains("does not fit the model"), message);
+            assertTrue(message.contains("weight (12, 7) is not "), message);
+            assertTrue(message.contains("weight (13, 7)"), message);
         }
     }
 
@@ -377,8 +403,8 @@ public class ModelFolderTest {
         }
         try (ZooModel<NDList, NDList> model = SmallModels.load(half, 3)) {
             SmallModels.assertClose(predict(model), serial);
-            long bytes = ((RankedNetwork) model.getBlock()).getBytesRead().get(2);
-            assertEquals(bytes, 2 * 4 * 13); // 4 hidden features of 13 numbers of 2 bytes
+            long bytes = ((RankedNetwork) model.getBlock()).getBytesRead();
+            assertEquals(bytes, 2 * (13 * 13 + 5)); // 13 hidden features of 13 numbers, 5 biases
         }
     }
 

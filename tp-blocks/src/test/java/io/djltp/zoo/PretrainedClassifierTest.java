@@ -128,7 +128,7 @@ public class PretrainedClassifierTest {
                             .optTrained(trained)
                             .setClasses(CLASSES);
             if (!script) {
-                builder.optWithoutLast(1); // the head of the pretrained network
+                builder.optDropLast(1); // the head of the pretrained network
             }
             model.setBlock(builder.build());
             DefaultTrainingConfig config =
@@ -252,8 +252,8 @@ public class PretrainedClassifierTest {
                             PretrainedClassifier.builder()
                                     .setBackbone(model.getBlock())
                                     .setClasses(3)
-                                    .optWithoutLast(blocks));
-            assertTrue(message.contains("optWithoutLast(" + blocks), message);
+                                    .optDropLast(blocks));
+            assertTrue(message.contains("optDropLast(" + blocks), message);
             assertEquals(model.getBlock().getChildren().size(), blocks);
         }
     }

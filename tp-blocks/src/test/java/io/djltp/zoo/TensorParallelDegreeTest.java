@@ -5,12 +5,9 @@ import static org.testng.Assert.assertTrue;
 import static org.testng.Assert.expectThrows;
 
 import ai.djl.Device;
-import ai.djl.ndarray.NDManager;
-import ai.djl.ndarray.types.DataType;
-import ai.djl.nn.core.Linear;
 import ai.djl.util.Utils;
 
-import io.djltp.zoo.StoredNetwork.CutLimit;
+import io.djltp.zoo.TensorParallelDegree.CutLimit;
 
 import org.testng.annotations.AfterClass;
 import org.testng.annotations.BeforeClass;
@@ -32,12 +29,7 @@ public class TensorParallelDegreeTest {
         folder = Files.createTempDirectory("degree");
         SmallModels.save(
                 folder, TwoLayersFactory.network(13), TwoLayersFactory.class, SmallModels.batch(1));
-        limit =
-                new CutLimit(
-                        StoredNetwork.of(
-                                TwoLayersFactory.network(13),
-                                folder.resolve(ModelFolder.WEIGHTS),
-                                TwoLayersFactory.INPUT));
+        limit = new CutLimit(TwoLayersFactory.network(13), TwoLayersFactory.INPUT);
     }
 
     @AfterClass
@@ -81,23 +73,5 @@ public class TensorParallelDegreeTest {
     @Test
     public void withoutADegreeItIsOne() throws IOException {
         assertEquals(TensorParallelDegree.of(Map.of(), folder).resolve(Device.cpu(), 0, limit), 1);
-    }
-
-    @Test
-    public void aNetworkWithValuesWouldNotGetThoseOfTheFile() {
-        Linear linear = Linear.builder().setUnits(5).build();
-        try (NDManager manager = NDManager.newBaseManager()) {
-            linear.initialize(manager, DataType.FLOAT32, TwoLayersFactory.INPUT);
-            String message =
-                    expectThrows(
-                                    IllegalStateException.class,
-                                    () ->
-                                            StoredNetwork.of(
-                                                    linear,
-                                                    folder.resolve(ModelFolder.WEIGHTS),
-                                                    TwoLayersFactory.INPUT))
-                            .getMessage();
-            assertTrue(message.contains("without values"), message);
-        }
     }
 }

@@ -1,7 +1,6 @@
 package io.djltp.examples.checkpoint;
 
 import io.djltp.checkpoint.store.Checkpoint;
-import io.djltp.checkpoint.store.Damage;
 import io.djltp.examples.BadInputException;
 
 import picocli.CommandLine.Command;
@@ -46,7 +45,7 @@ final class CheckCommand implements Callable<Integer> {
     }
 
     private int verify(Checkpoint checkpoint) throws IOException {
-        List<Damage> damages = checkpoint.verify();
+        List<String> damages = checkpoint.verify();
         damages.forEach(out::println);
         out.printf(
                 damages.isEmpty() ? "%s is whole: %,d bytes read%n" : "%s is damaged%n",

@@ -3,7 +3,6 @@ package io.djltp.examples.checkpoint;
 import io.djltp.checkpoint.store.Checkpoint;
 import io.djltp.checkpoint.store.CheckpointException;
 import io.djltp.checkpoint.store.CheckpointFolder;
-import io.djltp.checkpoint.store.Resharding;
 import io.djltp.examples.BadInputException;
 
 import picocli.CommandLine.Command;
@@ -46,7 +45,7 @@ final class ReshardCommand implements Callable<Integer> {
         }
         try (Checkpoint from = choice.open();
                 CheckpointFolder to = CheckpointFolder.open(target)) {
-            Resharding.write(from, to, ranks);
+            from.reshard(to, ranks);
             try (Checkpoint again = to.openStep(from.getStep())) {
                 out.printf(
                         "%s, written in %s, is in %s in %s%n",

@@ -5,7 +5,7 @@ import ai.onnxruntime.OrtEnvironment;
 import ai.onnxruntime.OrtException;
 import ai.onnxruntime.OrtSession;
 
-import io.djltp.zoo.minilm.MiniLmFiles;
+import io.djltp.zoo.minilm.MiniLmModel;
 import io.djltp.zoo.minilm.WordPieces;
 
 import java.io.IOException;
@@ -26,7 +26,7 @@ final class OnnxReference implements AutoCloseable {
      * @throws OrtException if ONNX Runtime refuses it
      */
     OnnxReference(int threads) throws IOException, OrtException {
-        try (InputStream file = MiniLmFiles.model();
+        try (InputStream file = MiniLmModel.openOnnx();
                 OrtSession.SessionOptions options = new OrtSession.SessionOptions()) {
             options.setIntraOpNumThreads(threads);
             session = environment.createSession(file.readAllBytes(), options);

@@ -12,7 +12,7 @@ import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelPredictor;
 import io.djltp.zoo.minilm.BertSizes;
 import io.djltp.zoo.minilm.MiniLm;
-import io.djltp.zoo.minilm.MiniLmWeights;
+import io.djltp.zoo.minilm.MiniLmModel;
 import io.djltp.zoo.minilm.WordPieces;
 
 import java.io.IOException;
@@ -33,7 +33,7 @@ final class SentenceEmbedder implements AutoCloseable {
         model = Model.newInstance("all-MiniLM-L6-v2");
         try {
             MiniLm network = new MiniLm(BertSizes.MINI_LM);
-            MiniLmWeights.load(network, model.getNDManager());
+            MiniLmModel.load(network, model.getNDManager());
             model.setBlock(network);
             predictor = new ParallelPredictor<>(model, new BatchTranslator(), config);
         } catch (IOException | RuntimeException | Error e) {

@@ -1,6 +1,6 @@
 package io.djltp.examples.lemma;
 
-import io.djltp.files.SideFolder;
+import io.djltp.internal.files.SideFolder;
 
 import java.io.BufferedReader;
 import java.io.BufferedWriter;

@@ -6,7 +6,7 @@ import ai.djl.nn.Block;
 import ai.djl.nn.core.Linear;
 
 import io.djltp.examples.BadInputException;
-import io.djltp.files.SideFolder;
+import io.djltp.internal.files.SideFolder;
 import io.djltp.zoo.lemma.CharNGrams;
 import io.djltp.zoo.lemma.LemmaNetwork;
 
@@ -107,10 +107,9 @@ public final class SavedModel implements AutoCloseable {
         }
         Lexicon lexicon = Lexicon.load(folder.resolve(LEXICON));
         CharNGrams nGrams =
-                CharNGrams.builder()
-                        .setRows(Integer.parseInt(sizes.getProperty("rows")))
-                        .optLimit(Integer.parseInt(sizes.getProperty("limit")))
-                        .build();
+                new CharNGrams(
+                        Integer.parseInt(sizes.getProperty("rows")),
+                        Integer.parseInt(sizes.getProperty("limit")));
         Model model = Model.newInstance(NAME);
         int dim = Integer.parseInt(sizes.getProperty("dim"));
         model.setBlock(LemmaNetwork.create(nGrams.rows(), dim, head.apply(lexicon.size())));

@@ -103,8 +103,7 @@ public final class TrainCommand implements Callable<Integer> {
         long begin = System.nanoTime();
         LemmaCorpus corpus = readCorpus();
         HeldOutSplit split = HeldOutSplit.of(corpus, HELD_OUT, SPLIT_SEED);
-        CharNGrams nGrams =
-                CharNGrams.builder().setRows(tableRows(corpus.classes())).optLimit(N_GRAMS).build();
+        CharNGrams nGrams = new CharNGrams(tableRows(corpus.classes()), N_GRAMS);
         ClassificationHead head = head(corpus.classes());
         checkSizes(corpus, nGrams);
         try (Model model = Model.newInstance(SavedModel.NAME)) {

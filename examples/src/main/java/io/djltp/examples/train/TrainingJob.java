@@ -86,7 +86,7 @@ public final class TrainingJob {
                             "%ntp: %s.%n%s",
                             e.getMessage(), howToGoOn(e.isSaved(), command.commandLine()));
                 }
-                return e.getSignal().exitStatus();
+                return e.getExitStatus();
             }
         }
         return 0;

@@ -14,8 +14,8 @@ import io.djltp.checkpoint.store.CheckpointWriter;
 import io.djltp.checkpoint.store.CutTensor;
 import io.djltp.cut.Cut;
 import io.djltp.examples.TpRun;
-import io.djltp.safetensors.SafetensorsFile;
-import io.djltp.safetensors.SliceReader;
+import io.djltp.internal.safetensors.SafetensorsFile;
+import io.djltp.internal.safetensors.SliceReader;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterClass;
@@ -218,8 +218,8 @@ public class ExportCommandTest {
                 JsonParser.parseString(
                         "{parameters: [w], shared: "
                                 + shared
-                                + ", optimizer: SGD, updates: {}, frozen: [], seed: 1, asked: 0,"
-                                + " participants: {}, blocks: {}, generators: {}}"));
+                                + ", optimizer: SGD, margins: {}, updates: {}, frozen: [],"
+                                + " seeds: {seed: 1, asked: 0}, participants: {}, blocks: {}, generators: {}}"));
         try (NDManager manager = NDManager.newBaseManager();
                 CheckpointFolder folder = CheckpointFolder.open(run);
                 CheckpointWriter writer = folder.begin(1, "tensor 1", 1, List.of(0))) {

@@ -22,7 +22,7 @@ import io.djltp.rank.ParallelConfig;
 import io.djltp.training.ParallelTrainer;
 import io.djltp.zoo.minilm.BertSizes;
 import io.djltp.zoo.minilm.MiniLm;
-import io.djltp.zoo.minilm.MiniLmWeights;
+import io.djltp.zoo.minilm.MiniLmModel;
 import io.djltp.zoo.minilm.WordPieces;
 
 import morfologik.stemming.Dictionary;
@@ -110,7 +110,7 @@ public class FineTuningTest {
     private float[] train(int ranks) throws IOException {
         try (Model model = Model.newInstance("language of a word")) {
             MiniLm body = new MiniLm(BertSizes.MINI_LM);
-            MiniLmWeights.load(body, model.getNDManager());
+            MiniLmModel.load(body, model.getNDManager());
             body.getChildren().valueAt(0).freezeParameters(true); // half of the weights
             model.setBlock(
                     new SequentialBlock()

@@ -14,7 +14,7 @@ import ai.onnx.proto.OnnxMl.TensorProto;
 
 import com.google.protobuf.ByteString;
 
-import io.djltp.zoo.minilm.MiniLmFiles;
+import io.djltp.zoo.minilm.MiniLmModel;
 import io.djltp.zoo.minilm.OnnxWeights;
 
 import org.testng.annotations.Test;
@@ -32,7 +32,7 @@ public class OnnxWeightsTest {
 
     @Test(timeOut = 60_000)
     public void theModelHasAllWeightsOfBert() throws IOException {
-        try (InputStream file = MiniLmFiles.model();
+        try (InputStream file = MiniLmModel.openOnnx();
                 NDManager manager = NDManager.newBaseManager()) {
             OnnxWeights weights = OnnxWeights.read(file);
             Set<String> names = weights.names();

@@ -22,7 +22,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 public class LemmaDatasetTest {
 
     private final HeldOutSplit split = HeldOutSplit.of(TestCorpus.verbs(50, 4), 30, 1);
-    private final CharNGrams nGrams = CharNGrams.builder().setRows(1024).optLimit(16).build();
+    private final CharNGrams nGrams = new CharNGrams(1024, 16);
     private NDManager manager;
 
     @BeforeClass

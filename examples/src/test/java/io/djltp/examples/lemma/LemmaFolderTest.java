@@ -48,7 +48,7 @@ public class LemmaFolderTest {
     private static final int STEPS = 60;
 
     private final LemmaCorpus corpus = TestCorpus.verbs(17, 2);
-    private final CharNGrams nGrams = CharNGrams.builder().setRows(256).optLimit(20).build();
+    private final CharNGrams nGrams = new CharNGrams(256, 20);
     private final String[] words = new String[corpus.size()];
     private final int[] classes = new int[corpus.size()];
     private Path folder;

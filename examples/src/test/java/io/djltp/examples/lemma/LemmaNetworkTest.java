@@ -112,7 +112,7 @@ public class LemmaNetworkTest {
             throws IOException, TranslateException, MalformedModelException {
         LemmaCorpus corpus = TestCorpus.verbs(20, 4);
         HeldOutSplit split = HeldOutSplit.of(corpus, 10, 1);
-        CharNGrams nGrams = CharNGrams.builder().setRows(ROWS).build();
+        CharNGrams nGrams = new CharNGrams(ROWS);
         int pair = split.trainingPairs()[1];
         Classifications before;
         try (Model model = model(corpus)) {

@@ -61,7 +61,7 @@ public class LemmaOnnxTest {
         Path model = folder.resolve("model");
         Files.createDirectories(model);
         LemmaCorpus corpus = TestCorpus.verbs(300, 2);
-        CharNGrams nGrams = CharNGrams.builder().setRows(512).optLimit(40).build();
+        CharNGrams nGrams = new CharNGrams(512, 40);
         try (Model trained = Model.newInstance("lemma")) {
             Linear head = Linear.builder().setUnits(corpus.classes()).build();
             trained.setBlock(LemmaNetwork.create(nGrams.rows(), DIM, head));

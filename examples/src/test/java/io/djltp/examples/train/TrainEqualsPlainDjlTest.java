@@ -136,8 +136,7 @@ public class TrainEqualsPlainDjlTest {
         }
         HeldOutSplit split =
                 HeldOutSplit.of(corpus, TrainCommand.HELD_OUT, TrainCommand.SPLIT_SEED);
-        CharNGrams nGrams =
-                CharNGrams.builder().setRows(TrainCommand.tableRows(corpus.classes())).build();
+        CharNGrams nGrams = new CharNGrams(TrainCommand.tableRows(corpus.classes()));
         LemmaDataset dataset =
                 LemmaDataset.builder()
                         .setSplit(split)

@@ -1,6 +1,8 @@
 package io.djltp.checkpoint.store;
 
+import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.channels.WritableByteChannel;
 import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.zip.CRC32C;
@@ -80,25 +82,33 @@ final class BlockChecksums {
         return new BlockChecksums(size, sums);
     }
 
-    /** Adds up the checksums of a file while it is written. */
-    static final class Builder {
+    /** Writes to a channel, and adds up checksums while a block is in the processor's cache. */
+    static final class Channel implements WritableByteChannel {
 
+        private final WritableByteChannel out;
         private final CRC32C current = new CRC32C();
         private int[] sums = new int[16];
         private long size;
 
-        /** Adds the bytes that follow, and reads them to their end. */
-        void add(ByteBuffer bytes) {
-            int limit = bytes.limit();
-            while (bytes.hasRemaining()) {
-                int count = (int) Math.min(bytes.remaining(), BLOCK - size % BLOCK);
-                current.update(bytes.limit(bytes.position() + count));
-                bytes.limit(limit);
-                size += count;
-                if (size % BLOCK == 0) {
-                    endBlock((int) (size / BLOCK) - 1);
-                }
+        Channel(WritableByteChannel out) {
+            this.out = out;
+        }
+
+        /** {@inheritDoc} Writes a block at most. */
+        @Override
+        public int write(ByteBuffer bytes) throws IOException {
+            int count = (int) Math.min(bytes.remaining(), BLOCK - size % BLOCK);
+            ByteBuffer piece = bytes.slice(bytes.position(), count);
+            current.update(piece.duplicate());
+            while (piece.hasRemaining()) {
+                out.write(piece);
             }
+            bytes.position(bytes.position() + count);
+            size += count;
+            if (count > 0 && size % BLOCK == 0) {
+                endBlock((int) (size / BLOCK) - 1);
+            }
+            return count;
         }
 
         private void endBlock(int block) {
@@ -109,13 +119,23 @@ final class BlockChecksums {
             current.reset();
         }
 
-        /** Returns the checksums of all bytes that were added. */
-        BlockChecksums build() {
+        /** Returns the checksums of all bytes that were written. */
+        BlockChecksums checksums() {
             int blocks = (int) ((size + BLOCK - 1) / BLOCK);
             if (size % BLOCK != 0) {
                 endBlock(blocks - 1);
             }
             return new BlockChecksums(size, Arrays.copyOf(sums, blocks));
+        }
+
+        @Override
+        public boolean isOpen() {
+            return out.isOpen();
+        }
+
+        @Override
+        public void close() throws IOException {
+            out.close();
         }
     }
 }

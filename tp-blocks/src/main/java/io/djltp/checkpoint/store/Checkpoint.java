@@ -7,6 +7,7 @@ import ai.djl.ndarray.types.Shape;
 
 import com.google.gson.JsonObject;
 
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.torch.TensorBuffers;
 
@@ -23,6 +24,7 @@ import java.util.OptionalLong;
 import java.util.Queue;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.stream.IntStream;
 
 /**
  * A complete checkpoint, of which any ranges are read, whatever parts they lie in. What is read is
@@ -190,8 +192,7 @@ public final class Checkpoint implements Closeable {
      * @throws IOException if it cannot be read
      */
     public NDArray read(String name, NDManager manager) throws IOException {
-        CutTensor tensor = getTensor(name);
-        return read(tensor, whole(tensor), manager);
+        return read(name, 0, null, manager);
     }
 
     /**
@@ -199,7 +200,8 @@ public final class Checkpoint implements Closeable {
      *
      * @param name its name
      * @param axis the axis, whether the tensor is cut along it or not
-     * @param ranges the ranges, in the order in which the array has them
+     * @param ranges the ranges, in the order in which the array has them, or {@code null} for the
+     *     whole tensor
      * @param manager the manager of the array, whose device it gets
      * @return the array: the shape of the tensor, with the length of all ranges along the axis
      * @throws CheckpointException if there is none of this name, or it is damaged
@@ -209,22 +211,17 @@ public final class Checkpoint implements Closeable {
     public NDArray read(String name, int axis, List<ShardRange> ranges, NDManager manager)
             throws IOException {
         CutTensor tensor = getTensor(name);
-        return read(tensor, box(tensor, axis, ranges), manager);
-    }
-
-    /**
-     * Reads a whole tensor into the memory of an array, without a second copy.
-     *
-     * @param name its name
-     * @param target a contiguous array in host memory, of the tensor's data type and size; its
-     *     shape may be another. If the tensor is damaged, it has what was read before the damage
-     * @throws CheckpointException if there is none of this name, or it is damaged
-     * @throws IOException if it cannot be read
-     * @throws IllegalArgumentException if the array is another
-     */
-    public void readInto(String name, NDArray target) throws IOException {
-        CutTensor tensor = getTensor(name);
-        readInto(tensor, whole(tensor), target);
+        List<List<ShardRange>> box = box(tensor, axis, ranges);
+        Device device = manager.getDevice();
+        try (NDManager host = manager.newSubManager(Device.cpu())) {
+            NDArray array = host.create(new Shape(TensorReader.lengths(box)), tensor.type());
+            readInto(tensor, box, array);
+            if (device.isGpu()) {
+                array = array.toDevice(device, true);
+            }
+            array.attach(manager);
+            return array;
+        }
     }
 
     /**
@@ -232,7 +229,8 @@ public final class Checkpoint implements Closeable {
      *
      * @param name its name
      * @param axis the axis, whether the tensor is cut along it or not
-     * @param ranges the ranges, in the order in which the array has them
+     * @param ranges the ranges, in the order in which the array has them, or {@code null} for the
+     *     whole tensor
      * @param target a contiguous array in host memory, of the tensor's data type and the size of
      *     the ranges; its shape may be another. If the tensor is damaged, it has what was read
      *     before the damage
@@ -248,6 +246,9 @@ public final class Checkpoint implements Closeable {
     }
 
     private static List<List<ShardRange>> box(CutTensor tensor, int axis, List<ShardRange> ranges) {
+        if (ranges == null) {
+            return whole(tensor);
+        }
         if (axis < 0 || axis >= tensor.shape().dimension()) {
             throw new IllegalArgumentException(
                     "Tensor " + tensor.name() + " " + tensor.shape() + " has no axis " + axis);
@@ -263,20 +264,6 @@ public final class Checkpoint implements Closeable {
         List<List<ShardRange>> box = whole(tensor);
         box.set(axis, ranges);
         return box;
-    }
-
-    private NDArray read(CutTensor tensor, List<List<ShardRange>> box, NDManager manager)
-            throws IOException {
-        Device device = manager.getDevice();
-        try (NDManager host = manager.newSubManager(Device.cpu())) {
-            NDArray array = host.create(new Shape(TensorReader.lengths(box)), tensor.type());
-            readInto(tensor, box, array);
-            if (device.isGpu()) {
-                array = array.toDevice(device, true);
-            }
-            array.attach(manager);
-            return array;
-        }
     }
 
     private void readInto(CutTensor tensor, List<List<ShardRange>> box, NDArray target)
@@ -326,13 +313,56 @@ public final class Checkpoint implements Closeable {
      * @return what is damaged: the file, the bytes and how; empty if all is as it was written
      * @throws IOException if a file cannot be read
      */
-    public List<Damage> verify() throws IOException {
+    public List<String> verify() throws IOException {
         CheckpointIndex.read(path);
-        List<Damage> damages = new ArrayList<>();
+        List<String> damages = new ArrayList<>();
         for (PartFile file : files) {
             damages.addAll(file.check());
         }
         return damages;
+    }
+
+    /**
+     * Writes the checkpoint again with another number of parts, a chunk at a time. It can be loaded
+     * at any size as it is; with as many parts as there are ranks, what a rank needs of a tensor
+     * lies in one file.
+     *
+     * <p>Each axis that was cut is cut into balanced ranges: how a stacked weight would be cut for
+     * so many ranks is known to its layer only, and its ranks may need ranges of several parts.
+     *
+     * @param to where it goes, under the same step
+     * @param parts how many parts it gets, 1 or more
+     * @throws CheckpointException if this is damaged, or there is one of its step
+     * @throws IOException if this cannot be read, or the other not written
+     */
+    public void reshard(CheckpointFolder to, int parts) throws IOException {
+        List<Integer> own = IntStream.range(0, parts).boxed().toList();
+        TensorReader reader = newReader();
+        try (CheckpointWriter writer = to.begin(getStep(), getMesh(), parts, own)) {
+            for (CutTensor tensor : index.tensors().values()) {
+                CutTensor other =
+                        tensor.isWhole()
+                                ? tensor
+                                : new CutTensor(
+                                        tensor.name(),
+                                        tensor.type(),
+                                        tensor.shape(),
+                                        tensor.axis(),
+                                        Cut.balanced(tensor.cut().getLength(), parts));
+                writer.declare(other);
+                for (int part : own) {
+                    if (other.isIn(part)) {
+                        List<List<ShardRange>> box = whole(tensor);
+                        if (!other.isWhole()) {
+                            box.set(other.axis(), other.cut().getRanges(part));
+                        }
+                        writer.put(other.name(), part, out -> reader.stream(tensor, box, out));
+                    }
+                }
+            }
+            writer.stream();
+            writer.finish(getValues());
+        }
     }
 
     /** Closes the files. */

@@ -1,8 +1,7 @@
 package io.djltp.checkpoint.store;
 
-import com.google.gson.JsonObject;
+import com.google.gson.Gson;
 import com.google.gson.JsonParseException;
-import com.google.gson.JsonParser;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -229,7 +228,7 @@ public final class CheckpointFolder implements Closeable {
         checkFree(step);
         removeGivenUp();
         int attempt = attempts.merge(step, 1, Integer::sum);
-        Path folder = path.resolve(writing(step, run, attempt));
+        Path folder = path.resolve(WRITING + nameOf(step) + "-" + run + "-" + attempt);
         return new CheckpointWriter(this, folder, step, mesh, parts, own);
     }
 
@@ -308,7 +307,7 @@ public final class CheckpointFolder implements Closeable {
         List<Long> removed = new ArrayList<>();
         List<Long> steps = getSteps();
         for (long step : steps.subList(0, Math.max(0, steps.size() - keep))) {
-            Path aside = path.resolve(removing(step, run));
+            Path aside = path.resolve(REMOVING + nameOf(step) + "-" + run);
             DurableFiles.rename(path.resolve(nameOf(step)), aside);
             DurableFiles.removeFolder(aside);
             removed.add(step);
@@ -328,7 +327,8 @@ public final class CheckpointFolder implements Closeable {
     public List<Long> putAside(long step) throws IOException {
         List<Long> newer = getSteps().stream().filter(each -> each > step).toList();
         for (long each : newer) {
-            DurableFiles.rename(path.resolve(nameOf(each)), path.resolve(aside(each, run)));
+            DurableFiles.rename(
+                    path.resolve(nameOf(each)), path.resolve(nameOf(each) + ".aside-" + run));
         }
         return newer;
     }
@@ -366,21 +366,6 @@ public final class CheckpointFolder implements Closeable {
         return false;
     }
 
-    /** Returns the folder of a checkpoint that is being written. */
-    private static String writing(long step, String run, int attempt) {
-        return WRITING + nameOf(step) + "-" + run + "-" + attempt;
-    }
-
-    /** Returns the folder of a checkpoint that is being removed. */
-    private static String removing(long step, String run) {
-        return REMOVING + nameOf(step) + "-" + run;
-    }
-
-    /** Returns the folder of a checkpoint that a run was not to go on from. */
-    private static String aside(long step, String run) {
-        return nameOf(step) + ".aside-" + run;
-    }
-
     /** Returns whether a folder is half written or half removed. */
     static boolean isLeftOver(String name) {
         return name.startsWith(WRITING) || name.startsWith(REMOVING);
@@ -407,18 +392,34 @@ public final class CheckpointFolder implements Closeable {
         private static final long LOCKED = 1 << 20;
 
         private static final String FILE = ".lock";
-        private static final String RUN = "run";
+        private static final Gson GSON = new Gson();
 
         /**
          * The folders that this process has locked. It must not open their files again: whoever
          * closes a file on POSIX releases all locks that his process has on it.
          */
-        private static final Map<Path, JsonObject> HELD = new ConcurrentHashMap<>();
+        private static final Map<Path, Use> HELD = new ConcurrentHashMap<>();
 
         private final Path folder;
         private final FileChannel channel;
         private final String run;
         private boolean warned;
+
+        /**
+         * Who uses a folder.
+         *
+         * @param run a name that other runs of the same folder do not have
+         */
+        private record Use(String run, String host, long pid, String since) {
+
+            static Use byThisProcess() {
+                return new Use(
+                        UUID.randomUUID().toString().substring(0, 8),
+                        hostName(),
+                        ProcessHandle.current().pid(),
+                        Instant.now().truncatedTo(ChronoUnit.SECONDS).toString());
+            }
+        }
 
         private FolderLock(Path folder, FileChannel channel, String run) {
             this.folder = folder;
@@ -434,10 +435,10 @@ public final class CheckpointFolder implements Closeable {
          */
         static FolderLock take(Path path) throws IOException {
             Path folder = path.toRealPath();
-            JsonObject own = describeThisProcess();
-            JsonObject other = HELD.putIfAbsent(folder, own);
+            Use own = Use.byThisProcess();
+            Use other = HELD.putIfAbsent(folder, own);
             if (other != null) {
-                throw inUse(path, Optional.of(other));
+                throw inUse(path, other);
             }
             try {
                 return take(path, folder, own);
@@ -447,7 +448,7 @@ public final class CheckpointFolder implements Closeable {
             }
         }
 
-        private static FolderLock take(Path path, Path folder, JsonObject own) throws IOException {
+        private static FolderLock take(Path path, Path folder, Use own) throws IOException {
             FileChannel channel =
                     FileChannel.open(
                             folder.resolve(FILE),
@@ -458,40 +459,30 @@ public final class CheckpointFolder implements Closeable {
                     throw inUse(path, read(folder));
                 }
                 channel.truncate(0);
-                channel.write(ByteBuffer.wrap((own + "\n").getBytes(StandardCharsets.UTF_8)));
+                channel.write(
+                        ByteBuffer.wrap(
+                                (GSON.toJson(own) + "\n").getBytes(StandardCharsets.UTF_8)));
                 channel.force(true);
-                return new FolderLock(folder, channel, own.get(RUN).getAsString());
+                return new FolderLock(folder, channel, own.run());
             } catch (IOException | RuntimeException e) {
                 channel.close();
                 throw e;
             }
         }
 
-        private static CheckpointException inUse(Path path, Optional<JsonObject> by) {
+        private static CheckpointException inUse(Path path, Use by) {
+            String process =
+                    by == null
+                            ? ""
+                            : ", process %d on %s since %s".formatted(by.pid, by.host, by.since);
             return new CheckpointException(
                     path
                             + " is in use by another run"
-                            + by.map(
-                                            json ->
-                                                    String.format(
-                                                            ", process %s on %s since %s",
-                                                            json.get("pid").getAsString(),
-                                                            json.get("host").getAsString(),
-                                                            json.get("since").getAsString()))
-                                    .orElse("")
+                            + process
                             + ": wait for its end, or choose another folder");
         }
 
-        private static JsonObject describeThisProcess() {
-            JsonObject json = new JsonObject();
-            json.addProperty(RUN, UUID.randomUUID().toString().substring(0, 8));
-            json.addProperty("host", host());
-            json.addProperty("pid", ProcessHandle.current().pid());
-            json.addProperty("since", Instant.now().truncatedTo(ChronoUnit.SECONDS).toString());
-            return json;
-        }
-
-        private static String host() {
+        private static String hostName() {
             try {
                 return InetAddress.getLocalHost().getHostName();
             } catch (UnknownHostException e) {
@@ -506,19 +497,16 @@ public final class CheckpointFolder implements Closeable {
          */
         static Optional<String> runOf(Path path) throws IOException {
             Path folder = path.toRealPath();
-            JsonObject own = HELD.get(folder);
-            return (own == null ? read(folder) : Optional.of(own))
-                    .map(j -> j.get(RUN).getAsString());
+            Use own = HELD.get(folder);
+            return Optional.ofNullable(own == null ? read(folder) : own).map(Use::run);
         }
 
-        private static Optional<JsonObject> read(Path folder) throws IOException {
+        /** Returns who has written the file, or {@code null} while it is being written. */
+        private static Use read(Path folder) throws IOException {
             try {
-                String text = Files.readString(folder.resolve(FILE)).strip();
-                return text.isEmpty()
-                        ? Optional.empty()
-                        : Optional.of(JsonParser.parseString(text).getAsJsonObject());
-            } catch (NoSuchFileException | JsonParseException | IllegalStateException e) {
-                return Optional.empty(); // it is just being written
+                return GSON.fromJson(Files.readString(folder.resolve(FILE)), Use.class);
+            } catch (NoSuchFileException | JsonParseException e) {
+                return null;
             }
         }
 

@@ -72,15 +72,9 @@ record CheckpointIndex(
             @SerializedName("library_version") String library,
             Long step,
             String mesh,
-            List<PartJson> files,
+            List<Part> files,
             List<TensorJson> tensors,
             JsonObject values) {}
-
-    private record PartJson(
-            String file,
-            Long bytes,
-            @SerializedName("block_bytes") Integer blockBytes,
-            String crc32c) {}
 
     /** A tensor; {@code ranges} are the ranges along the axis in each part, from begin to end. */
     private record TensorJson(
@@ -128,29 +122,42 @@ record CheckpointIndex(
      * file of its own.
      *
      * @param file the name of the file
-     * @param checksums its checksums
+     * @param bytes its length
+     * @param blockBytes the length of what has a checksum
+     * @param crc32c the checksums
      */
-    record Part(String file, BlockChecksums checksums) {
+    record Part(
+            String file,
+            Long bytes,
+            @SerializedName("block_bytes") Integer blockBytes,
+            String crc32c) {
 
-        private PartJson toJson() {
-            return new PartJson(file, checksums.size(), BlockChecksums.BLOCK, checksums.encode());
+        Part(String file, BlockChecksums checksums) {
+            this(file, checksums.size(), BlockChecksums.BLOCK, checksums.encode());
         }
 
-        private static Part of(PartJson json) throws CheckpointException {
-            if (json.blockBytes != BlockChecksums.BLOCK) {
+        BlockChecksums checksums() {
+            return BlockChecksums.decode(bytes, crc32c);
+        }
+
+        private Part checked() throws CheckpointException {
+            if (blockBytes != BlockChecksums.BLOCK) {
                 throw new CheckpointException(
-                        "its checksums are those of " + json.blockBytes + " bytes");
+                        "its checksums are those of " + blockBytes + " bytes");
             }
-            return new Part(json.file, BlockChecksums.decode(json.bytes, json.crc32c));
+            Objects.requireNonNull(file);
+            checksums(); // throws
+            return this;
         }
 
         byte[] encode() {
-            return (GSON.toJson(toJson()) + "\n").getBytes(StandardCharsets.UTF_8);
+            return (GSON.toJson(this) + "\n").getBytes(StandardCharsets.UTF_8);
         }
 
         static Part decode(byte[] text) throws CheckpointException {
             try {
-                return of(GSON.fromJson(new String(text, StandardCharsets.UTF_8), PartJson.class));
+                return GSON.fromJson(new String(text, StandardCharsets.UTF_8), Part.class)
+                        .checked();
             } catch (RuntimeException e) {
                 throw new CheckpointException("it does not describe a file: " + e.getMessage(), e);
             }
@@ -167,7 +174,7 @@ record CheckpointIndex(
                                 LibraryVersion.get(),
                                 step,
                                 mesh,
-                                files.stream().map(Part::toJson).toList(),
+                                files,
                                 tensors.values().stream().map(TensorJson::of).toList(),
                                 null));
         json.getAsJsonObject().add("values", values);
@@ -237,19 +244,18 @@ record CheckpointIndex(
                                     + " format, and this is %s with %d: read it with that version",
                             json.library, json.version, own, VERSION));
         }
-        List<Part> files = new ArrayList<>();
-        for (PartJson each : json.files) {
-            files.add(Part.of(each));
+        for (Part each : json.files) {
+            each.checked();
         }
         Map<String, CutTensor> tensors = new LinkedHashMap<>();
         for (TensorJson each : json.tensors) {
             CutTensor tensor = each.toTensor();
-            if (!tensor.isWhole() && tensor.cut().getRanks() != files.size()) {
+            if (!tensor.isWhole() && tensor.cut().getRanks() != json.files.size()) {
                 throw new CheckpointException(
                         String.format(
                                 "the ranges of tensor %s are of %d parts, and there are files of"
                                         + " %d",
-                                tensor.name(), tensor.cut().getRanks(), files.size()));
+                                tensor.name(), tensor.cut().getRanks(), json.files.size()));
             }
             if (tensors.put(tensor.name(), tensor) != null) {
                 throw new CheckpointException("it has two tensors " + tensor.name());
@@ -257,7 +263,7 @@ record CheckpointIndex(
         }
         Objects.requireNonNull(json.mesh);
         Objects.requireNonNull(json.values);
-        return new CheckpointIndex(json.step, json.mesh, files, tensors, json.values);
+        return new CheckpointIndex(json.step, json.mesh, json.files, tensors, json.values);
     }
 
     /**

@@ -5,7 +5,7 @@ import ai.djl.ndarray.types.Shape;
 
 import com.google.gson.JsonObject;
 
-import io.djltp.safetensors.SafetensorsWriter;
+import io.djltp.internal.safetensors.SafetensorsWriter;
 
 import java.io.Closeable;
 import java.io.IOException;

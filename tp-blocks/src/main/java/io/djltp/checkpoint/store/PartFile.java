@@ -2,8 +2,8 @@ package io.djltp.checkpoint.store;
 
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.safetensors.SafetensorsFile;
-import io.djltp.safetensors.StoredTensor;
+import io.djltp.internal.safetensors.SafetensorsFile;
+import io.djltp.internal.safetensors.StoredTensor;
 
 import java.io.Closeable;
 import java.io.EOFException;
@@ -64,8 +64,7 @@ final class PartFile implements Closeable {
         long size = channel.size();
         if (size != sums.size()) {
             throw damaged(
-                    new Damage(
-                            path.getFileName().toString(),
+                    damage(
                             Math.min(size, sums.size()),
                             Math.max(size, sums.size()),
                             size < sums.size() ? "missing" : "not written by this library"));
@@ -135,15 +134,15 @@ final class PartFile implements Closeable {
      * @throws CheckpointException if one is damaged
      */
     void read(long first, ByteBuffer target) throws IOException {
-        List<Damage> damages = check(first, target);
+        List<String> damages = check(first, target);
         if (!damages.isEmpty()) {
             throw damaged(damages.get(0));
         }
     }
 
     /** Checks all blocks. */
-    List<Damage> check() throws IOException {
-        List<Damage> damages = new ArrayList<>();
+    List<String> check() throws IOException {
+        List<String> damages = new ArrayList<>();
         int blocks = Math.min(TensorReader.BLOCKS, sums.blocks());
         ByteBuffer chunk = ByteBuffer.allocateDirect(blocks * BlockChecksums.BLOCK);
         for (long block = 0; block < sums.blocks(); block += blocks) {
@@ -152,7 +151,7 @@ final class PartFile implements Closeable {
         return damages;
     }
 
-    private List<Damage> check(long first, ByteBuffer target) throws IOException {
+    private List<String> check(long first, ByteBuffer target) throws IOException {
         int begin = target.position();
         long start = sums.begin(first);
         target.limit((int) (begin + Math.min(target.remaining(), sums.size() - start)));
@@ -165,14 +164,13 @@ final class PartFile implements Closeable {
             }
             at += count;
         }
-        List<Damage> damages = new ArrayList<>();
+        List<String> damages = new ArrayList<>();
         for (long block = first; sums.begin(block) < at; block++) {
             int from = begin + (int) (sums.begin(block) - start);
             int length = (int) (sums.end(block) - sums.begin(block));
             if (!sums.matches(block, target.slice(from, length))) {
                 damages.add(
-                        new Damage(
-                                path.getFileName().toString(),
+                        damage(
                                 sums.begin(block),
                                 sums.end(block),
                                 "not as they were written (CRC-32C)"));
@@ -181,7 +179,11 @@ final class PartFile implements Closeable {
         return damages;
     }
 
-    private CheckpointException damaged(Damage damage) {
+    private String damage(long begin, long end, String what) {
+        return path.getFileName() + ", bytes " + begin + " to " + end + ": " + what;
+    }
+
+    private CheckpointException damaged(String damage) {
         return new CheckpointException(
                 path.getParent() + " is damaged: " + damage + ". Use another checkpoint");
     }

@@ -5,7 +5,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 
-import io.djltp.safetensors.SafetensorsWriter;
+import io.djltp.internal.safetensors.SafetensorsWriter;
 import io.djltp.torch.TensorBuffers;
 import io.djltp.torch.TensorView;
 
@@ -81,7 +81,7 @@ final class PartWriter implements Closeable {
             }
         }
         file = FileChannel.open(path, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE);
-        Checksummed out = new Checksummed(output.apply(file));
+        BlockChecksums.Channel out = new BlockChecksums.Channel(output.apply(file));
         SafetensorsWriter writer = builder.build(out);
         for (CutTensor tensor : tensors) {
             if (tensor.isIn(part)) {
@@ -90,40 +90,7 @@ final class PartWriter implements Closeable {
         }
         writer.finish();
         sources.clear(); // the arrays are the trainer's again
-        checksums = out.sums.build();
-    }
-
-    /** Writes to a channel, and adds up checksums while a block is in the processor's cache. */
-    private static final class Checksummed implements WritableByteChannel {
-
-        private final WritableByteChannel out;
-        private final BlockChecksums.Builder sums = new BlockChecksums.Builder();
-
-        Checksummed(WritableByteChannel out) {
-            this.out = out;
-        }
-
-        @Override
-        public int write(ByteBuffer bytes) throws IOException {
-            int count = Math.min(bytes.remaining(), BlockChecksums.BLOCK);
-            ByteBuffer block = bytes.slice(bytes.position(), count);
-            sums.add(block.duplicate());
-            while (block.hasRemaining()) {
-                out.write(block);
-            }
-            bytes.position(bytes.position() + count);
-            return count;
-        }
-
-        @Override
-        public boolean isOpen() {
-            return out.isOpen();
-        }
-
-        @Override
-        public void close() throws IOException {
-            out.close();
-        }
+        checksums = out.checksums();
     }
 
     /**

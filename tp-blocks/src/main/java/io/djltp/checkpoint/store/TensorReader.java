@@ -5,7 +5,7 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.cut.Cut;
 import io.djltp.cut.Segment;
 import io.djltp.cut.ShardRange;
-import io.djltp.safetensors.SafetensorsWriter;
+import io.djltp.internal.safetensors.SafetensorsWriter;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;

@@ -10,8 +10,11 @@ import java.util.Arrays;
  *
  * <p>Rows are found by hashing, so there is no vocabulary to keep, and different parts may share a
  * row. Row 0 belongs to no part: it fills short words up.
+ *
+ * @param rows the number of rows of the embedding table, with row 0
+ * @param limit how many rows each word has, with those that are only filled up
  */
-public final class CharNGrams {
+public record CharNGrams(int rows, int limit) {
 
     private static final char BEGIN = '\u0002';
     private static final char END = '\u0003';
@@ -21,43 +24,31 @@ public final class CharNGrams {
     private static final int LEAST_BEGINNING = 3;
     private static final int BEGINNING_COUNT = 2;
 
-    private final int rows;
-    private final int minLength;
-    private final int maxLength;
-    private final int limit;
+    private static final int MIN_LENGTH = 2; // of an n-gram, with its marks
+    private static final int MAX_LENGTH = 5;
+    private static final int LIMIT = 96;
 
-    private CharNGrams(Builder builder) {
-        rows = builder.rows;
-        minLength = builder.minLength;
-        maxLength = builder.maxLength;
-        limit = builder.limit;
+    /**
+     * Checks the numbers.
+     *
+     * @param rows the number of rows of the embedding table, at least 2
+     * @param limit how many rows each word has, at least 1
+     * @throws IllegalArgumentException if they are less
+     */
+    public CharNGrams {
+        if (rows < 2 || limit < 1) {
+            throw new IllegalArgumentException(
+                    "rows >= 2 and limit >= 1 are needed, not " + rows + " and " + limit);
+        }
     }
 
     /**
-     * Creates a builder.
+     * Creates n-grams of words of 96 rows at most.
      *
-     * @return the builder
+     * @param rows the number of rows of the embedding table, at least 2
      */
-    public static Builder builder() {
-        return new Builder();
-    }
-
-    /**
-     * Returns the number of rows of the embedding table, with row 0.
-     *
-     * @return the number of rows
-     */
-    public int rows() {
-        return rows;
-    }
-
-    /**
-     * Returns how many rows each word has, with those that are only filled up.
-     *
-     * @return the number of rows of a word
-     */
-    public int limit() {
-        return limit;
+    public CharNGrams(int rows) {
+        this(rows, LIMIT);
     }
 
     /**
@@ -86,7 +77,7 @@ public final class CharNGrams {
         int end = from + limit;
         int at = fillBeginnings(word, out, from, end);
         int marked = word.length() + 2;
-        for (int n = maxLength; n >= minLength; n--) {
+        for (int n = MAX_LENGTH; n >= MIN_LENGTH; n--) {
             for (int start = 0; start + n <= marked && at < end; start++) {
                 int hash = N_GRAM + n;
                 for (int i = start; i < start + n; i++) {
@@ -129,71 +120,5 @@ public final class CharNGrams {
         int mixed = (hash ^ hash >>> 16) * 0x85ebca6b;
         mixed = (mixed ^ mixed >>> 13) * 0xc2b2ae35;
         return 1 + Integer.remainderUnsigned(mixed ^ mixed >>> 16, rows - 1);
-    }
-
-    /** The Builder to construct a {@link CharNGrams}. */
-    public static final class Builder {
-
-        private int rows;
-        private int minLength = 2;
-        private int maxLength = 5;
-        private int limit = 96;
-
-        Builder() {}
-
-        /**
-         * Sets the number of rows of the embedding table, with row 0.
-         *
-         * @param rows the number of rows, at least 2
-         * @return this builder
-         */
-        public Builder setRows(int rows) {
-            this.rows = rows;
-            return this;
-        }
-
-        /**
-         * Sets the lengths of the n-grams, 2 to 5 if this is not called. The marks count.
-         *
-         * @param minLength the least length
-         * @param maxLength the greatest length
-         * @return this builder
-         */
-        public Builder optLengths(int minLength, int maxLength) {
-            this.minLength = minLength;
-            this.maxLength = maxLength;
-            return this;
-        }
-
-        /**
-         * Sets how many rows a word has at most, 96 if this is not called.
-         *
-         * @param limit the number of rows, at least 1
-         * @return this builder
-         */
-        public Builder optLimit(int limit) {
-            this.limit = limit;
-            return this;
-        }
-
-        /**
-         * Builds the {@link CharNGrams}.
-         *
-         * @return the n-grams
-         */
-        public CharNGrams build() {
-            if (rows < 2 || limit < 1 || minLength < 1 || maxLength < minLength) {
-                throw new IllegalArgumentException(
-                        "rows >= 2, limit >= 1 and 1 <= minLength <= maxLength are needed, not "
-                                + rows
-                                + ", "
-                                + limit
-                                + ", "
-                                + minLength
-                                + ", "
-                                + maxLength);
-            }
-            return new CharNGrams(this);
-        }
     }
 }

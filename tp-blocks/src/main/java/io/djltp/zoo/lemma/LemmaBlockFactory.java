@@ -43,10 +43,7 @@ public final class LemmaBlockFactory extends ParallelBlockFactory {
 
     /** Returns the n-grams of words that the network takes. */
     static CharNGrams nGrams(Map<String, ?> arguments) {
-        return CharNGrams.builder()
-                .setRows(positive(arguments, "rows"))
-                .optLimit(positive(arguments, "limit"))
-                .build();
+        return new CharNGrams(positive(arguments, "rows"), positive(arguments, "limit"));
     }
 
     private static int positive(Map<String, ?> arguments, String name) {

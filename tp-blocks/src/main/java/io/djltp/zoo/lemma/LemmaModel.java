@@ -2,7 +2,6 @@ package io.djltp.zoo.lemma;
 
 import ai.djl.Application;
 
-import io.djltp.zoo.ModelFiles;
 import io.djltp.zoo.ModelFolder;
 import io.djltp.zoo.ParallelModelLoader;
 
@@ -40,7 +39,7 @@ public final class LemmaModel {
     }
 
     /** The files beside this class. */
-    private static final class Resources implements ModelFiles {
+    private static final class Resources implements ParallelModelLoader.Source {
 
         /** {@inheritDoc} */
         @Override

@@ -10,7 +10,6 @@ import ai.djl.translate.TranslateException;
 import ai.djl.translate.Translator;
 import ai.djl.translate.TranslatorContext;
 
-import io.djltp.zoo.ClosedWithModel;
 import io.djltp.zoo.ServedTranslatorFactory;
 
 import java.io.IOException;
@@ -35,7 +34,8 @@ public final class MiniLmTranslatorFactory extends ServedTranslatorFactory {
             throws IOException, TranslateException {
         try {
             WordPieces pieces = WordPieces.load(model.getModelPath());
-            ClosedWithModel.add(model, pieces);
+            // also where DJL forgets the model: it closes what its manager has
+            model.getNDManager().attachInternal(NDManager.nextUid(), pieces);
             return new EmbeddingTranslator(pieces);
         } catch (NoClassDefFoundError e) {
             throw new TranslateException(

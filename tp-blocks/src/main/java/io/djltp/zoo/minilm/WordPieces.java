@@ -46,7 +46,7 @@ public final class WordPieces implements AutoCloseable {
      * @throws IOException if it cannot be read
      */
     public static WordPieces load() throws IOException {
-        try (InputStream file = MiniLmFiles.tokenizer()) {
+        try (InputStream file = MiniLmModel.openTokenizer()) {
             return of(file);
         }
     }

@@ -104,7 +104,7 @@ public class ReadingTest {
             Assert.assertEquals(
                     Checkpoints.bits(target), Checkpoints.bits(Checkpoints.slice(whole, 0, rows)));
             NDArray all = manager.zeros(SHAPE);
-            checkpoint.readInto("w", all);
+            checkpoint.readInto("w", 0, null, all);
             Assert.assertEquals(Checkpoints.bits(all), Checkpoints.bits(whole));
             for (NDArray wrong :
                     List.of(
@@ -129,7 +129,8 @@ public class ReadingTest {
         Files.write(file, bytes);
         NDArray target = manager.zeros(SHAPE);
         try (Checkpoint checkpoint = Checkpoint.open(other.resolve("step-00000009"))) {
-            Assert.expectThrows(CheckpointException.class, () -> checkpoint.readInto("w", target));
+            Assert.expectThrows(
+                    CheckpointException.class, () -> checkpoint.readInto("w", 0, null, target));
         }
         IntBuffer read = Checkpoints.bits(target).asIntBuffer();
         IntBuffer right = Checkpoints.bits(whole).asIntBuffer();

@@ -238,7 +238,7 @@ public class RoundTripTest {
             Checkpoints.write(folder.resolve("3"), 5, 3, tensors, whole);
             try (Checkpoint from = Checkpoint.open(folder.resolve("3/step-00000005"));
                     CheckpointFolder to = CheckpointFolder.open(folder.resolve("2"))) {
-                Resharding.write(from, to, 2);
+                from.reshard(to, 2);
                 try (Checkpoint again = to.openStep(5)) {
                     Assert.assertEquals(again.getParts(), 2);
                     Assert.assertEquals(again.getValues(), from.getValues());

@@ -78,7 +78,7 @@ public final class LemmatiserTraining {
     }
 
     private static void train(Model model, Map<String, String> words, List<String> lemmas) {
-        CharNGrams nGrams = CharNGrams.builder().setRows(ROWS).optLimit(LIMIT).build();
+        CharNGrams nGrams = new CharNGrams(ROWS, LIMIT);
         int[] rows =
                 words.keySet().stream()
                         .map(nGrams::rowsOf)

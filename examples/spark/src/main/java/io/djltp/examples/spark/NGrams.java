@@ -22,7 +22,7 @@ final class NGrams implements UDF1<String, int[]> {
     @Override
     public int[] call(String word) {
         if (nGrams == null) {
-            nGrams = CharNGrams.builder().setRows(rows).optLimit(LIMIT).build();
+            nGrams = new CharNGrams(rows, LIMIT);
         }
         return nGrams.rowsOf(word);
     }

@@ -63,7 +63,7 @@ public class LemmatiserOnSparkTest {
     @BeforeClass
     public void start() throws IOException {
         LemmaCorpus corpus = LemmaCorpus.read(List.of(Language.DE));
-        CharNGrams nGrams = CharNGrams.builder().setRows(TABLE).optLimit(24).build();
+        CharNGrams nGrams = new CharNGrams(TABLE, 24);
         Map<Integer, Integer> classes = new LinkedHashMap<>();
         List<Row> rows = new ArrayList<>();
         for (int i = 0; FULL && i < corpus.classes(); i++) {

@@ -1,14 +1,16 @@
-package io.djltp.safetensors;
+package io.djltp.internal.safetensors;
 
-import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
+import com.google.gson.Gson;
+import com.google.gson.GsonBuilder;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParseException;
 import com.google.gson.JsonParser;
 import com.google.gson.Strictness;
+import com.google.gson.annotations.SerializedName;
 import com.google.gson.stream.JsonReader;
 import com.google.gson.stream.MalformedJsonException;
 
@@ -19,10 +21,12 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
 
 /**
  * What a safetensors file begins with: eight bytes with the length n of the header, little-endian,
@@ -42,38 +46,24 @@ final class SafetensorsHeader {
     /** What the place of the first tensor is a multiple of. */
     static final int ALIGNMENT = 8;
 
+    private static final Gson GSON = new GsonBuilder().disableHtmlEscaping().create();
+
     private final Map<String, StoredTensor> tensors; // in the order of their bytes
     private final Map<String, String> metadata;
 
-    private SafetensorsHeader(List<StoredTensor> tensors, Map<String, String> metadata) {
-        this.tensors = new LinkedHashMap<>();
-        for (StoredTensor tensor : tensors) {
-            if (this.tensors.put(tensor.name(), tensor) != null) {
-                throw new IllegalArgumentException("Two tensors are named " + tensor.name());
-            }
-        }
-        this.metadata = Map.copyOf(metadata);
-    }
+    /** How a tensor stands in a file. */
+    private record Entry(
+            String dtype, long[] shape, @SerializedName("data_offsets") long[] offsets) {}
 
     /**
-     * Lays tensors out one after another.
+     * Describes tensors that lie one after another.
      *
-     * @param types the data type of each tensor, in the order in which it will be written
-     * @param shapes the shape of each
+     * @param tensors the tensors by name, in the order of their bytes
      * @param metadata what else the file says
      */
-    static SafetensorsHeader layOut(
-            Map<String, DataType> types, Map<String, Shape> shapes, Map<String, String> metadata) {
-        List<StoredTensor> tensors = new ArrayList<>();
-        long at = 0;
-        for (Map.Entry<String, DataType> entry : types.entrySet()) {
-            String name = entry.getKey();
-            String type = entry.getValue().asSafetensors();
-            StoredTensor tensor = new StoredTensor(name, type, shapes.get(name), at);
-            tensors.add(tensor);
-            at += tensor.bytes();
-        }
-        return new SafetensorsHeader(tensors, metadata);
+    SafetensorsHeader(Map<String, StoredTensor> tensors, Map<String, String> metadata) {
+        this.tensors = Collections.unmodifiableMap(tensors);
+        this.metadata = Map.copyOf(metadata);
     }
 
     /**
@@ -109,7 +99,13 @@ final class SafetensorsHeader {
                     Comparator.comparingLong(StoredTensor::begin)
                             .thenComparingLong(StoredTensor::bytes));
             checkNoGaps(tensors, dataBytes);
-            return new SafetensorsHeader(tensors, metadata);
+            Map<String, StoredTensor> named = new LinkedHashMap<>();
+            for (StoredTensor tensor : tensors) {
+                if (named.put(tensor.name(), tensor) != null) {
+                    throw new IOException("two tensors are named " + tensor.name());
+                }
+            }
+            return new SafetensorsHeader(named, metadata);
         } catch (JsonParseException | MalformedJsonException | EOFException e) {
             throw new IOException("its header is no JSON, at " + at, e);
         } catch (NumberFormatException
@@ -183,29 +179,15 @@ final class SafetensorsHeader {
 
     /** Returns the header as it stands in a file, the length before it included. */
     ByteBuffer encode() {
-        JsonObject json = new JsonObject();
+        Map<String, Object> json = new LinkedHashMap<>();
         if (!metadata.isEmpty()) {
-            JsonObject texts = new JsonObject();
-            metadata.entrySet().stream()
-                    .sorted(Map.Entry.comparingByKey())
-                    .forEach(e -> texts.addProperty(e.getKey(), e.getValue()));
-            json.add("__metadata__", texts);
+            json.put("__metadata__", new TreeMap<>(metadata));
         }
         for (StoredTensor tensor : tensors.values()) {
-            JsonArray shape = new JsonArray();
-            for (long length : tensor.shape().getShape()) {
-                shape.add(length);
-            }
-            JsonArray offsets = new JsonArray();
-            offsets.add(tensor.begin());
-            offsets.add(tensor.begin() + tensor.bytes());
-            JsonObject entry = new JsonObject();
-            entry.addProperty("dtype", tensor.type());
-            entry.add("shape", shape);
-            entry.add("data_offsets", offsets);
-            json.add(tensor.name(), entry);
+            long[] offsets = {tensor.begin(), tensor.begin() + tensor.bytes()};
+            json.put(tensor.name(), new Entry(tensor.type(), tensor.shape().getShape(), offsets));
         }
-        byte[] text = json.toString().getBytes(StandardCharsets.UTF_8);
+        byte[] text = GSON.toJson(json).getBytes(StandardCharsets.UTF_8);
         int length = text.length + Math.floorMod(-PREFIX - text.length, ALIGNMENT);
         ByteBuffer header = ByteBuffer.allocate(PREFIX + length).order(ByteOrder.LITTLE_ENDIAN);
         header.putLong(length).put(text);

@@ -1,2 +1,2 @@
 /** Files that are replaced by whole ones, or not at all. */
-package io.djltp.files;
+package io.djltp.internal.files;

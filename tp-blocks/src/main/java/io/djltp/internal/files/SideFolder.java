@@ -1,4 +1,4 @@
-package io.djltp.files;
+package io.djltp.internal.files;
 
 import ai.djl.util.Utils;
 

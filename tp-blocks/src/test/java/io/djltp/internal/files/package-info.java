@@ -1,2 +1,2 @@
 /** Tests of how files are replaced. */
-package io.djltp.files;
+package io.djltp.internal.files;

@@ -1,4 +1,4 @@
-package io.djltp.safetensors;
+package io.djltp.internal.safetensors;
 
 import java.io.Closeable;
 import java.io.EOFException;
@@ -8,7 +8,6 @@ import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
-import java.util.Collections;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicLong;
 
@@ -74,7 +73,7 @@ public final class SafetensorsFile implements Closeable {
      * @return the tensors by name, in the order of their bytes
      */
     public Map<String, StoredTensor> getTensors() {
-        return Collections.unmodifiableMap(header.getTensors());
+        return header.getTensors();
     }
 
     /**

@@ -1,4 +1,4 @@
-package io.djltp.safetensors;
+package io.djltp.internal.safetensors;
 
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;

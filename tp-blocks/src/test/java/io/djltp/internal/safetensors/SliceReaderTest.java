@@ -1,4 +1,4 @@
-package io.djltp.safetensors;
+package io.djltp.internal.safetensors;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDArrays;

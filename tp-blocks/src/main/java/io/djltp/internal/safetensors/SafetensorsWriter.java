@@ -1,4 +1,4 @@
-package io.djltp.safetensors;
+package io.djltp.internal.safetensors;
 
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
@@ -96,8 +96,8 @@ public final class SafetensorsWriter implements Closeable {
     /** What a file will hold. */
     public static final class Builder {
 
-        private final Map<String, DataType> types = new LinkedHashMap<>();
-        private final Map<String, Shape> shapes = new LinkedHashMap<>();
+        private final Map<String, StoredTensor> tensors = new LinkedHashMap<>();
+        private long bytes; // of all tensors
         private final Map<String, String> metadata = new LinkedHashMap<>();
 
         private Builder() {}
@@ -113,13 +113,13 @@ public final class SafetensorsWriter implements Closeable {
          *     not have the data type
          */
         public Builder addTensor(String name, DataType type, Shape shape) {
-            if (types.containsKey(name) || "__metadata__".equals(name)) {
+            if (tensors.containsKey(name) || "__metadata__".equals(name)) {
                 throw new IllegalArgumentException(
                         "A safetensors file cannot have a second tensor named " + name);
             }
-            type.asSafetensors(); // throws
-            types.put(name, type);
-            shapes.put(name, shape);
+            StoredTensor tensor = new StoredTensor(name, type.asSafetensors(), shape, bytes);
+            tensors.put(name, tensor);
+            bytes += tensor.bytes();
             return this;
         }
 
@@ -141,8 +141,7 @@ public final class SafetensorsWriter implements Closeable {
          * @return the tensors by name, in the order of their bytes
          */
         public Map<String, StoredTensor> getTensors() {
-            return Collections.unmodifiableMap(
-                    SafetensorsHeader.layOut(types, shapes, metadata).getTensors());
+            return Collections.unmodifiableMap(tensors);
         }
 
         /**
@@ -153,8 +152,8 @@ public final class SafetensorsWriter implements Closeable {
          * @throws IOException if the header cannot be written
          */
         public SafetensorsWriter build(WritableByteChannel out) throws IOException {
-            SafetensorsHeader header = SafetensorsHeader.layOut(types, shapes, metadata);
-            return new SafetensorsWriter(out, header);
+            return new SafetensorsWriter(
+                    out, new SafetensorsHeader(new LinkedHashMap<>(tensors), metadata));
         }
     }
 }
