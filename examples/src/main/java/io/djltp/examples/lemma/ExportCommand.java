@@ -67,11 +67,8 @@ public final class ExportCommand implements Callable<Integer> {
         } catch (FileSystemException e) {
             String reason = e.getReason() == null ? e.getClass().getSimpleName() : e.getReason();
             throw new BadInputException(
-                    e.getFile()
-                            + " cannot be written ("
-                            + reason
-                            + "): name a place with write permission",
-                    e);
+                    "%s cannot be written (%s): name a place with write permission",
+                    e.getFile(), reason);
         }
         return 0;
     }
@@ -88,7 +85,7 @@ public final class ExportCommand implements Callable<Integer> {
             export();
         }
         if (serving != null) {
-            LemmaFolder.write(model, serving);
+            writeFolder();
             System.out.printf(
                     "The model folder is %s: DJL Serving takes it as it is, Criteria with"
                             + " optModelPath and optTranslatorFactory(new %s())%n",
@@ -96,13 +93,32 @@ public final class ExportCommand implements Callable<Integer> {
         }
     }
 
+    /** Writes a model folder like the one that is in the jar of the library. */
+    private void writeFolder() throws IOException, MalformedModelException {
+        // with the head of the block factory, which is what gives the weights their names
+        try (SavedModel saved =
+                SavedModel.load(
+                        model, classes -> ClassificationHead.builder().setUnits(classes).build())) {
+            saved.getLexicon().save(serving.resolve(LemmaLabels.FILE));
+            ModelFolder.builder()
+                    .setNetwork(saved.getModel().getBlock())
+                    .setBlockFactory(LemmaBlockFactory.class)
+                    .optTranslatorFactory(LemmaTranslatorFactory.class)
+                    .optArgument("rows", "" + saved.getNGrams().rows())
+                    .optArgument("limit", "" + saved.getNGrams().limit())
+                    .optArgument("dim", "" + saved.getDim())
+                    .build()
+                    .save(serving);
+        }
+    }
+
     private void checkServing() {
         Path properties = serving.resolve(ModelFolder.PROPERTIES);
         if (!overwrite && Files.exists(properties)) {
             throw new BadInputException(
-                    properties
-                            + ": there is a model folder already, and nothing is written. Choose"
-                            + " another folder, or let it be replaced (--overwrite)");
+                    "%s: there is a model folder already, and nothing is written. Choose another"
+                            + " folder, or let it be replaced (--overwrite)",
+                    properties);
         }
     }
 
@@ -128,39 +144,6 @@ public final class ExportCommand implements Callable<Integer> {
             }
         } catch (FileAlreadyExistsException e) {
             throw new BadInputException(e.getMessage(), e);
-        }
-    }
-
-    /** A trained lemmatiser as a model folder, like the one that is in the jar of the library. */
-    private static final class LemmaFolder {
-
-        private LemmaFolder() {}
-
-        /**
-         * Writes a model folder.
-         *
-         * @param saved the folder of the trained model
-         * @param folder the model folder
-         * @throws IOException if a file cannot be read or written
-         * @throws MalformedModelException if a file of the model is not what it should be
-         */
-        static void write(Path saved, Path folder) throws IOException, MalformedModelException {
-            // with the head of the block factory, which is what gives the weights their names
-            try (SavedModel model =
-                    SavedModel.load(
-                            saved,
-                            classes -> ClassificationHead.builder().setUnits(classes).build())) {
-                model.getLexicon().save(folder.resolve(LemmaLabels.FILE));
-                ModelFolder.builder()
-                        .setNetwork(model.getModel().getBlock())
-                        .setBlockFactory(LemmaBlockFactory.class)
-                        .optTranslatorFactory(LemmaTranslatorFactory.class)
-                        .optArgument("rows", "" + model.getNGrams().rows())
-                        .optArgument("limit", "" + model.getNGrams().limit())
-                        .optArgument("dim", "" + model.getDim())
-                        .build()
-                        .save(folder);
-            }
         }
     }
 }

@@ -176,23 +176,16 @@ public final class LmNetwork {
             checkPrecision();
             if (width % (2 * heads) != 0) {
                 throw new BadInputException(
-                        "--width "
-                                + width
-                                + " does not give each of the "
-                                + heads
-                                + " heads the same, even number of features, which rotary positions"
-                                + " turn in pairs: use a multiple of "
-                                + 2 * heads
-                                + ", or other --heads");
+                        "--width %d does not give each of the %d heads the same, even number of"
+                                + " features, which rotary positions turn in pairs: use a multiple"
+                                + " of %d, or other --heads",
+                        width, heads, 2 * heads);
             }
             if (heads % keyValueHeads() != 0) {
                 throw new BadInputException(
-                        "--kv-heads "
-                                + keyValueHeads
-                                + " cannot be shared evenly by "
-                                + heads
-                                + " query heads: use a divisor of "
-                                + heads);
+                        "--kv-heads %d cannot be shared evenly by %d query heads: use a divisor of"
+                                + " %2$d",
+                        keyValueHeads, heads);
             }
         }
 
@@ -218,18 +211,9 @@ public final class LmNetwork {
         /** {@inheritDoc} */
         @Override
         public String toString() {
-            return layers
-                    + " layers of "
-                    + width
-                    + " features, "
-                    + heads
-                    + " heads, "
-                    + keyValueHeads()
-                    + " key/value heads, "
-                    + hidden()
-                    + " hidden features, "
-                    + context
-                    + " characters at a time";
+            return ("%d layers of %d features, %d heads, %d key/value heads, %d hidden features, %d"
+                            + " characters at a time")
+                    .formatted(layers, width, heads, keyValueHeads(), hidden(), context);
         }
     }
 }

@@ -10,18 +10,15 @@ import ai.djl.training.GradientCollector;
 import ai.djl.translate.NoopTranslator;
 import ai.djl.translate.TranslateException;
 
-import com.google.gson.JsonElement;
-import com.google.gson.JsonObject;
 import com.google.gson.annotations.SerializedName;
 
 import io.djltp.checkpoint.CheckpointListener;
-import io.djltp.checkpoint.Resumable;
 import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.examples.lm.CharacterText.Windows;
 import io.djltp.examples.lm.LmCommand.LmOptions;
 import io.djltp.examples.report.RunReports;
-import io.djltp.examples.train.LossHistory;
+import io.djltp.examples.train.RunHistory;
 import io.djltp.training.ParallelTrainer;
 
 import java.io.PrintStream;
@@ -36,7 +33,7 @@ import java.util.SplittableRandom;
 import java.util.TreeMap;
 
 /** Trains a model step by step, and measures it on the sentences that were held out. */
-final class LmTraining implements Resumable {
+final class LmTraining {
 
     private static final int LINES = 20;
     private static final int EVALUATED = 256; // windows at most
@@ -45,21 +42,21 @@ final class LmTraining implements Resumable {
     private final LmOptions options;
     private final CharacterText text;
     private final LmReport report;
+    private final RunHistory history;
     private final RunReports reports;
     private final PrintStream out;
-    private final long start = System.nanoTime();
-    private double before; // seconds of training before a checkpoint
-    private long begin;
 
     LmTraining(
             LmOptions options,
             CharacterText text,
             LmReport report,
+            RunHistory history,
             RunReports reports,
             PrintStream out) {
         this.options = options;
         this.text = text;
         this.report = report;
+        this.history = history;
         this.reports = reports;
         this.out = out;
     }
@@ -73,9 +70,10 @@ final class LmTraining implements Resumable {
     void train(ParallelTrainer trainer, CheckpointListener checkpoints) {
         Windows windows = new Windows(text.training(), options.sizes.context);
         SplittableRandom random = new SplittableRandom(options.seed);
-        begin = System.nanoTime();
+        history.begin();
         int done = report.loss.size();
         reports.resume(report.loss);
+        measure();
         for (int step = 1; step <= options.steps; step++) {
             int[] starts = random.ints(options.batch, 0, windows.places()).toArray();
             if (step <= done) {
@@ -106,39 +104,14 @@ final class LmTraining implements Resumable {
     }
 
     private void measure() {
-        report.seconds = seconds();
+        report.seconds = history.seconds();
         double rows = (double) report.loss.size() * options.batch;
         report.charactersPerSecond = rows * options.sizes.context / report.seconds;
-    }
-
-    private double seconds() {
-        return before + (System.nanoTime() - begin) / 1e9;
     }
 
     /** Returns whether the last step is done. */
     boolean isOver() {
         return report.loss.size() == options.steps;
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public JsonElement saveState() {
-        JsonObject state = new JsonObject();
-        state.add("loss", LossHistory.encode(report.loss));
-        state.addProperty("seconds", seconds());
-        state.addProperty("total_seconds", report.totalSeconds + (System.nanoTime() - start) / 1e9);
-        return state;
-    }
-
-    /** {@inheritDoc} */
-    @Override
-    public void restoreState(JsonElement state) {
-        JsonObject saved = state.getAsJsonObject();
-        LossHistory.decode(saved.get("loss"), report.loss);
-        before = saved.get("seconds").getAsDouble();
-        begin = System.nanoTime();
-        measure();
-        report.totalSeconds = saved.get("total_seconds").getAsDouble();
     }
 
     private float step(ParallelTrainer trainer, Windows.Batch batch, boolean counted) {

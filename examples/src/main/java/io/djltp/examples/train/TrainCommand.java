@@ -7,7 +7,6 @@ import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.Trainer;
 import ai.djl.training.dataset.Dataset;
-import ai.djl.training.tracker.ParameterTracker;
 import ai.djl.translate.TranslateException;
 
 import com.google.gson.annotations.SerializedName;
@@ -17,6 +16,7 @@ import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.OptimizerName;
+import io.djltp.examples.lemma.FastTextFiles;
 import io.djltp.examples.lemma.HeldOutSplit;
 import io.djltp.examples.lemma.Language;
 import io.djltp.examples.lemma.LemmaCorpus;
@@ -43,8 +43,6 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.Callable;
-import java.util.function.IntSupplier;
-import java.util.function.Supplier;
 import java.util.stream.Collectors;
 
 /** Trains the lemmatiser: inflected word form in, lemma out, each lemma a class. */
@@ -71,6 +69,7 @@ public final class TrainCommand implements Callable<Integer> {
     private TrainingJob job;
     private PrintStream out;
     private final TrainReport report = new TrainReport();
+    private final RunHistory history = new RunHistory(report.loss);
 
     /** Creates the command; its options are set by the command line. */
     public TrainCommand() {}
@@ -80,7 +79,7 @@ public final class TrainCommand implements Callable<Integer> {
     public Integer call() throws Exception {
         if (options.exportSplit != null) {
             options.check();
-            SplitExport.run(options.languages, options.exportSplit, System.out);
+            exportSplit();
             return 0;
         }
         return TrainingJob.run(options, spec, this::run);
@@ -89,18 +88,57 @@ public final class TrainCommand implements Callable<Integer> {
     private void run(TrainingJob started) throws IOException, TranslateException {
         job = started;
         out = job.out();
-        StopNotice notice =
-                new StopNotice(
-                        job.isFirst(), report.loss::size, options.checkpoints::describeNewest);
+        Thread notice = new Thread(this::printStop, "tp-stop");
+        if (job.isFirst()) {
+            Runtime.getRuntime().addShutdownHook(notice);
+        }
         try {
             run();
         } finally {
-            notice.end();
+            try {
+                Runtime.getRuntime().removeShutdownHook(notice);
+            } catch (IllegalStateException e) {
+                // the process is being stopped, and the word is being said
+            }
         }
     }
 
+    /** Says, when Ctrl-C or a signal ends the process before the model is saved, what is saved. */
+    private void printStop() {
+        String saved = options.checkpoints.describeNewest();
+        System.err.printf(
+                "%ntp: stopped after %d steps, before %s.%n",
+                report.loss.size(),
+                saved == null
+                        ? "anything was saved. --minutes or --steps ends a run with a saved model,"
+                                + " --checkpoint-minutes saves it on the way"
+                        : "the model was saved. " + saved);
+        System.err.flush();
+    }
+
+    /** Writes the words for another program: the same to learn from, the same held out. */
+    private void exportSplit() throws IOException {
+        HeldOutSplit split =
+                HeldOutSplit.of(LemmaCorpus.read(options.languages), HELD_OUT, SPLIT_SEED);
+        try {
+            new FastTextFiles(split).write(options.exportSplit);
+        } catch (IOException e) {
+            throw new BadInputException(
+                    "--export-split %s cannot be written (%s: %s): choose a folder with write"
+                            + " permission and room",
+                    options.exportSplit, e.getClass().getSimpleName(), e.getMessage());
+        }
+        System.out.printf(
+                Locale.ROOT,
+                "%,d pairs of word and lemma to train on and %,d held-out words, %,d lemmas, are in"
+                        + " %s%n",
+                split.trainingSize(),
+                split.size(),
+                split.corpus().classes(),
+                options.exportSplit);
+    }
+
     private void run() throws IOException, TranslateException {
-        long begin = System.nanoTime();
         LemmaCorpus corpus = readCorpus();
         HeldOutSplit split = HeldOutSplit.of(corpus, HELD_OUT, SPLIT_SEED);
         CharNGrams nGrams =
@@ -121,7 +159,7 @@ public final class TrainCommand implements Callable<Integer> {
                 out.printf(
                         "%nThe model is saved in %s. Try: %s%n",
                         options.out, options.lemmaCommand());
-                report.totalSeconds += (System.nanoTime() - begin) / 1e9;
+                report.totalSeconds = history.totalSeconds();
                 JsonFile.write(options.json, report);
             }
         }
@@ -156,10 +194,8 @@ public final class TrainCommand implements Callable<Integer> {
     private void checkSizes(LemmaCorpus corpus, CharNGrams nGrams) {
         if (options.ranks.count() > corpus.classes()) {
             throw new BadInputException(
-                    "--tp "
-                            + options.ranks.count()
-                            + " leaves ranks without a class: there are "
-                            + corpus.classes());
+                    "--tp %d leaves ranks without a class: there are %d",
+                    options.ranks.count(), corpus.classes());
         }
         RunMemory memory = new RunMemory(options, corpus.classes(), nGrams.rows(), corpus.size());
         memory.check();
@@ -171,52 +207,41 @@ public final class TrainCommand implements Callable<Integer> {
         announce(split.corpus().classes());
         LemmaNetwork.initializeHead(head);
         model.setBlock(LemmaNetwork.create(nGrams.rows(), options.dim, head));
-        LemmaDataset heldOut = heldOut(split, nGrams, options.batch);
-        TrainingProgress[] progress = new TrainingProgress[1];
-        LemmaDataset training =
-                LemmaDataset.builder()
-                        .setSplit(split)
-                        .setNGrams(nGrams)
-                        .setBatchSize(options.batch)
-                        .optSeed(options.seed)
-                        .optStop(() -> progress[0].isOver())
-                        .build();
-        long batches = (long) training.batchesPerPass() * options.epochs();
+        long batches = (long) (split.trainingSize() / options.batch) * options.epochs();
         RunReports reports = options.reports.open("tp train", facts(split.corpus().classes()));
-        progress[0] =
-                new TrainingProgress(options, batches, heldOut, report, job.isFirst(), reports);
+        TrainingProgress progress =
+                new TrainingProgress(
+                        options,
+                        batches,
+                        LemmaDataset.heldOut(split, nGrams, options.batch),
+                        report.loss,
+                        history,
+                        job.isFirst(),
+                        reports);
+        LemmaDataset training =
+                LemmaDataset.training(split, nGrams, options.batch, options.seed, progress::isOver);
         CheckpointListener checkpoints =
-                options.checkpoints.listener(
-                        options.training(), progress[0], () -> progress[0].isOver());
-        DefaultTrainingConfig config = config(head, progress[0], checkpoints);
-        Engine.getInstance().setRandomSeed(options.seed);
-        try (reports;
-                TrainingProgress shown = progress[0];
-                ParallelTrainer trainer =
-                        job.trainer(model, config, options.ranks.config(job.get()))) {
-            trainer.initialize(new Shape(options.batch, nGrams.limit()));
-            shown.begin();
-            job.resume(checkpoints, options.checkpoints, trainer);
-            reports.resume(report.loss);
-            fit(trainer, checkpoints, training);
-            report.seconds = shown.seconds();
-            reports.finish();
-        }
-        fillReport(split.corpus());
-    }
-
-    private DefaultTrainingConfig config(
-            ClassificationHead head, TrainingProgress progress, CheckpointListener checkpoints) {
-        ParameterTracker rate = LearningRates.of(options, head, progress::getDone);
+                options.checkpoints.listener(options.training(), history, progress::isOver);
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
-                        .optOptimizer(
-                                options.optimizer.create(rate, LearningRates.epsilon(options)))
+                        .optOptimizer(options.optimizer(head, progress::getDone))
                         .addTrainingListeners(progress);
         if (checkpoints != null) {
             config.addTrainingListeners(checkpoints); // after all others
         }
-        return config;
+        Engine.getInstance().setRandomSeed(options.seed);
+        try (reports;
+                progress;
+                ParallelTrainer trainer = job.trainer(model, config, options.config(job.get()))) {
+            trainer.initialize(new Shape(options.batch, nGrams.limit()));
+            job.resume(checkpoints, options.checkpoints, trainer);
+            progress.begin();
+            reports.resume(report.loss);
+            fit(trainer, checkpoints, training);
+            report.seconds = history.seconds();
+            reports.finish();
+        }
+        fillReport(split.corpus());
     }
 
     private void announce(int classes) {
@@ -228,9 +253,9 @@ public final class TrainCommand implements Callable<Integer> {
                 options.ranks.count(),
                 options.ranks.count() == 1 ? "" : "s",
                 job.describe(),
-                options.ranks.describe(),
+                options.describeRanks(),
                 describeHead(classes),
-                options.optimizer.name().toLowerCase(Locale.ROOT));
+                options.optimizer);
         if (options.optimizer == OptimizerName.ADAGRAD) {
             // a warm-up of 200 steps keeps it down, and costs a point of top-5 after 1,200
             out.println(
@@ -244,8 +269,8 @@ public final class TrainCommand implements Callable<Integer> {
         facts.put("features", "" + options.dim);
         facts.put("words a step", "" + options.batch);
         facts.put("head", describeHead(classes));
-        facts.put("optimizer", options.optimizer.name().toLowerCase(Locale.ROOT));
-        facts.put("ranks", options.ranks.describe());
+        facts.put("optimizer", options.optimizer.toString());
+        facts.put("ranks", options.describeRanks());
         return facts;
     }
 
@@ -253,14 +278,26 @@ public final class TrainCommand implements Callable<Integer> {
             throws IOException, TranslateException {
         if (checkpoints == null) {
             EasyTrain.fit(trainer, options.epochs(), training, null);
-        } else {
-            int epochs = ResumedLimits.remainingEpochs(options, checkpoints);
-            EasyTrain.fit(trainer, epochs, checkpoints.resumed(training), null);
+            return;
         }
+        if (checkpoints.getStep() > options.steps()) { // its model is not that of so few steps
+            throw new BadInputException(
+                    "--steps: the checkpoint in %s has trained for %d steps, which is beyond the %d"
+                            + " that are asked for: ask for as many or more, or choose another"
+                            + " --out",
+                    checkpoints.getFolder(), checkpoints.getStep(), options.steps());
+        }
+        int epochs;
+        try {
+            epochs = checkpoints.remainingEpochs(options.epochs());
+        } catch (IllegalArgumentException e) {
+            throw new BadInputException("--epochs: " + e.getMessage(), e);
+        }
+        EasyTrain.fit(trainer, epochs, checkpoints.resumed(training), null);
     }
 
     private String describeHead(int classes) {
-        String name = options.head.name().toLowerCase(Locale.ROOT);
+        String name = options.head.toString();
         return options.head != HeadKind.SAMPLED
                 ? name
                 : String.format(Locale.ROOT, "%s %.3g", name, options.sampleShare(classes));
@@ -281,13 +318,12 @@ public final class TrainCommand implements Callable<Integer> {
 
     private void fillReport(LemmaCorpus corpus) {
         report.classes = corpus.classes();
-        report.languages =
-                options.languages.stream().map(Language::code).collect(Collectors.joining(","));
+        report.languages = options.languageList();
         report.ranks = options.ranks.count();
-        report.mode = options.ranks.modeName();
+        report.mode = options.modeName();
         report.mesh = options.ranks.meshName();
-        report.head = options.head.name().toLowerCase(Locale.ROOT);
-        report.optimizer = options.optimizer.name().toLowerCase(Locale.ROOT);
+        report.head = options.head.toString();
+        report.optimizer = options.optimizer.toString();
         report.dim = options.dim;
         report.batch = options.batch;
         report.seed = options.seed;
@@ -295,18 +331,9 @@ public final class TrainCommand implements Callable<Integer> {
         report.samplesPerSecond = (double) report.steps * options.batch / report.seconds;
     }
 
-    private static LemmaDataset heldOut(HeldOutSplit split, CharNGrams nGrams, int batchSize) {
-        return LemmaDataset.builder()
-                .setSplit(split)
-                .setNGrams(nGrams)
-                .setBatchSize(batchSize)
-                .optUsage(Dataset.Usage.VALIDATION)
-                .build();
-    }
-
     private void evaluate(Model model, HeldOutSplit split, CharNGrams nGrams) {
         int words = Math.min(options.heldOut, split.size());
-        LemmaDataset heldOut = heldOut(split, nGrams, EVALUATION_BATCH);
+        LemmaDataset heldOut = LemmaDataset.heldOut(split, nGrams, EVALUATION_BATCH);
         HeldOutEvaluation evaluation = new HeldOutEvaluation(model, split, heldOut, words);
         evaluation.printTable(out);
         report.top1 = evaluation.accuracy(1);
@@ -366,45 +393,5 @@ public final class TrainCommand implements Callable<Integer> {
 
         @SerializedName("total_seconds")
         double totalSeconds;
-    }
-
-    /** Says, when Ctrl-C or a signal ends the process before the model is saved, what is saved. */
-    static final class StopNotice {
-
-        private final Thread hook;
-
-        /**
-         * Waits for the end.
-         *
-         * @param shown whether this process says anything
-         * @param steps the number of steps that were done
-         * @param saved returns where the newest checkpoint is, or {@code null} if there is none
-         */
-        StopNotice(boolean shown, IntSupplier steps, Supplier<String> saved) {
-            hook = new Thread(() -> print(steps.getAsInt(), saved.get()), "tp-stop");
-            if (shown) {
-                Runtime.getRuntime().addShutdownHook(hook);
-            }
-        }
-
-        private static void print(int steps, String saved) {
-            System.err.printf(
-                    "%ntp: stopped after %d steps, before %s.%n",
-                    steps,
-                    saved == null
-                            ? "anything was saved. --minutes or --steps ends a run with a saved model,"
-                                    + " --checkpoint-minutes saves it on the way"
-                            : "the model was saved. " + saved);
-            System.err.flush();
-        }
-
-        /** From here on the end is an ordinary one. */
-        void end() {
-            try {
-                Runtime.getRuntime().removeShutdownHook(hook);
-            } catch (IllegalStateException e) {
-                return; // the process is being stopped, and the word is being said
-            }
-        }
     }
 }

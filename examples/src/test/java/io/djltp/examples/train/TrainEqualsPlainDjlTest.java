@@ -138,13 +138,7 @@ public class TrainEqualsPlainDjlTest {
                 HeldOutSplit.of(corpus, TrainCommand.HELD_OUT, TrainCommand.SPLIT_SEED);
         CharNGrams nGrams =
                 CharNGrams.builder().setRows(TrainCommand.tableRows(corpus.classes())).build();
-        LemmaDataset dataset =
-                LemmaDataset.builder()
-                        .setSplit(split)
-                        .setNGrams(nGrams)
-                        .setBatchSize(BATCH)
-                        .optSeed(SEED)
-                        .build();
+        LemmaDataset dataset = LemmaDataset.training(split, nGrams, BATCH, SEED, () -> false);
         Linear head = Linear.builder().setUnits(corpus.classes()).build();
         LemmaNetwork.initializeHead(head);
         List<Float> losses = new ArrayList<>();
