@@ -105,8 +105,7 @@ public final class BenchCommand implements Runnable {
             int features = dim == null ? DIM : dim;
             List<Workload> workloads = new ArrayList<>();
             for (int units : classes) {
-                BenchOptions.positive(
-                        "--batch, --dim and --classes", new int[] {rows, features, units});
+                BenchOptions.positive("--batch, --dim and --classes", rows, features, units);
                 workloads.add(new Workload(Workload.Network.HEAD, rows, features, units));
             }
             return workloads;
@@ -122,9 +121,8 @@ public final class BenchCommand implements Runnable {
                 // said below
             }
             throw new BadInputException(
-                    "--shapes: '"
-                            + shape
-                            + "' is not batch x features x classes, such as 64x128x1000000");
+                    "--shapes: '%s' is not batch x features x classes, such as 64x128x1000000",
+                    shape);
         }
     }
 
@@ -265,7 +263,7 @@ public final class BenchCommand implements Runnable {
             BenchOptions.positive("--hidden", between);
             if (width % heads != 0) {
                 throw new BadInputException(
-                        "--width " + width + " cannot be divided into --heads " + heads);
+                        "--width %d cannot be divided into --heads %d", width, heads);
             }
             Workload workload =
                     new Workload(
