@@ -5,6 +5,10 @@ import com.google.gson.JsonParser;
 
 import io.djltp.torch.NativeAllocator;
 
+import org.testng.Assert;
+
+import picocli.CommandLine;
+
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.PrintStream;
@@ -46,6 +50,32 @@ public final class TpRun {
         } finally {
             System.setOut(out);
             System.setErr(err);
+        }
+    }
+
+    /**
+     * Runs the command.
+     *
+     * @param line the arguments with a space between each two
+     * @return the run
+     */
+    public static TpRun line(String line) {
+        return of(line.split(" "));
+    }
+
+    /**
+     * Checks how the run ended, and what it printed.
+     *
+     * @param expected the exit status; with 2 there is no stack trace
+     * @param texts what is part of the output
+     */
+    public void assertPrints(int expected, String... texts) {
+        Assert.assertEquals(status, expected, output);
+        for (String text : texts) {
+            Assert.assertTrue(output.contains(text), text + " in: " + output);
+        }
+        if (expected == CommandLine.ExitCode.USAGE) {
+            Assert.assertFalse(output.contains("\tat "), output);
         }
     }
 

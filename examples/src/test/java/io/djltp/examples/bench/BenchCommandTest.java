@@ -61,8 +61,7 @@ public class BenchCommandTest {
         }
         args.addAll(List.of("--json", json.toString()));
         TpRun run = TpRun.of(args.toArray(new String[0]));
-        Assert.assertEquals(run.status(), 0, run.output());
-        Assert.assertTrue(run.output().contains("The median of 1 repeats"), run.output());
+        run.assertPrints(0, "The median of 1 repeats");
         return JsonParser.parseString(Files.readString(json)).getAsJsonArray();
     }
 
@@ -170,12 +169,10 @@ public class BenchCommandTest {
                             victim.ifPresent(ProcessHandle::destroyForcibly);
                         });
         killer.start();
-        TpRun run = TpRun.of("bench", "layer", "--batch", "8", "--width", "16", "--no-stock");
+        TpRun run = TpRun.line("bench layer --batch 8 --width 16 --no-stock");
         killer.interrupt();
         killer.join();
-        Assert.assertEquals(run.status(), 1, run.output());
-        Assert.assertTrue(run.output().contains("tp: The process that measures"), run.output());
-        Assert.assertTrue(run.output().contains("has ended: status 137"), run.output());
+        run.assertPrints(1, "tp: The process that measures", "has ended: status 137");
         Assert.assertEquals(ProcessHandle.current().children().collect(Collectors.toSet()), before);
     }
 

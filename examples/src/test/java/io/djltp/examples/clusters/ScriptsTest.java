@@ -285,7 +285,7 @@ public class ScriptsTest {
     private TpRun run(String arguments, String name) {
         String all = arguments + " --out " + out(name) + " --json " + out(name + ".json");
         TpRun run = TpRun.of(all.split(" "));
-        Assert.assertEquals(run.status(), 0, run.output());
+        run.assertPrints(0);
         return run;
     }
 

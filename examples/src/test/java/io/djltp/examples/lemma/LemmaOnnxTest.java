@@ -71,9 +71,8 @@ public class LemmaOnnxTest {
             SavedModel.save(model, trained, corpus.lexicon(), nGrams, DIM, true);
         }
         Path file = folder.resolve("new/lemma.onnx");
-        TpRun run = TpRun.of("export", "--model", model.toString(), "--onnx", file.toString());
-        Assert.assertEquals(run.status(), 0, run.output());
-        Assert.assertTrue(run.output().contains("opset 17"), run.output());
+        TpRun run = TpRun.line("export --model " + model + " --onnx " + file);
+        run.assertPrints(0, "opset 17");
         try (SavedModel saved = SavedModel.load(model);
                 NDManager manager = NDManager.newBaseManager()) {
             int[] rows = new int[WORDS.length * nGrams.limit()];

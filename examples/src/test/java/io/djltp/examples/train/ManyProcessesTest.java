@@ -182,7 +182,7 @@ public class ManyProcessesTest {
         if (!expected.containsKey(key)) {
             String name = "one-" + ranks;
             TpRun run = TpRun.of(arguments(mode, ranks, name).toArray(String[]::new));
-            Assert.assertEquals(run.status(), 0, run.output());
+            run.assertPrints(0);
             expected.put(key, TpRun.json(json(name, mode)));
         }
         return expected.get(key);

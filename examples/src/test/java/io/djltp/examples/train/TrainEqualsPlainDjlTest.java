@@ -118,7 +118,7 @@ public class TrainEqualsPlainDjlTest {
                             "--json",
                             file.toString()));
             TpRun run = TpRun.of(arguments.toArray(String[]::new));
-            Assert.assertEquals(run.status(), 0, run.output());
+            run.assertPrints(0);
             return TpRun.json(file).get("loss").getAsJsonArray();
         } finally {
             Files.delete(file);
