@@ -7,8 +7,6 @@ import org.testng.Assert;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.HashMap;
 import java.util.Map;
 
@@ -17,31 +15,26 @@ public class DoctorCommandTest {
 
     @Test(timeOut = 120_000)
     public void testEveryBackendIsUsedOrExplained() throws IOException {
-        Path file = Files.createTempFile("doctor", ".json");
-        try {
-            TpRun run = TpRun.line("doctor --tp 3 --megabytes 1 --json " + file);
-            run.assertPrints(0, "All sums are right.", "local  yes, would be used");
-            JsonObject json = TpRun.json(file);
-            Assert.assertEquals(json.get("chosen").getAsString(), "local");
-            JsonObject facts = json.get("facts").getAsJsonObject();
-            Assert.assertTrue(facts.has("libtorch"));
-            String precisions = facts.get("precisions").getAsString();
-            Assert.assertTrue(precisions.startsWith("float32"), precisions);
-            // had, or why not
-            Assert.assertTrue(precisions.contains("bfloat16"), precisions);
-            Map<String, JsonObject> backends = new HashMap<>();
-            for (JsonElement backend : json.get("backends").getAsJsonArray()) {
-                JsonObject each = backend.getAsJsonObject();
-                backends.put(each.get("name").getAsString(), each);
-            }
-            Assert.assertEquals(backends.size(), 3);
-            for (String name : new String[] {"local", "tcp"}) {
-                // 8, 64, 512, 4 Ki, 32 Ki, 256 Ki and 1 Mi bytes
-                Assert.assertEquals(
-                        backends.get(name).get("all_reduce").getAsJsonArray().size(), 7, name);
-            }
-        } finally {
-            Files.delete(file);
+        TpRun run = TpRun.withJson("doctor --tp 3 --megabytes 1");
+        run.assertPrints(0, "All sums are right.", "local  yes, would be used");
+        JsonObject json = run.figures().getAsJsonObject();
+        Assert.assertEquals(json.get("chosen").getAsString(), "local");
+        JsonObject facts = json.get("facts").getAsJsonObject();
+        Assert.assertTrue(facts.has("libtorch"));
+        String precisions = facts.get("precisions").getAsString();
+        Assert.assertTrue(precisions.startsWith("float32"), precisions);
+        // had, or why not
+        Assert.assertTrue(precisions.contains("bfloat16"), precisions);
+        Map<String, JsonObject> backends = new HashMap<>();
+        for (JsonElement backend : json.get("backends").getAsJsonArray()) {
+            JsonObject each = backend.getAsJsonObject();
+            backends.put(each.get("name").getAsString(), each);
+        }
+        Assert.assertEquals(backends.size(), 3);
+        for (String name : new String[] {"local", "tcp"}) {
+            // 8, 64, 512, 4 Ki, 32 Ki, 256 Ki and 1 Mi bytes
+            Assert.assertEquals(
+                    backends.get(name).get("all_reduce").getAsJsonArray().size(), 7, name);
         }
     }
 }

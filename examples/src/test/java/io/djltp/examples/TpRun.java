@@ -1,5 +1,6 @@
 package io.djltp.examples;
 
+import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
@@ -25,10 +26,39 @@ public final class TpRun {
 
     private final int status;
     private final String output;
+    private JsonElement figures; // or null
 
     private TpRun(int status, String output) {
         this.status = status;
         this.output = output;
+    }
+
+    /**
+     * Runs the command with the option {@code --json}. It must succeed.
+     *
+     * @param line the arguments with a space between each two
+     * @return the run
+     * @throws IOException if the file that it wrote cannot be read
+     */
+    public static TpRun withJson(String line) throws IOException {
+        Path json = Files.createTempFile("tp", ".json");
+        try {
+            TpRun run = line(line + " --json " + json);
+            run.assertPrints(0);
+            run.figures = JsonParser.parseString(Files.readString(json));
+            return run;
+        } finally {
+            Files.delete(json);
+        }
+    }
+
+    /**
+     * Returns what {@link #withJson} wrote.
+     *
+     * @return the figures
+     */
+    public JsonElement figures() {
+        return figures;
     }
 
     /**

@@ -1,5 +1,7 @@
 package io.djltp.examples.chaos;
 
+import ai.djl.util.Utils;
+
 import io.djltp.layout.ParallelMode;
 
 import java.io.IOException;
@@ -7,7 +9,6 @@ import java.io.PrintStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.List;
 import java.util.SplittableRandom;
 import java.util.concurrent.ExecutorService;
@@ -138,10 +139,6 @@ public final class KillAndResume {
     }
 
     private static void delete(Path folder) throws IOException {
-        try (var files = Files.walk(folder)) {
-            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.delete(file);
-            }
-        }
+        Utils.deleteQuietly(folder);
     }
 }

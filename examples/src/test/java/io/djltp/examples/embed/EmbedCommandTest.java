@@ -3,6 +3,8 @@ package io.djltp.examples.embed;
 import static org.testng.Assert.assertEquals;
 import static org.testng.Assert.assertTrue;
 
+import ai.djl.util.Utils;
+
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
@@ -29,11 +31,8 @@ public class EmbedCommandTest {
     }
 
     @AfterClass
-    public void removeFolder() throws IOException {
-        try (var files = Files.walk(folder)) {
-            files.sorted(java.util.Comparator.reverseOrder())
-                    .forEach(file -> file.toFile().delete());
-        }
+    public void removeFolder() {
+        Utils.deleteQuietly(folder);
     }
 
     @Test(timeOut = 120_000)

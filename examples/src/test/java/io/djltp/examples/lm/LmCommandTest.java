@@ -8,7 +8,6 @@ import ai.djl.Device;
 
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
-import com.google.gson.JsonParser;
 
 import io.djltp.examples.TpRun;
 import io.djltp.torch.Precision;
@@ -29,11 +28,10 @@ public class LmCommandTest {
     private static final int STEPS = 6;
 
     /** Two layers, seven heads, tokens and characters that no number of ranks divides. */
-    private static final List<String> SMALL =
-            List.of(
-                    "lm --layers 2 --width 28 --heads 7 --kv-heads 7 --context 13 --batch 4"
-                            + " --steps",
-                    STEPS + "");
+    private static final String SMALL =
+            "lm --layers 2 --width 28 --heads 7 --kv-heads 7 --context 13 --batch 4 --steps "
+                    + STEPS
+                    + " ";
 
     @Test(timeOut = 120_000)
     public void theSameLossesOnAnyRanks() throws IOException {
@@ -101,21 +99,17 @@ public class LmCommandTest {
     }
 
     private static JsonObject run(String options) throws IOException {
-        Path json = Files.createTempFile("lm", ".json");
         Path page = Files.createTempFile("lm", ".html");
         try {
-            List<String> words = new ArrayList<>(SMALL);
-            words.add(options + " --characters 20 --json " + json + " --report " + page);
-            TpRun run = TpRun.of(String.join(" ", words).split(" "));
+            TpRun run = TpRun.withJson(SMALL + options + " --characters 20 --report " + page);
             run.assertPrints(0, "It writes:");
-            JsonObject report = JsonParser.parseString(Files.readString(json)).getAsJsonObject();
+            JsonObject report = run.figures().getAsJsonObject();
             assertEquals(report.get("sample").getAsString().length(), 20);
             assertTrue(Files.readString(page).contains("\"name\":\"held-out loss\""));
             assertTrue(Files.readString(page).contains("\"running\":false,\"early\":false"));
             return report;
         } finally {
             Files.delete(page);
-            Files.delete(json);
         }
     }
 

@@ -1,5 +1,6 @@
 package io.djltp.examples.plan;
 
+import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 
 import io.djltp.examples.TpRun;
@@ -29,24 +30,18 @@ public class PlanCommandTest {
 
     @Test(timeOut = 60_000)
     public void theFiguresAreThoseOfTheShards() throws IOException {
-        Path json = Files.createTempFile("plan", ".json");
-        try {
-            TpRun run =
-                    TpRun.line(
-                            "plan lemmatiser --mesh 2x3 --batch 60 --classes 1000 --optimizer adam --json "
-                                    + json);
-            run.assertPrints(0, "334 × 64 or 333 × 64");
-            JsonObject figures = TpRun.json(json);
-            Assert.assertEquals(figures.getAsJsonArray("ranks").size(), 6);
-            JsonObject first = figures.getAsJsonArray("ranks").get(0).getAsJsonObject();
-            long table = 65_536 * 64 * 4;
-            long head = 334 * (64 + 1) * 4;
-            Assert.assertEquals(first.get("weights").getAsLong(), table + head);
-            Assert.assertEquals(first.get("gradients").getAsLong(), table, "the head has none");
-            Assert.assertEquals(first.get("state").getAsLong(), 2 * (table + head));
-        } finally {
-            Files.delete(json);
-        }
+        TpRun run =
+                TpRun.withJson(
+                        "plan lemmatiser --mesh 2x3 --batch 60 --classes 1000 --optimizer adam");
+        run.assertPrints(0, "334 × 64 or 333 × 64");
+        JsonArray ranks = run.figures().getAsJsonObject().getAsJsonArray("ranks");
+        Assert.assertEquals(ranks.size(), 6);
+        JsonObject first = ranks.get(0).getAsJsonObject();
+        long table = 65_536 * 64 * 4;
+        long head = 334 * (64 + 1) * 4;
+        Assert.assertEquals(first.get("weights").getAsLong(), table + head);
+        Assert.assertEquals(first.get("gradients").getAsLong(), table, "the head has none");
+        Assert.assertEquals(first.get("state").getAsLong(), 2 * (table + head));
     }
 
     @Test(timeOut = 60_000)
@@ -97,24 +92,19 @@ public class PlanCommandTest {
     @Test(timeOut = 60_000)
     public void equalLayersAreShownOnce() throws IOException {
         Path html = Files.createTempFile("plan", ".html");
-        Path json = Files.createTempFile("plan", ".json");
         try {
             TpRun run =
-                    TpRun.line(
-                            "plan lm --mesh 2x2 --layers 5 --sequence-parallel --html "
-                                    + html
-                                    + " --json "
-                                    + json);
+                    TpRun.withJson(
+                            "plan lm --mesh 2x2 --layers 5 --sequence-parallel --html " + html);
             run.assertPrints(0, "5 × ParallelTransformer/layer, each");
             Assert.assertTrue(run.output().lines().anyMatch(LINE.asMatchPredicate()), run.output());
             String page = Files.readString(html);
             Assert.assertEquals(count(page, "class=\"equal\""), 1);
             Assert.assertEquals(count(page, "attention/query"), 1, "its card");
-            Assert.assertEquals(
-                    TpRun.json(json).getAsJsonArray("layout").size(), 2 + 5 * 8, "each parameter");
+            JsonArray layout = run.figures().getAsJsonObject().getAsJsonArray("layout");
+            Assert.assertEquals(layout.size(), 2 + 5 * 8, "each parameter");
         } finally {
             Files.delete(html);
-            Files.delete(json);
         }
     }
 

@@ -1,6 +1,7 @@
 package io.djltp.examples.train;
 
 import ai.djl.Device;
+import ai.djl.util.Utils;
 
 import com.google.gson.JsonObject;
 
@@ -20,7 +21,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 
@@ -41,12 +41,8 @@ public class CheckpointCommandTest {
     }
 
     @AfterClass
-    public void deleteFolder() throws IOException {
-        try (var files = Files.walk(folder)) {
-            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.delete(file);
-            }
-        }
+    public void deleteFolder() {
+        Utils.deleteQuietly(folder);
     }
 
     private TpRun run(String arguments) {

@@ -1,6 +1,7 @@
 package io.djltp.examples.train;
 
 import ai.djl.Device;
+import ai.djl.util.Utils;
 
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
@@ -20,12 +21,10 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
-import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
 /** {@code tp train} learns, reports and saves; {@code tp lemma} answers from what was saved. */
@@ -39,12 +38,8 @@ public class TrainCommandTest {
     }
 
     @AfterClass
-    public void deleteFolder() throws IOException {
-        try (Stream<Path> files = Files.walk(folder)) {
-            for (Path file : files.sorted(Comparator.reverseOrder()).collect(Collectors.toList())) {
-                Files.delete(file);
-            }
-        }
+    public void deleteFolder() {
+        Utils.deleteQuietly(folder);
     }
 
     @DataProvider
@@ -175,8 +170,8 @@ public class TrainCommandTest {
                     Pattern.compile(
                                     "tp: stopped after \\d+ steps, before the model was saved. "
                                             + Pattern.quote(out)
-                                            + "/checkpoints has the checkpoint of step \\d+: --resume"
-                                            + " goes on from it")
+                                            + "/checkpoints has the checkpoint of step \\d+:"
+                                            + " --resume goes on from it")
                             .matcher(result.err())
                             .find(),
                     result.toString());
