@@ -51,8 +51,8 @@ public final class BenchCommand implements Runnable {
     @Command(
             name = "head",
             description =
-                    "A step of a large last layer: forward pass, loss, backward pass, update. Stock DJL"
-                            + " is Linear, SoftmaxCrossEntropyLoss and DJL's own trainer.",
+                    "A step of a large last layer: forward pass, loss, backward pass, update. Stock"
+                            + " DJL is Linear, SoftmaxCrossEntropyLoss and DJL's own trainer.",
             mixinStandardHelpOptions = true)
     static final class HeadCommand implements Callable<Integer> {
 
@@ -170,8 +170,8 @@ public final class BenchCommand implements Runnable {
             name = "step",
             description =
                     "A step of the lemmatiser of tp train, with made-up words: embeddings, data"
-                            + " parallel, and the head. Stock DJL has a Linear as the head. The floor"
-                            + " is that of the head alone.",
+                            + " parallel, and the head. Stock DJL has a Linear as the head. The"
+                            + " floor is that of the head alone.",
             mixinStandardHelpOptions = true)
     static final class StepCommand implements Callable<Integer> {
 
@@ -192,8 +192,8 @@ public final class BenchCommand implements Runnable {
                 split = ",",
                 defaultValue = "120658,1015603",
                 description =
-                        "Numbers of classes; German has 120658, Polish, Ukrainian and Russian together"
-                                + " have 1015603 (${DEFAULT-VALUE}).")
+                        "Numbers of classes; German has 120658, Polish, Ukrainian and Russian"
+                                + " together have 1015603 (${DEFAULT-VALUE}).")
         private int[] classes;
 
         /** {@inheritDoc} */
@@ -216,8 +216,8 @@ public final class BenchCommand implements Runnable {
             name = "transformer",
             description =
                     "A step of one layer of an encoder, with attention and two linear layers: DJL's"
-                            + " TransformerEncoderBlock, made parallel by a plan. Stock DJL has it as"
-                            + " it is. Without dropout.",
+                            + " TransformerEncoderBlock, made parallel by a plan. Stock DJL has it"
+                            + " as it is. Without dropout.",
             mixinStandardHelpOptions = true)
     static final class TransformerCommand implements Callable<Integer> {
 

@@ -120,9 +120,9 @@ final class TrainingBench {
                 double available = SystemMemory.available().orElse(Long.MAX_VALUE);
                 if (available < total) {
                     throw new BadInputException(
-                            "%s with %s needs about %.1f GiB of memory (this library %.1f, stock DJL"
-                                    + " %.1f), and %.1f GiB are available: use smaller sizes, fewer"
-                                    + " --ranks, or --no-stock",
+                            "%s with %s needs about %.1f GiB of memory (this library %.1f, stock"
+                                    + " DJL %.1f), and %.1f GiB are available: use smaller sizes,"
+                                    + " fewer --ranks, or --no-stock",
                             workload.shape(),
                             optimizer,
                             total / GIB,

@@ -178,7 +178,7 @@ final class WorkerProcess implements AutoCloseable {
 
     private WorkerFailedException failed(String what) {
         return new WorkerFailedException(
-                "The process that measures " + task.describe() + " " + what);
+                "The process that measures %s %s".formatted(task.describe(), what));
     }
 
     /** Ends the process. */

@@ -146,8 +146,8 @@ public final class EmbedCommand implements Callable<Integer> {
         @Option(
                 names = "--tp",
                 description =
-                        "Number of ranks of all processes, 1 to 12, the model's heads (2, or one for"
-                                + " each process that a launcher has started).")
+                        "Number of ranks of all processes, 1 to 12, the model's heads (2, or one"
+                                + " for each process that a launcher has started).")
         private Integer tp;
 
         @Mixin private DeviceOptions where = new DeviceOptions();

@@ -227,10 +227,8 @@ public final class LemmaCorpus {
             try {
                 if (url == null) {
                     throw new IOException(
-                            "the dictionary for "
-                                    + language.displayName()
-                                    + " is not on the class path: "
-                                    + language.resource());
+                            "the dictionary for %s is not on the class path: %s"
+                                    .formatted(language.displayName(), language.resource()));
                 }
                 Part part = new Part(language);
                 new DictionaryWalk(Dictionary.read(url), part).run();

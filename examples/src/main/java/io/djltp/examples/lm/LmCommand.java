@@ -206,8 +206,8 @@ public final class LmCommand implements Callable<Integer> {
         @Option(
                 names = "--sequence-parallel",
                 description =
-                        "Cut the tokens over the ranks of the axis tensor too, between attention and"
-                                + " MLPs, where layers are not cut.")
+                        "Cut the tokens over the ranks of the axis tensor too, between attention"
+                                + " and MLPs, where layers are not cut.")
         boolean sequenceParallel;
 
         @Option(
@@ -232,8 +232,8 @@ public final class LmCommand implements Callable<Integer> {
                 names = "--clip",
                 defaultValue = "1",
                 description =
-                        "The largest norm of all gradients together; larger ones are scaled down to it"
-                                + " (${DEFAULT-VALUE}).")
+                        "The largest norm of all gradients together; larger ones are scaled down to"
+                                + " it (${DEFAULT-VALUE}).")
         float clip;
 
         @Option(

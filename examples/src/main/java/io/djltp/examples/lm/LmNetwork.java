@@ -144,8 +144,8 @@ public final class LmNetwork {
         @Option(
                 names = "--kv-heads",
                 description =
-                        "Key/value heads of a layer, each for as many query heads (half of --heads, or"
-                                + " 1 if that is odd).")
+                        "Key/value heads of a layer, each for as many query heads (half of --heads,"
+                                + " or 1 if that is odd).")
         Integer keyValueHeads;
 
         @Option(
@@ -159,8 +159,8 @@ public final class LmNetwork {
                 defaultValue = "float32",
                 description =
                         "Arithmetic of the products of all layers: float32, or bfloat16 where the"
-                                + " processor or the GPU has it (${DEFAULT-VALUE}). Weights, sums and"
-                                + " the update are float32 in both.")
+                                + " processor or the GPU has it (${DEFAULT-VALUE}). Weights, sums"
+                                + " and the update are float32 in both.")
         Precision precision = Precision.FLOAT32;
 
         /** Creates the sizes; they are set by the command line. */
@@ -193,7 +193,8 @@ public final class LmNetwork {
             try {
                 new LinearProduct(precision);
             } catch (IllegalArgumentException e) {
-                throw new BadInputException("--precision " + precision + ": " + e.getMessage(), e);
+                throw new BadInputException(
+                        "--precision %s: %s".formatted(precision, e.getMessage()), e);
             }
         }
 

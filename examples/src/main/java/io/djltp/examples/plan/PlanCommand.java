@@ -131,7 +131,7 @@ public final class PlanCommand implements Callable<Integer> {
         try {
             return builder.build();
         } catch (IllegalArgumentException e) {
-            throw new BadInputException("--mesh " + meshText + ": " + e.getMessage(), e);
+            throw new BadInputException("--mesh %s: %s".formatted(meshText, e.getMessage()), e);
         }
     }
 

@@ -312,7 +312,7 @@ public final class TrainCommand implements Callable<Integer> {
                     .build();
         } catch (IllegalArgumentException e) {
             throw new BadInputException(
-                    "--head " + describeHead(classes) + ": " + e.getMessage(), e);
+                    "--head %s: %s".formatted(describeHead(classes), e.getMessage()), e);
         }
     }
 

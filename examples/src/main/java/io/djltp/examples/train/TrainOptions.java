@@ -242,7 +242,7 @@ final class TrainOptions extends JobOptions {
     private void checkHeldOut() {
         if (heldOut < 1 || heldOut > TrainCommand.HELD_OUT) {
             throw new BadInputException(
-                    "--held-out must be 1 to " + TrainCommand.HELD_OUT + ", not " + heldOut);
+                    "--held-out must be 1 to %s, not %s", TrainCommand.HELD_OUT, heldOut);
         }
     }
 
