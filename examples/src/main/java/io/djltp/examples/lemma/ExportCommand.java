@@ -1,13 +1,17 @@
 package io.djltp.examples.lemma;
 
 import ai.djl.MalformedModelException;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.exchange.OnnxExport;
+import io.djltp.exchange.OnnxGraph;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.zoo.ModelFolder;
 import io.djltp.zoo.lemma.LemmaBlockFactory;
 import io.djltp.zoo.lemma.LemmaLabels;
+import io.djltp.zoo.lemma.LemmaNetwork;
 import io.djltp.zoo.lemma.LemmaTranslatorFactory;
 
 import picocli.CommandLine.Command;
@@ -128,11 +132,11 @@ public final class ExportCommand implements Callable<Integer> {
         }
         try (SavedModel saved = SavedModel.load(model)) {
             if (safetensors != null) {
-                LemmaWeights.write(saved.getModel(), safetensors, overwrite);
+                SavedModel.writeWeights(saved.getModel(), safetensors, overwrite);
                 System.out.println("The weights are in " + safetensors);
             }
             if (onnx != null) {
-                LemmaOnnx.write(saved, onnx, overwrite);
+                writeOnnx(saved);
                 System.out.printf(
                         Locale.ROOT,
                         "The model is in %s, opset %d: ngrams int32 [batch, %d] in, logits [batch,"
@@ -145,5 +149,28 @@ public final class ExportCommand implements Callable<Integer> {
         } catch (FileAlreadyExistsException e) {
             throw new BadInputException(e.getMessage(), e);
         }
+    }
+
+    /**
+     * Writes the lemmatiser as an ONNX file: {@code ngrams} in, int32 [batch, places], as
+     * CharNGrams makes them; {@code logits} out, [batch, lemmas], in the order of the lexicon.
+     */
+    private void writeOnnx(SavedModel saved) throws IOException {
+        OnnxExport.builder()
+                .setInput("ngrams", DataType.INT32, new Shape(-1, saved.getNGrams().limit()))
+                .optOutput("logits")
+                .optBlock(LemmaNetwork.NORMALIZE, ExportCommand::normalize)
+                .optOverwrite(overwrite)
+                .build()
+                .write(saved.getModel(), onnx);
+    }
+
+    /** y = 16 x / sqrt(sum of x² + epsilon), row by row. */
+    private static String normalize(OnnxGraph graph, String x) {
+        String axis = graph.integers(DataType.INT64, 1);
+        String squares = graph.add("ReduceSum", graph.add("Mul", x, x), axis);
+        String sum = graph.add("Add", squares, graph.number(LemmaNetwork.EPSILON));
+        String unit = graph.add("Div", x, graph.add("Sqrt", sum));
+        return graph.add("Mul", unit, graph.number(LemmaNetwork.FEATURE_LENGTH));
     }
 }

@@ -17,14 +17,12 @@ import io.djltp.examples.lm.LmTraining.LmReport;
 import io.djltp.examples.lm.LmTraining.LmWriter;
 import io.djltp.examples.report.RunReports;
 import io.djltp.examples.train.JobOptions;
-import io.djltp.examples.train.RunHistory;
 import io.djltp.examples.train.TrainingJob;
 import io.djltp.job.Job;
 import io.djltp.layout.ParallelMode;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.report.SystemMemory;
 import io.djltp.training.ParallelTrainer;
 
 import picocli.CommandLine.Command;
@@ -63,7 +61,6 @@ public final class LmCommand implements Callable<Integer> {
     private TrainingJob job;
     private PrintStream out;
     private final LmReport report = new LmReport();
-    private final RunHistory history = new RunHistory(report.loss);
 
     /** Creates the command; its options are set by the command line. */
     public LmCommand() {}
@@ -85,8 +82,7 @@ public final class LmCommand implements Callable<Integer> {
             train(model, text);
             if (job.isFirst()) {
                 report.sample = new LmWriter(text, options).write(model, options.characters);
-                report.totalSeconds = history.totalSeconds();
-                SystemMemory.peakResident().ifPresent(bytes -> report.peakRssBytes = bytes);
+                report.finish();
                 printEnd();
                 JsonFile.write(options.json, report);
             }
@@ -103,9 +99,9 @@ public final class LmCommand implements Callable<Integer> {
                                         .optEpsilon(EPSILON)
                                         .build());
         RunReports reports = options.reports.open("tp lm", facts());
-        LmTraining training = new LmTraining(options, text, report, history, reports, out);
+        LmTraining training = new LmTraining(options, text, report, reports, out);
         CheckpointListener checkpoints =
-                options.checkpoints.listener(options.training(), history, training::isOver);
+                options.checkpoints.listener(options.training(), report, training::isOver);
         if (checkpoints != null) {
             config.addTrainingListeners(checkpoints);
         }

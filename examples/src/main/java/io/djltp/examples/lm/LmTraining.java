@@ -18,14 +18,12 @@ import io.djltp.collective.CollectiveCounts;
 import io.djltp.examples.lm.CharacterText.Windows;
 import io.djltp.examples.lm.LmCommand.LmOptions;
 import io.djltp.examples.report.RunReports;
-import io.djltp.examples.train.RunHistory;
+import io.djltp.examples.train.RunReport;
 import io.djltp.training.ParallelTrainer;
 
 import java.io.PrintStream;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
-import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Random;
@@ -42,7 +40,6 @@ final class LmTraining {
     private final LmOptions options;
     private final CharacterText text;
     private final LmReport report;
-    private final RunHistory history;
     private final RunReports reports;
     private final PrintStream out;
 
@@ -50,13 +47,11 @@ final class LmTraining {
             LmOptions options,
             CharacterText text,
             LmReport report,
-            RunHistory history,
             RunReports reports,
             PrintStream out) {
         this.options = options;
         this.text = text;
         this.report = report;
-        this.history = history;
         this.reports = reports;
         this.out = out;
     }
@@ -70,7 +65,7 @@ final class LmTraining {
     void train(ParallelTrainer trainer, CheckpointListener checkpoints) {
         Windows windows = new Windows(text.training(), options.sizes.context);
         SplittableRandom random = new SplittableRandom(options.seed);
-        history.begin();
+        report.begin();
         int done = report.loss.size();
         reports.resume(report.loss);
         measure();
@@ -104,9 +99,8 @@ final class LmTraining {
     }
 
     private void measure() {
-        report.seconds = history.seconds();
         double rows = (double) report.loss.size() * options.batch;
-        report.charactersPerSecond = rows * options.sizes.context / report.seconds;
+        report.charactersPerSecond = rows * options.sizes.context / report.takeTime();
     }
 
     /** Returns whether the last step is done. */
@@ -168,7 +162,7 @@ final class LmTraining {
     }
 
     /** The figures of a run, as {@code --json} writes them. */
-    static final class LmReport {
+    static final class LmReport extends RunReport {
 
         int ranks;
         String mesh; // null without --mesh
@@ -190,9 +184,6 @@ final class LmTraining {
         int seed;
         int steps;
 
-        /** The loss of every step. */
-        List<Float> loss = new ArrayList<>();
-
         @SerializedName("held_out_loss")
         double heldOutLoss;
 
@@ -203,15 +194,6 @@ final class LmTraining {
 
         @SerializedName("characters_per_second")
         double charactersPerSecond;
-
-        @SerializedName("peak_rss_bytes")
-        Long peakRssBytes;
-
-        /** The time of the training steps. */
-        double seconds;
-
-        @SerializedName("total_seconds")
-        double totalSeconds;
 
         /** Returns counts by the names of the operations. */
         static Map<String, Long> byName(CollectiveCounts counts) {

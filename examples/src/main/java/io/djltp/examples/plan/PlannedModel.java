@@ -137,7 +137,7 @@ enum PlannedModel {
      */
     record Planned(Block block, Shape[] inputs, Loss loss) {}
 
-    /** Puts a head in the place of the last layer, which a flattening of two axes follows. */
+    /** Puts a head instead of the last layer, which a flattening of two axes follows. */
     static Planned resnet(Shape image, int classes, int batch) {
         SequentialBlock network =
                 ResNetV1.builder()

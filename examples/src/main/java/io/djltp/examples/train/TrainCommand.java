@@ -25,7 +25,6 @@ import io.djltp.examples.lemma.SavedModel;
 import io.djltp.examples.report.RunReports;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
-import io.djltp.report.SystemMemory;
 import io.djltp.training.ParallelTrainer;
 import io.djltp.zoo.lemma.CharNGrams;
 import io.djltp.zoo.lemma.LemmaNetwork;
@@ -37,9 +36,7 @@ import picocli.CommandLine.Spec;
 
 import java.io.IOException;
 import java.io.PrintStream;
-import java.util.ArrayList;
 import java.util.LinkedHashMap;
-import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.Callable;
@@ -69,7 +66,6 @@ public final class TrainCommand implements Callable<Integer> {
     private TrainingJob job;
     private PrintStream out;
     private final TrainReport report = new TrainReport();
-    private final RunHistory history = new RunHistory(report.loss);
 
     /** Creates the command; its options are set by the command line. */
     public TrainCommand() {}
@@ -159,7 +155,7 @@ public final class TrainCommand implements Callable<Integer> {
                 out.printf(
                         "%nThe model is saved in %s. Try: %s%n",
                         options.out, options.lemmaCommand());
-                report.totalSeconds = history.totalSeconds();
+                report.finish();
                 JsonFile.write(options.json, report);
             }
         }
@@ -214,14 +210,13 @@ public final class TrainCommand implements Callable<Integer> {
                         options,
                         batches,
                         LemmaDataset.heldOut(split, nGrams, options.batch),
-                        report.loss,
-                        history,
+                        report,
                         job.isFirst(),
                         reports);
         LemmaDataset training =
                 LemmaDataset.training(split, nGrams, options.batch, options.seed, progress::isOver);
         CheckpointListener checkpoints =
-                options.checkpoints.listener(options.training(), history, progress::isOver);
+                options.checkpoints.listener(options.training(), report, progress::isOver);
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss())
                         .optOptimizer(options.optimizer(head, progress::getDone))
@@ -238,7 +233,7 @@ public final class TrainCommand implements Callable<Integer> {
             progress.begin();
             reports.resume(report.loss);
             fit(trainer, checkpoints, training);
-            report.seconds = history.seconds();
+            report.takeTime();
             reports.finish();
         }
         fillReport(split.corpus());
@@ -338,7 +333,7 @@ public final class TrainCommand implements Callable<Integer> {
         evaluation.printTable(out);
         report.top1 = evaluation.accuracy(1);
         report.top5 = evaluation.accuracy(5);
-        SystemMemory.peakResident().ifPresent(bytes -> report.peakRssBytes = bytes);
+        report.takeMemory();
         out.printf(
                 Locale.ROOT,
                 "%n%,d steps in %.0f s, %.0f words/s, loss %.4f%n"
@@ -359,7 +354,7 @@ public final class TrainCommand implements Callable<Integer> {
     }
 
     /** The figures of a training run, as {@code --json} writes them. */
-    static final class TrainReport {
+    static final class TrainReport extends RunReport {
 
         int classes;
         String languages;
@@ -373,9 +368,6 @@ public final class TrainCommand implements Callable<Integer> {
         int seed;
         int steps;
 
-        /** The loss of every step. */
-        List<Float> loss = new ArrayList<>();
-
         /** The share of held-out words whose best lemma is right. */
         double top1;
 
@@ -384,14 +376,5 @@ public final class TrainCommand implements Callable<Integer> {
 
         @SerializedName("samples_per_second")
         double samplesPerSecond;
-
-        @SerializedName("peak_rss_bytes")
-        Long peakRssBytes;
-
-        /** The time of the training steps. */
-        double seconds;
-
-        @SerializedName("total_seconds")
-        double totalSeconds;
     }
 }

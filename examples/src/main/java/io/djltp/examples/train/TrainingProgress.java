@@ -37,8 +37,7 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
     private final double maxSeconds;
     private final int batchSize;
     private final LemmaDataset heldOut;
-    private final List<Float> losses;
-    private final RunHistory history;
+    private final RunReport report;
     private final boolean shown;
     private final RunReports reports;
     private long nextLine;
@@ -53,8 +52,7 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
      * @param options the limits
      * @param batches the number of batches if no limit comes first
      * @param heldOut the held-out words
-     * @param losses where the loss of every step goes
-     * @param history the time of the steps
+     * @param report where the loss of every step and the time go
      * @param shown whether this process shows it; all decide alike when training ends
      * @param reports where the loss of every step goes too, and the accuracy
      */
@@ -62,27 +60,25 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
             TrainOptions options,
             long batches,
             LemmaDataset heldOut,
-            List<Float> losses,
-            RunHistory history,
+            RunReport report,
             boolean shown,
             RunReports reports) {
         maxSteps = (int) Math.min(options.steps(), batches);
         maxSeconds = options.minutes() * 60;
         batchSize = options.batch;
         this.heldOut = heldOut;
-        this.losses = losses;
-        this.history = history;
+        this.report = report;
         this.shown = shown;
         this.reports = reports;
     }
 
     /** Starts the clock, at the beginning or after a checkpoint. */
     void begin() {
-        history.begin();
+        report.begin();
         nextLine = System.nanoTime(); // at once
         nextEvaluation = nextLine + EVALUATION_INTERVAL;
-        losses.forEach(this::showNext);
-        done = losses.isEmpty() ? 0 : share(); // the next step has rank 0's
+        report.loss.forEach(this::showNext);
+        done = report.loss.isEmpty() ? 0 : share(); // the next step has rank 0's
     }
 
     /** Returns whether a limit was reached at the last step. */
@@ -102,7 +98,7 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
         NDList labels = batchData.getLabels().get(device);
         NDList predictions = batchData.getPredictions().get(device);
         float loss = trainer.getLoss().evaluate(labels, predictions).getFloat();
-        losses.add(loss);
+        report.loss.add(loss);
         // before the evaluation, which is no time of a step
         reports.addStep(trainer, loss, labels.head().getShape().get(0));
         showNext(loss);
@@ -126,8 +122,8 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
     }
 
     private double share() {
-        double steps = (double) losses.size() / maxSteps;
-        return Math.min(1, Math.max(steps, history.seconds() / maxSeconds));
+        double steps = (double) report.loss.size() / maxSteps;
+        return Math.min(1, Math.max(steps, report.takeTime() / maxSeconds));
     }
 
     private void showNext(float loss) {
@@ -141,9 +137,9 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
         ProgressLine line =
                 new ProgressLine(
                         done,
-                        format("step %d", losses.size()),
+                        format("step %d", report.loss.size()),
                         format("loss %.3f", shownLoss),
-                        format("%.0f words/s", losses.size() * batchSize / history.seconds()),
+                        format("%.0f words/s", report.loss.size() * batchSize / report.takeTime()),
                         accuracy);
         if (COLUMNS > 0) {
             // over the line before; in the last column some terminals go to the next line
@@ -178,7 +174,7 @@ final class TrainingProgress extends TrainingListenerAdapter implements AutoClos
                         trainer, Map.of("held out top-1", first, "held out top-" + k, all));
             }
         }
-        history.skip(System.nanoTime() - begin);
+        report.skip(System.nanoTime() - begin);
         nextEvaluation = System.nanoTime() + EVALUATION_INTERVAL;
     }
 

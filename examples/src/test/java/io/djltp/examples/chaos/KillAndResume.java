@@ -4,7 +4,6 @@ import ai.djl.util.Utils;
 
 import io.djltp.layout.ParallelMode;
 
-import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -82,7 +81,7 @@ public final class KillAndResume {
             return sum(outcomes);
         } finally {
             workers.shutdownNow();
-            delete(folder);
+            Utils.deleteQuietly(folder);
         }
     }
 
@@ -136,9 +135,5 @@ public final class KillAndResume {
                         + " began before there was one; weights in the end: %s%n",
                 kills, torn, resumes, equal ? "equal in every bit" : "DIFFERENT");
         return equal;
-    }
-
-    private static void delete(Path folder) throws IOException {
-        Utils.deleteQuietly(folder);
     }
 }

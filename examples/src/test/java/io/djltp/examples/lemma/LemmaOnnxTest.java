@@ -11,10 +11,6 @@ import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.Utils;
-import ai.onnxruntime.OnnxTensor;
-import ai.onnxruntime.OrtEnvironment;
-import ai.onnxruntime.OrtException;
-import ai.onnxruntime.OrtSession;
 
 import io.djltp.examples.TpRun;
 import io.djltp.exchange.OnnxExport;
@@ -34,7 +30,6 @@ import org.testng.annotations.Test;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Map;
 
 /** ONNX Runtime computes of the file what DJL computes of the model. */
 public class LemmaOnnxTest {
@@ -81,37 +76,13 @@ public class LemmaOnnxTest {
             }
             NDArray ids = manager.create(rows, new Shape(WORDS.length, nGrams.limit()));
             NDArray logits = forward(saved.getModel(), ids);
-            int[][] input = new int[WORDS.length][nGrams.limit()];
-            for (int i = 0; i < rows.length; i++) {
-                input[i / nGrams.limit()][i % nGrams.limit()] = rows[i];
-            }
-            compare(file, "ngrams", input, "logits", logits);
+            OnnxFiles.assertComputes(file, "ngrams", ids, "logits", logits);
         }
     }
 
     private static NDArray forward(Model model, NDArray input) {
         ParameterStore store = new ParameterStore(input.getManager(), false);
         return model.getBlock().forward(store, new NDList(input), false).singletonOrThrow();
-    }
-
-    private static void compare(
-            Path file, String input, Object values, String output, NDArray expected)
-            throws OrtException {
-        OrtEnvironment environment = OrtEnvironment.getEnvironment();
-        try (OrtSession session = environment.createSession(file.toString());
-                OnnxTensor tensor = OnnxTensor.createTensor(environment, values);
-                OrtSession.Result result = session.run(Map.of(input, tensor))) {
-            float[][] actual = (float[][]) result.get(output).orElseThrow().getValue();
-            Assert.assertEquals(actual.length, expected.getShape().get(0));
-            float[] all = expected.toFloatArray();
-            double largest = expected.abs().max().getFloat();
-            int columns = all.length / actual.length;
-            for (int i = 0; i < all.length; i++) {
-                float value = actual[i / columns][i % columns];
-                Assert.assertTrue(
-                        Math.abs(value - all[i]) <= 1e-5 * largest, value + " and " + all[i]);
-            }
-        }
     }
 
     /** In training, on ranks; the weights in a file of their own. */
@@ -140,8 +111,9 @@ public class LemmaOnnxTest {
             }
             Assert.assertTrue(Files.size(folder.resolve("head.onnx.data")) > 3 * 4096);
             try (NDManager manager = NDManager.newBaseManager()) {
-                NDArray expected = forward(model, manager.create(rows));
-                compare(file, "features", rows, "output", expected);
+                NDArray features = manager.create(rows);
+                NDArray expected = forward(model, features);
+                OnnxFiles.assertComputes(file, "features", features, "output", expected);
             }
         }
     }
