@@ -688,8 +688,8 @@ abstract class ClassifierParams extends Estimator<ParallelClassificationModel>
 
     /**
      * Sets the folder for checkpoints: a path that all executors see, as on NFS. The training goes
-     * on from the newest checkpoint that is there, if its settings and its rows are the same; those
-     * of another training are refused.
+     * on from the newest checkpoint that is there. {@code fit} throws SparkJobException if that has
+     * other settings or rows.
      *
      * @param value the value
      * @return this classifier

@@ -54,7 +54,7 @@ record TrainingPlan(
 
     /**
      * Returns what takes checkpoints, the last listener of a trainer; {@code null} if there are
-     * none. A checkpoint of another training is refused.
+     * none. It throws IllegalArgumentException where the newest is of another training.
      *
      * @param losses what goes on counting
      */
